@@ -125,6 +125,12 @@ Words = Annotated[str, StringConstraints(max_length=1 << 20), AfterValidator(pri
 Text = Annotated[str, StringConstraints(max_length=1 << 20), AfterValidator(_printable_text)]
 """Several lines for people. Control characters are replaced."""
 
+GREATEST_SEQUENCE = 2**53 - 1
+"""The greatest sequence number: every reader of JSON keeps it exactly."""
+
+SequenceNumber = Annotated[int, Field(ge=1, le=GREATEST_SEQUENCE)]
+"""The place of a document among those of its kind in a repository (`planning/order.py`)."""
+
 RoleName = Annotated[str, Field(pattern=rf"^{ROLE}$")]
 InstanceName = Annotated[str, Field(pattern=rf"^{INSTANCE}$")]
 BackupId = Annotated[str, Field(pattern=rf"^{BACKUP_ID}$")]

@@ -1,12 +1,11 @@
 """Which backup the next increment builds on, when a full backup is due, and which backups a restore needs.
 
-Lineage is by GUID alone. The order of backups is that of the pool's transaction groups and of lineage: a clock may have
-been wrong when a backup got its id.
+Lineage is by GUID alone. `planning/order.py` orders backups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -40,17 +39,7 @@ class Link(Protocol):
     def volumes(self) -> Sequence[VolumeLink]: ...
 
 
-class PlacedLink(Link, Protocol):
-    """A stored backup with its place in time: the transaction group of its pool that made its snapshots."""
-
-    @property
-    def pool_guid(self) -> int: ...
-    @property
-    def createtxg(self) -> int: ...
-
-
 L = TypeVar("L", bound=Link)
-P = TypeVar("P", bound=PlacedLink)
 
 _REASONS_SHOWN = 5
 
@@ -138,66 +127,6 @@ def _unusable(
             )
             return Reason(Why.OTHER_FLAGS, text)
     return None
-
-
-def in_order(stored: Iterable[P]) -> list[P]:
-    """Return backups oldest first, whatever clock gave them their ids.
-
-    Backups of one pool follow each other by transaction group, and an increment follows its base. Only between backups
-    of different pools do the times in their ids decide; there an id that is later than that of a younger backup of its
-    pool does not count.
-    """
-    by_pool: dict[int, list[P]] = {}
-    for link in sorted(stored, key=lambda link: (link.createtxg, link.backup_id)):
-        by_pool.setdefault(link.pool_guid, []).append(link)
-    if len(by_pool) == 1:
-        return _bases_first(next(iter(by_pool.values())))
-    timed: list[tuple[str, int, int, P]] = []
-    for pool, links in enumerate(by_pool.values()):
-        earliest = links[-1].backup_id
-        for place in range(len(links) - 1, -1, -1):
-            earliest = min(earliest, links[place].backup_id)
-            timed.append((earliest, pool, place, links[place]))
-    ordered = [link for *_, link in sorted(timed, key=lambda entry: entry[:3])]
-    return _bases_first(ordered)
-
-
-def _bases_first(ordered: Sequence[P]) -> list[P]:
-    """Return the backups in this order, but every base before its increments."""
-    if _is_bases_first(ordered):
-        return list(ordered)
-    holders: dict[tuple[str, int], list[P]] = {}
-    for link in ordered:
-        for volume in link.volumes:
-            holders.setdefault((volume.role, volume.guid), []).append(link)
-    result: list[P] = []
-    placed: set[str] = set()
-    for link in ordered:
-        waiting = [link]
-        while waiting and waiting[-1].backup_id not in placed:
-            volume = waiting[-1].volumes[0]
-            bases = holders.get((volume.role, volume.from_guid), []) if volume.from_guid is not None else []
-            above = {other.backup_id for other in waiting}
-            if bases and not any(base.backup_id in placed or base.backup_id in above for base in bases):
-                waiting.append(bases[0])
-                continue
-            while waiting:
-                last = waiting.pop()
-                placed.add(last.backup_id)
-                result.append(last)
-    return result
-
-
-def _is_bases_first(ordered: Sequence[Link]) -> bool:
-    """Whether no backup comes before its base. False also if a base is not stored, which takes a closer look."""
-    seen: set[tuple[str, int]] = set()
-    for link in ordered:
-        first = link.volumes[0]
-        if first.from_guid is not None and (first.role, first.from_guid) not in seen:
-            return False
-        for volume in link.volumes:
-            seen.add((volume.role, volume.guid))
-    return True
 
 
 class Lineage(Generic[L]):

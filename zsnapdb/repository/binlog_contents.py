@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 
 from zsnapdb.base.errors import ConsistencyError, DamagedError, NotThere
 from zsnapdb.base.model import Flavour
+from zsnapdb.planning import order
 from zsnapdb.planning.binlog.history import NOTHING_KNOWN, ArchiveState, CompleteUntil, Unreadable
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_descriptions import (
@@ -60,7 +61,7 @@ def load(repository: Repository, instance: str) -> Archive:
             incarnations.append(read)
         else:
             damages.append(_Damage(read, Unreadable(key.incarnation, None, 0, read.message)))
-    incarnations.sort(key=lambda incarnation: (incarnation.began, incarnation.id))
+    incarnations = order.by_number(incarnations, lambda one: one.sequence, lambda one: (one.began, one.id))
     # Before the binlogs: what is archived meanwhile makes no record of a place that was not read.
     complete, unread = _complete(repository, [layout.complete(instance, one.id) for one in incarnations])
     files: list[ArchivedFile] = []

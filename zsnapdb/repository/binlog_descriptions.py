@@ -37,6 +37,7 @@ from zsnapdb.base.patterns import (
     InstanceName,
     Moment,
     RepositoryId,
+    SequenceNumber,
     ServerUuid,
     Sha256,
     ShortLine,
@@ -50,7 +51,10 @@ from zsnapdb.stream.chunks import Chunk, Codec
 
 
 class Incarnation(Part):
-    """One unbroken binlog history of one server. `id` sorts by time; `reason` says why a new one was begun."""
+    """One unbroken binlog history of one server. `reason` says why a new one was begun.
+
+    `sequence` is its place among the histories of the instance; those of earlier versions have none.
+    """
 
     format: Literal[1] = 1
     id: BackupId
@@ -61,6 +65,7 @@ class Incarnation(Part):
     server_id: Count
     began: Moment
     reason: Words
+    sequence: SequenceNumber | None = None
 
 
 class HeadPart(Part):

@@ -23,13 +23,13 @@ from zsnapdb.base import whole_file
 from zsnapdb.base.errors import DamagedError, NotThere
 from zsnapdb.base.patterns import Moment, first_problem
 from zsnapdb.planning.backup.send_form import SendForm, form_of
-from zsnapdb.planning.chain import in_order
+from zsnapdb.planning.order import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import Manifest, SourcePart
 from zsnapdb.repository.objectives_part import ObjectivesPart
 from zsnapdb.repository.repository import Repository
 
-_VERSION = 7
+_VERSION = 8
 _READERS = 8
 
 
@@ -67,6 +67,7 @@ class _Line(NamedTuple):
     host: str
     pool_guid: int
     createtxg: int
+    sequence: int | None
     writer: str
     """The identity of the server or other source that was backed up."""
     described: str
@@ -130,6 +131,7 @@ class Summary(_Line):
             m.host,
             m.pool_guid,
             m.createtxg,
+            m.sequence,
             m.writer,
             _Described(source=m.source.summary(), objectives=m.objectives).model_dump_json(),
             tuple(
@@ -163,7 +165,7 @@ class Summaries:
 
 
 _Volume = tuple[str, str, int, int | None, tuple[str, ...], int, int, int, str | None]
-_Cached = tuple[int, str, str, Moment, str, str | None, str, int, int, str, str, tuple[_Volume, ...]]
+_Cached = tuple[int, str, str, Moment, str, str | None, str, int, int, int | None, str, str, tuple[_Volume, ...]]
 """The size of a manifest in bytes, then its summary: the fields of `_Line` and of `VolumeSummary`."""
 
 

@@ -12,7 +12,6 @@ from enum import StrEnum
 from typing import Literal
 
 from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, NotThere
-from zsnapdb.base.model import is_backup_id
 from zsnapdb.base.patterns import (
     BackupId,
     Count,
@@ -21,12 +20,15 @@ from zsnapdb.base.patterns import (
     RepositoryId,
     RunId,
     Seconds,
+    SequenceNumber,
     ShortLine,
     Text,
     Words,
 )
+from zsnapdb.planning import order
 from zsnapdb.planning.trial.drill import Timing
 from zsnapdb.repository import layout
+from zsnapdb.repository.layout import DrillKey
 from zsnapdb.repository.part import Part
 from zsnapdb.repository.repository import Repository
 
@@ -71,7 +73,8 @@ class Evidence(Part):
     """A drill: the backup, the host and the versions, the duration of each step, and the finding of each check.
 
     `requested` is the requested target, such as `latest`. `has_read_all_pages`: every page of every file of the backup
-    was read, so a file that no check names is not in the backup.
+    was read, so a file that no check names is not in the backup. `sequence` is its place among the drills of the
+    instance; drills of earlier versions have none.
     """
 
     format: Literal[1] = 1
@@ -93,6 +96,7 @@ class Evidence(Part):
     checks: tuple[CheckPart, ...]
     notes: tuple[Text, ...] = ()
     has_read_all_pages: bool = False
+    sequence: SequenceNumber | None = None
 
     @property
     def outcome(self) -> Outcome:
@@ -109,8 +113,16 @@ class Evidence(Part):
 
 
 def write(repository: Repository, evidence: Evidence) -> str:
-    """Store the evidence and return its key. ConsistencyError if another drill has the same id."""
-    key = layout.drill(evidence.instance, evidence.drill_id)
+    """Store the evidence and return its key. Without a sequence number it gets the next one.
+
+    ConsistencyError if another drill has the same id.
+    """
+    if evidence.sequence is None:
+        known = keys(repository, evidence.instance)
+        same = next((key for key in known if key.drill_id == evidence.drill_id), None)
+        number = order.next_number(0, [key.sequence for key in known]) if same is None else same.sequence
+        evidence = evidence.model_copy(update={"sequence": number})
+    key = layout.drill(evidence.instance, evidence.drill_id, evidence.sequence)
     # A request that is repeated after its answer was lost meets its own object. The comparison below shows that.
     with contextlib.suppress(ExistsError):
         repository.put(key, repository.keyring.signed_if_able(evidence.encode()))
@@ -122,27 +134,37 @@ def write(repository: Repository, evidence: Evidence) -> str:
     return key
 
 
+def keys(repository: Repository, instance: str) -> list[DrillKey]:
+    """Return the keys of the instance's drills, oldest first."""
+    listed = (listed.key for listed in repository.list(layout.drills(instance)))
+    return order.by_number(listed, lambda key: key.sequence, lambda key: key.drill_id)
+
+
 def ids(repository: Repository, instance: str) -> list[str]:
     """Return the ids of the instance's drills, oldest first."""
-    return sorted(listed.key.drill_id for listed in repository.list(layout.drills(instance)))
+    return [key.drill_id for key in keys(repository, instance)]
 
 
 def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
+    """Return a drill's evidence, by its id or `latest`.
+
+    NotThere if there is no such drill. DamagedError as for `read_at`.
+    """
+    known = [key for key in keys(repository, instance) if drill_id in ("latest", key.drill_id)]
+    if not known:
+        raise NotThere(f"instance {instance} has no drill {drill_id}", hint="see `zsnapdb drills`")
+    return read_at(repository, instance, known[-1])
+
+
+def read_at(repository: Repository, instance: str, key: DrillKey) -> Evidence:
     """Return a drill's evidence.
 
-    NotThere if there is no drill with that id. DamagedError if the evidence cannot be read, is not signed by a key that
-    this host believes, or names another drill.
+    NotThere if it is no longer there. DamagedError if the evidence cannot be read, is not signed by a key that this
+    host believes, or names another drill.
     """
-    absent = NotThere(f"instance {instance} has no drill {drill_id}", hint="see `zsnapdb drills`")
-    if not is_backup_id(drill_id):
-        raise absent
-    key = layout.drill(instance, drill_id)
-    try:
-        line = repository.believed(key)
-    except NotThere as error:
-        raise absent from error
-    evidence = Evidence.decode(line, key)
-    if (evidence.repository_id, evidence.instance, evidence.drill_id) != (repository.id, instance, drill_id):
+    evidence = Evidence.decode(repository.believed(key), key)
+    named = (evidence.repository_id, evidence.instance, evidence.drill_id, evidence.sequence)
+    if named != (repository.id, instance, key.drill_id, key.sequence):
         raise DamagedError(
             f"{key} belongs to drill {evidence.drill_id} of instance {evidence.instance}, repository"
             f" {evidence.repository_id}",
@@ -171,13 +193,13 @@ def past(repository: Repository, instance: str, count: int) -> PastDrills:
     """Return the newest drills as `newest` does, and which of those that were looked at cannot be read."""
     readable: list[Evidence] = []
     unreadable: list[str] = []
-    for drill_id in reversed(ids(repository, instance)[-count * _LOOKED_AT :]):
+    for key in reversed(keys(repository, instance)[-count * _LOOKED_AT :]):
         if len(readable) == count:
             break
         try:
-            readable.append(read(repository, instance, drill_id))
+            readable.append(read_at(repository, instance, key))
         except DamagedError:
-            unreadable.append(drill_id)
+            unreadable.append(key.drill_id)
     return PastDrills(tuple(readable[::-1]), tuple(unreadable[::-1]))
 
 

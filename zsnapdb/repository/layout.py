@@ -4,7 +4,7 @@
     init.lock                                              nothing: how the store answers was tried with it
     <instance>/manifests/<backup-id>.json                  manifests; written last, never over another
     <instance>/chunks/<backup-id>/<role>/00000001          chunks, from 1
-    <instance>/drills/<id>.json                            the evidence of a drill, written once
+    <instance>/drills/<id>-<sequence>.json                 the evidence of a drill, written once (earlier: <id>.json)
     <instance>/evidence/00000001.json                      the log of what was done, from 1, written once
     <instance>/unfinished/<backup-id>.json                 the mark of a backup that was begun; removed when it ends
     <instance>/<name>.lock                                 leases
@@ -142,11 +142,17 @@ class DrillKey(Key):
     """The place of a drill's evidence."""
 
     __slots__ = ()
-    _FORM = re.compile(rf"{_INSTANCE}/drills/{_ID}\.json")
+    _FORM = re.compile(rf"{_INSTANCE}/drills/{_ID}(?:-[1-9][0-9]{{0,15}})?\.json")
 
     @property
     def drill_id(self) -> str:
-        return self._part(2)
+        return "-".join(self._part(2).split("-")[:2])
+
+    @property
+    def sequence(self) -> int | None:
+        """The place of the drill among those of the instance. None if an earlier version stored it."""
+        number = self._part(2).removeprefix(self.drill_id)
+        return int(number[1:]) if number else None
 
 
 class EvidenceKey(Key):
@@ -289,9 +295,10 @@ def drills(instance: str) -> KeyPrefix[DrillKey]:
     return KeyPrefix(f"{instance}/drills/", DrillKey)
 
 
-def drill(instance: str, drill_id: str) -> DrillKey:
-    """Return the key of a drill's evidence."""
-    return DrillKey(f"{instance}/drills/{drill_id}.json")
+def drill(instance: str, drill_id: str, sequence: int | None = None) -> DrillKey:
+    """Return the key of a drill's evidence. A listing of the keys orders the drills."""
+    number = f"-{sequence}" if sequence is not None else ""
+    return DrillKey(f"{instance}/drills/{drill_id}{number}.json")
 
 
 def evidence_log(instance: str) -> KeyPrefix[EvidenceKey]:

@@ -23,6 +23,7 @@ from zsnapdb.base.patterns import (
     RoleName,
     RunId,
     SendFlag,
+    SequenceNumber,
     Sha256,
     ShortLine,
     SnapshotName,
@@ -181,7 +182,8 @@ class Manifest(Part):
     """A backup: its identity, its source, its data keys and the streams of its volumes.
 
     `run_id` is the run that began the backup; a later run may have finished it. `host` and `objectives` are the name
-    and the configured objectives of the host that began it; older backups have neither.
+    and the configured objectives of the host that began it; older backups have neither. `sequence` is its place
+    among the backups of the instance (`planning/order.py`); older backups have none.
     """
 
     format: Literal[1] = 1
@@ -196,6 +198,7 @@ class Manifest(Part):
     zfs_version: ShortLine
     pool_guid: Guid
     createtxg: Guid
+    sequence: SequenceNumber | None = None
     source: SourcePart
     keys: tuple[KeyPart, ...] = ()
     volumes: tuple[VolumePart, ...]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.base.model import is_backup_id
-from zsnapdb.planning.chain import in_order
+from zsnapdb.planning.order import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.layout import ChunkKey, Key
@@ -193,7 +193,7 @@ class Repository(RepositoryObjects):
         return {key_id: ChunkCipher(key, key_id) for key_id, key in opened.items()}
 
     def backup_ids(self, instance: str) -> list[str]:
-        """Return the ids of the instance's backups, oldest first."""
+        """Return the ids of the instance's backups, sorted by id. `catalogue` orders backups."""
         return sorted(listed.key.backup_id for listed in self.list(layout.manifests(instance)))
 
     def manifest(self, instance: str, backup_id: str) -> Manifest:

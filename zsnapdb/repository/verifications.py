@@ -21,7 +21,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError
-from zsnapdb.base.patterns import BACKUP_ID, BINLOG, InstanceName, Moment, RepositoryId, Words
+from zsnapdb.base.patterns import BACKUP_ID, BINLOG, InstanceName, Moment, RepositoryId, SequenceNumber, Words
+from zsnapdb.planning import order
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import VerificationKey
 from zsnapdb.repository.repository import Repository
@@ -38,6 +39,7 @@ class VerificationRecord(BaseModel):
     """The finding of one check at a time (UTC). An empty `damage` means that the backup is good.
 
     `since` is when the damage was first found (None: by this check). `by` names the check.
+    `sequence` is its place among the checks of its object; findings of earlier versions have none.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -46,6 +48,7 @@ class VerificationRecord(BaseModel):
     damage: tuple[Words, ...] = ()
     since: Moment | None = None
     by: Words = "verify"
+    sequence: SequenceNumber | None = None
 
 
 _CheckedName = Annotated[str, Field(pattern=rf"^{BACKUP_ID}(/{BINLOG})?$")]
@@ -87,8 +90,8 @@ class Checks:
         if _damaging(by_depth) is not None:
             return None
         deep_enough = [d for d in Depth if d is depth or d is Depth.READ]
-        times = [finding.when for d, finding in by_depth.items() if d in deep_enough and not finding.damage]
-        return max(times, default=None)
+        good = order.latest_finding(one for d, one in by_depth.items() if d in deep_enough and not one.damage)
+        return good.when if good is not None else None
 
     def only(self, names: Collection[str]) -> Checks:
         """Return the checks of these backups alone."""
@@ -99,8 +102,8 @@ def _damaging(by_depth: Mapping[Depth, VerificationRecord]) -> VerificationRecor
     listed, read = by_depth.get(Depth.LISTED), by_depth.get(Depth.READ)
     if read is not None and read.damage:
         return read
-    if listed is not None and listed.damage and (read is None or read.when <= listed.when):
-        return listed
+    if listed is not None and listed.damage:
+        return listed if read is None or order.latest_finding((read, listed)) is listed else None
     return None
 
 
@@ -114,7 +117,8 @@ def finding(
     known = _damaging(before)
     since = (known.since or known.when) if damage and known is not None else None
     default = "verify --deep" if depth is Depth.READ else "verify"
-    return VerificationRecord(when=when, damage=damage, since=since, by=by or default)
+    number = order.next_number(0, [one.sequence for one in before.values()])
+    return VerificationRecord(when=when, damage=damage, since=since, by=by or default, sequence=number)
 
 
 def _merged(
@@ -124,8 +128,7 @@ def _merged(
     for name, by_depth in two.items():
         mine = merged.setdefault(name, {})
         for depth, finding in by_depth.items():
-            if depth not in mine or mine[depth].when <= finding.when:
-                mine[depth] = finding
+            mine[depth] = order.latest_finding((mine.get(depth, finding), finding)) or finding
     return merged
 
 

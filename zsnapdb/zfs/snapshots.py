@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from zsnapdb.base.errors import ConsistencyError, NotThere
 from zsnapdb.base.model import Snapshot
+from zsnapdb.planning import order
 from zsnapdb.zfs import core, datasets
 from zsnapdb.zfs.command import ZFS, is_number, number_in, property_rows, rows, run, set_options, table, unexpected
 from zsnapdb.zfs.datasets import Property
@@ -172,7 +173,7 @@ def owned_among(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapsho
     found: list[OwnedSnapshot] = []
     for start in range(0, len(asked), _TOGETHER):
         found += _read_there(asked[start : start + _TOGETHER], names)
-    return sorted(found, key=lambda one: one.snapshot.createtxg)
+    return order.by_creation(found, lambda one: one.snapshot.createtxg)
 
 
 def _read_there(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapshot]:
@@ -229,7 +230,7 @@ def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Proper
         guid, createtxg = (values[key].value if key in values else "" for key in ("guid", "createtxg"))
         if is_number(guid) and is_number(createtxg):
             known[_snapshot(name, int(guid), int(createtxg))] = values
-    return dict(sorted(known.items(), key=lambda item: item[0].createtxg))
+    return dict(order.by_creation(known.items(), lambda item: item[0].createtxg))
 
 
 def created_in(dataset: str, names: Sequence[str]) -> dict[str, int]:

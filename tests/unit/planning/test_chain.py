@@ -6,7 +6,6 @@ By GUID, with reasons.
 from __future__ import annotations
 
 import itertools
-import random
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.model import new_backup_id
-from zsnapdb.planning.chain import BasePlan, ChainPolicy, Why, choose_base, in_order, newest_without, restore_chain
+from zsnapdb.planning.chain import BasePlan, ChainPolicy, Why, choose_base, newest_without, restore_chain
 
 FLAGS = ("-L",)
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -228,48 +227,3 @@ def test_damage_of_another_chain_is_no_reason_for_a_full_backup() -> None:
     chain = [*CHAIN, stored(4, 4, None)]
     plan = choose(chain, local(1, 2, 3, 4), damaged={A: "backup A is damaged"})
     assert (plan.base, plan.why) == (chain[3], Why.INCREMENT)
-
-
-@dataclass(frozen=True)
-class Placed(Stored):
-    pool_guid: int = 1
-    createtxg: int = 0
-
-
-def placed(hours: float, guid: int, base: int | None, *, pool: int = 1, txg: int | None = None) -> Placed:
-    made = stored(hours, guid, base)
-    return Placed(made.backup_id, made.volumes, pool, guid if txg is None else txg)
-
-
-def test_an_id_of_a_clock_that_was_ahead_hides_no_later_backup() -> None:
-    links = [placed(1, 1, None), placed(26, 2, 1), placed(3, 3, 2), placed(4, 4, None)]
-    assert in_order(reversed(links)) == links
-
-
-def test_backups_of_several_pools_follow_by_time_and_an_increment_never_precedes_its_base() -> None:
-    first, ahead, behind = placed(1, 1, None), placed(99, 2, 1), placed(4, 3, 2)
-    elsewhere = placed(2, 11, None, pool=2, txg=5)
-    moved = placed(1.5, 12, 3, pool=3, txg=9)
-    assert in_order([behind, ahead, moved, elsewhere, first]) == [first, ahead, behind, moved, elsewhere]
-
-
-@given(
-    st.lists(st.tuples(st.floats(-50, 50), st.booleans()), min_size=1, max_size=12), st.randoms(use_true_random=False)
-)
-def test_of_one_pool_no_clock_changes_the_order(made: list[tuple[float, bool]], shuffle: random.Random) -> None:
-    links = [
-        placed(number + error, number + 1, number if is_increment and number else None)
-        for number, (error, is_increment) in enumerate(made)
-    ]
-    mixed = list(links)
-    shuffle.shuffle(mixed)
-    assert in_order(mixed) == links
-
-
-@given(st.lists(st.tuples(st.floats(-50, 50), st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=12))
-def test_backups_of_another_pool_change_nothing_in_the_order_of_a_pool(made: list[tuple[float, int, int]]) -> None:
-    links = [
-        placed(number + error, number + 1, base or None, txg=txg) for number, (error, base, txg) in enumerate(made)
-    ]
-    others = [placed(0, 100, None, pool=2), placed(6, 101, 100, pool=2)]
-    assert in_order(links) == [link for link in in_order([*links, *others]) if link.pool_guid == 1]

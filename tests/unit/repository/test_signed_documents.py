@@ -45,6 +45,7 @@ def evidence(outcome: Outcome = Outcome.PASSED) -> Evidence:
         position="0-1-2",
         steps=(),
         checks=(CheckPart(kind="pages", what="t", outcome=outcome, finding="torn"),),
+        sequence=1,
     )
 
 
@@ -86,7 +87,7 @@ def test_a_host_that_signs_believes_what_it_wrote_itself(signing: Repository) ->
     names: list[Key] = [
         layout.pin("main", BACKUP),
         *(listed.key for listed in signing.list(layout.verifications("main"))),
-        layout.drill("main", BACKUP),
+        layout.drill("main", BACKUP, 1),
         layout.unfinished_backup("main", BACKUP),
     ]
     assert len(names) == 4

@@ -17,7 +17,7 @@ from zsnapdb.base.model import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_private
-from zsnapdb.planning.chain import in_order
+from zsnapdb.planning.order import in_order
 from zsnapdb.repository.manifest import Manifest, VolumePart, decode
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.zfs import datasets, snapshots, version

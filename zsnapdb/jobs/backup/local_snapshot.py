@@ -34,6 +34,7 @@ from zsnapdb.jobs.base.set_properties import (
     STORED,
 )
 from zsnapdb.jobs.host.local_sets import as_backed_up_last
+from zsnapdb.planning import order
 from zsnapdb.planning.repository import local_retention
 from zsnapdb.planning.repository.local_retention import LocalSet
 from zsnapdb.planning.repository.retention import Decision
@@ -80,18 +81,17 @@ _OF_SET = (POSITION_PROPERTY, *snapshots.USES)
 
 def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[str]) -> list[LocalSet]:
     members: dict[str, dict[str, str]] = defaultdict(dict)
-    made: dict[str, int] = defaultdict(int)
     facts: dict[str, tuple[str, str]] = {}
     used: dict[str, int] = defaultdict(int)
     users: dict[str, list[str]] = defaultdict(list)
     roles = {dataset: role for role, dataset in sorted(instance.volumes.items())}
-    for marked in seen:
+    for marked in order.by_creation(seen, lambda one: one.snapshot.createtxg):
         marks, name, use = marked.properties, marked.snapshot.full_name, marked.use
         backup_id, state = marks[BACKUP_PROPERTY], marks[STATE_PROPERTY]
         if state not in states:
             continue
-        members[backup_id][roles[marked.snapshot.dataset]] = name
-        made[backup_id] = max(made[backup_id], marked.snapshot.createtxg)
+        # The last snapshot of a set decides its place.
+        members[backup_id] = {**members.pop(backup_id, {}), roles[marked.snapshot.dataset]: name}
         position = marks[POSITION_PROPERTY]
         before = facts[backup_id][1] if backup_id in facts else ""
         facts[backup_id] = (state, position if position != datasets.UNSET else before)
@@ -109,7 +109,7 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
             tuple(users[backup_id]),
             set(names) == set(instance.volumes),
         )
-        for backup_id, names in sorted(members.items(), key=lambda item: (made[item[0]], item[0]))
+        for backup_id, names in members.items()
     ]
 
 

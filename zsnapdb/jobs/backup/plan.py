@@ -16,6 +16,7 @@ from zsnapdb.jobs.base.own_snapshots import own_snapshots
 from zsnapdb.jobs.base.set_properties import STORED
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import StoredCheck
+from zsnapdb.planning import order
 from zsnapdb.planning.backup import fitness
 from zsnapdb.planning.backup.at_rest import judge_sent
 from zsnapdb.planning.backup.send_form import FormChoice
@@ -34,6 +35,7 @@ class BackupPlan:
 
     `form` is that of the streams. `interrupted` are the unfinished backups of earlier runs, each with its decision.
     `sent_from` is the local snapshot or bookmark of the base by role, by its full name; empty for a full backup.
+    `numbers` are the sequence numbers of the stored backups.
     """
 
     observed: Observation
@@ -43,6 +45,7 @@ class BackupPlan:
     form: FormChoice
     interrupted: tuple[InterruptedBackup, ...] = ()
     sent_from: Mapping[str, str] = field(default_factory=dict)
+    numbers: tuple[int | None, ...] = ()
 
     @property
     def to_hold(self) -> list[str]:
@@ -81,7 +84,7 @@ def plan(
         )
         damaged += [fitness.warning("repository", f.text, f.hint) for f in checked.findings if f.is_warning]
     hooks = tuple(hook.describe() for hook in instance.hooks())
-    candidates = [backup for backup in known.backups if before is None or backup.createtxg < before]
+    candidates = known.backups if before is None else order.made_before(known.backups, before)
 
     def base_among(local: Mapping[str, Collection[int]]) -> BasePlan[Summary]:
         return choose_base(
@@ -105,7 +108,8 @@ def plan(
     form = choose(instance, observed.volumes, base.base, known.backups)
     sent_from = {volume.role: local[volume.role][volume.guid] for volume in base.base.volumes} if base.base else {}
     deadline = instance.settings.lock.deadline
-    return BackupPlan(observed.with_findings(damaged), hooks, deadline, base, form, unfinished, sent_from)
+    numbers = tuple(backup.sequence for backup in known.backups)
+    return BackupPlan(observed.with_findings(damaged), hooks, deadline, base, form, unfinished, sent_from, numbers)
 
 
 def plan_now(

@@ -29,6 +29,7 @@ from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance, is_at_wor
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BASE_TAG
 from zsnapdb.jobs.base.undo import undone_on_error
+from zsnapdb.jobs.record.host_record import next_sequence
 from zsnapdb.planning.backup.resume import Cause, ResumeDecision, ResumeJudgement
 from zsnapdb.repository.backup_journal import DISK, BackupJournal
 from zsnapdb.repository.manifest import Manifest
@@ -334,6 +335,7 @@ def _write_journal(
             planned.base.base,
             created or instance.host.now(),
             planned.form.form,
+            next_sequence(instance, repository, planned.numbers),
         )
         folder, disk = interrupted.folder(instance), instance.host.journal_disk or DISK
         return BackupJournal.create(folder, started, warn_without_journal, disk)

@@ -22,7 +22,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BASE_TAG, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED
 from zsnapdb.jobs.host.object_locks import extend_locks
-from zsnapdb.jobs.record.host_record import note_stored
+from zsnapdb.jobs.record.host_record import next_sequence, note_stored
 from zsnapdb.planning.backup.at_rest import judge_storing
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.backup.send_form import SendForm, form_of
@@ -123,7 +123,7 @@ class Sender:
         """Commit the backup of these volumes. Afterwards the manifest was read back."""
         used = {chunk.key_id for volume in volumes for chunk in volume.chunks}
         keys = tuple(part for key_id, part in self.journal.keys.items() if key_id in used)
-        manifest = self.journal.started.draft.model_copy(update={"keys": keys, "volumes": volumes})
+        manifest = self._numbered(self.journal.started.draft).model_copy(update={"keys": keys, "volumes": volumes})
         for volume in manifest.volumes:
             confirm(self.repository.chunks(manifest.instance, manifest.backup_id, volume.role), volume.chunks)
         self.lease.confirm()
@@ -131,6 +131,14 @@ class Sender:
         note_stored(self.instance, self.repository, manifest)
         extend_locks(self.instance, self.repository, manifest.backup_id)
         return manifest
+
+    def _numbered(self, draft: Manifest) -> Manifest:
+        """Return the draft with a sequence number. One that an earlier version began has none."""
+        if draft.sequence is not None:
+            return draft
+        stored = self.instance.summaries(self.repository).backups
+        number = next_sequence(self.instance, self.repository, [backup.sequence for backup in stored])
+        return draft.model_copy(update={"sequence": number})
 
     def _settle(self, bases: Sequence[str]) -> None:
         """Make the snapshots of the committed backup a base, and let the snapshots go that it was sent from."""

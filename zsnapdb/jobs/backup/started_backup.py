@@ -26,6 +26,7 @@ def started_backup(
     base: Summary | None,
     created: datetime,
     form: SendForm,
+    sequence: int,
 ) -> StartedBackup:
     """Return all that is known about the backup before its streams are sent. A later run needs nothing else."""
     settings = instance.upload_settings()
@@ -36,7 +37,7 @@ def started_backup(
         for role, snapshot in sorted(made.snapshots.items())
     )
     return StartedBackup(
-        draft=_draft(instance, described.source, repository, made, created),
+        draft=_draft(instance, described.source, repository, made, created, sequence),
         base=base.backup_id if base is not None else None,
         recipients=repository.keyring.recipients,
         cut=StreamFormat(
@@ -66,7 +67,12 @@ def _volume(
 
 
 def _draft(
-    instance: Instance, source: SourcePart, repository: Repository, made: SnapshotSet, created: datetime
+    instance: Instance,
+    source: SourcePart,
+    repository: Repository,
+    made: SnapshotSet,
+    created: datetime,
+    sequence: int,
 ) -> Manifest:
     pool = pool_of(next(iter(made.snapshots.values())).dataset)
     return Manifest(
@@ -81,6 +87,7 @@ def _draft(
         zfs_version=version.userland(),
         pool_guid=version.pool_guid(pool),
         createtxg=made.createtxg,
+        sequence=sequence,
         source=source,
         volumes=(),
     )

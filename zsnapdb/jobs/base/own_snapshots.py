@@ -16,6 +16,7 @@ from zsnapdb.jobs.base.set_properties import (
     set_named,
     snapshot_name,
 )
+from zsnapdb.planning import order
 from zsnapdb.zfs import snapshots
 from zsnapdb.zfs.snapshot_names import SnapshotNames, named
 from zsnapdb.zfs.snapshots import OwnedSnapshot
@@ -88,7 +89,7 @@ class SetsHere:
             return []
         everywhere = frozenset.intersection(*(frozenset(names.numbers) for names in self.listed.values()))
         groups = snapshots.created_in(self.places[0], [name for name in everywhere if set_named(name) is not None])
-        return sorted(groups, key=lambda name: groups[name])
+        return order.by_creation(groups, lambda name: groups[name])
 
     def _read(self, more: Sequence[str], but: Mapping[str, Collection[str]]) -> list[OwnedSnapshot]:
         names = [

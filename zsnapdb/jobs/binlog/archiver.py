@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import BinaryIO
 
 from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError, RepositoryError
@@ -27,7 +27,7 @@ from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part
 from zsnapdb.jobs.binlog.known import contains_last, known_history, last_seen
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.host.binlog_spans import whole_span
-from zsnapdb.jobs.record.host_record import note_archived
+from zsnapdb.jobs.record.host_record import next_sequence, note_archived
 from zsnapdb.mysql.binlog.bytes import read_plain
 from zsnapdb.planning.backup.at_rest import judge_archiving
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
@@ -42,6 +42,7 @@ from zsnapdb.stream.chunks import NO_CHUNK, Chunk, plain_hash, seal, stream_hash
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import UploadSettings
 
+_END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 _SECOND = 1_000_000
 _MERGED = 32
 """The number of segments of an active binlog that are merged into one segment."""
@@ -73,6 +74,7 @@ class Archiver:
         self._noted: ArchivedPosition | None = None
         contents = archive.load()
         self._newest_began = max((incarnation.began for incarnation in contents.incarnations), default=None)
+        self._numbers = [incarnation.sequence for incarnation in contents.incarnations]
         for error in contents.damaged:
             self._events.warn(f"{error.message}; this description is skipped")
         known = known_history(contents, source, self._files)
@@ -171,9 +173,11 @@ class Archiver:
     def _begin(self, reason: str) -> None:
         if self._incarnation is not None and not self._kept:
             return
-        # Incarnations follow each other by this time, even if the clock was set back.
+        number = next_sequence(self._instance, self._archive.repository, self._numbers)
+        self._numbers.append(number)
+        # An incarnation that cannot be read has nothing but its id. So these follow each other too, as far as times go.
         began = self._host.now()
-        if self._newest_began is not None:
+        if self._newest_began is not None and self._newest_began < _END_OF_TIME:
             began = max(began, self._newest_began + timedelta(seconds=1))
         self._newest_began = began
         self._incarnation = Incarnation(
@@ -185,6 +189,7 @@ class Archiver:
             server_id=self._source.server_id,
             began=began,
             reason=reason,
+            sequence=number,
         )
         self._kept = []
         self._archive.begin(self._incarnation)

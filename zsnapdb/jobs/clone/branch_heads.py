@@ -20,10 +20,10 @@ def newest(info: CloneInfo, made: Sequence[Commit] | None = None) -> Commit | No
     """Return the newest commit of the data that the clone has now; None if there is none.
 
     The commit that the data was cloned from is none of them, also if another clone has left it to this one. `made` are
-    the commits of that data (None: they are read here).
+    the commits of that data, oldest first (None: they are read here).
     """
     made = commits(info.current) if made is None else made
-    last = max(made, key=lambda commit: max(one.createtxg for one in commit.set.snapshots.values()), default=None)
+    last = made[-1] if made else None
     return last if last is not None and last.set.backup_id != info.backup_id else None
 
 

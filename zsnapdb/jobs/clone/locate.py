@@ -12,6 +12,7 @@ from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, find_l
 from zsnapdb.jobs.host.pools import pool_for_copy
 from zsnapdb.jobs.record.host_record import stored_after
 from zsnapdb.jobs.restore.newest import newest_backup
+from zsnapdb.planning import order
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.repository.manifest import Manifest, server_source
 from zsnapdb.zfs import version
@@ -30,7 +31,8 @@ def locate(
     asked. DamagedError if that backup cannot be used, unless `accepts_older` is set.
     """
     local = find_local(settings, instance, requested)
-    if local is not None and not (requested == LATEST and stored_after(instance, local.set.backup_id)):
+    is_latest = requested != LATEST or local is None or not _stored_after(instance, local)
+    if local is not None and is_latest:
         return reusable_sets.prepared_form(home(settings, local.pool), local, rules)
     repository = instance.open_repository()
     known = repository.backup_ids(instance.name)
@@ -70,10 +72,14 @@ def bring_here(settings: Settings, instance: Instance, source: CloneSource | Rem
     return fetch.fetch(settings, instance, home_of_clones, source)
 
 
+def _stored_after(instance: Instance, local: CloneSource) -> tuple[str, ...]:
+    return stored_after(instance, local.set, version.pool_guid(local.pool))
+
+
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
     """Return whether ZFS made the stored backup no later than the local set, in the same pool."""
     is_same_pool = version.pool_guid(local.pool) == stored.pool_guid
-    return is_same_pool and stored.createtxg <= local.set.createtxg
+    return is_same_pool and not order.made_before((local.set,), stored.createtxg)
 
 
 def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> CloneSource | None:

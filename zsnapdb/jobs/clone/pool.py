@@ -38,6 +38,7 @@ from zsnapdb.jobs.clone.catalogue import of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
 from zsnapdb.jobs.clone.created import Created, CreateDurations
 from zsnapdb.jobs.clone.request import CloneRequest
+from zsnapdb.jobs.clone.set_order import oldest_first
 from zsnapdb.jobs.clone.sources import LATEST, production_history
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
@@ -193,9 +194,7 @@ def _candidates(settings: Settings, instance: Instance, request: CloneRequest) -
     """Yield the slots that fit the request, those with the newest data first."""
     if instance.settings.pool is None or not _may_be_of_pool(request):
         return
-    now = instance.host.now()
-    slots = sorted(slots_of(settings, instance), key=lambda info: as_slot(info, now).data_of, reverse=True)
-    for info in slots:
+    for info in reversed(slots_of(settings, instance)):
         if _fits(settings, instance, request, info) is None:
             yield info
 
@@ -223,9 +222,13 @@ def wish_of(settings: Settings, instance: Instance, request: CloneRequest) -> Sl
 
 
 def slots_of(settings: Settings, instance: Instance) -> list[CloneInfo]:
-    """Return the clones in the pool of the instance that are nobody's, also those that nobody gets any more."""
+    """Return the clones in the pool of the instance that are nobody's, also those that nobody gets any more.
+
+    Those with the oldest data come first.
+    """
     known = catalogue.listing(settings, instance.host)
-    return [info for info in known if info.is_of_nobody and info.instance == instance.name]
+    own = [info for info in known if info.is_of_nobody and info.instance == instance.name]
+    return oldest_first(instance, own, lambda info: info.original.removeprefix("@"), lambda info: info.origin)
 
 
 def good_slots(settings: Settings, instance: Instance) -> list[CloneInfo]:

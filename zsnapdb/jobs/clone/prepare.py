@@ -29,6 +29,7 @@ from zsnapdb.jobs.clone.reusable_sets import (
     prepared_facts,
     prepared_form,
 )
+from zsnapdb.jobs.clone.set_order import oldest_first
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, with_volumes
 from zsnapdb.jobs.clone.volumes import (
     NOT_MOUNTED,
@@ -107,7 +108,9 @@ def forms_of(settings: Settings, instance: Instance, requested: str) -> list[Reu
     UnknownNameError if nothing of the instance is prepared so, PreflightError if one of them has clones.
     """
     known = [one for one in reusable_sets.listing(settings) if (one.kind, one.instance) == (PREPARED, instance.name)]
-    wanted = max((one.set_id for one in known), default="") if requested == LATEST else requested.removeprefix("@")
+    ordered = oldest_first(instance, known, lambda one: one.set_id, lambda one: one.origin)
+    newest = ordered[-1].set_id if ordered else ""
+    wanted = newest if requested == LATEST else requested.removeprefix("@")
     forms = [one for one in known if one.set_id == wanted]
     if not forms:
         ids = ", ".join(sorted({one.set_id for one in known})) or "none"

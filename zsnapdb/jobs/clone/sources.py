@@ -24,6 +24,7 @@ from zsnapdb.jobs.clone.request import LATEST as LATEST
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.local_sets import as_backed_up_last, described_sets, newest_set
+from zsnapdb.planning import order
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, Place, decode
@@ -279,7 +280,7 @@ def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> l
         if mark.is_local and snapshot.name == f"{SNAPSHOT_PREFIX}{mark.value}":
             groups.setdefault(mark.value, {})[values[properties.ROLE_PROPERTY].value] = (snapshot, values)
     result = []
-    for commit_id, members in sorted(groups.items()):
+    for commit_id, members in order.by_creation(groups.items(), lambda item: next(iter(item[1].values()))[0].createtxg):
         facts = next(iter(members.values()))[1]
         made = {role: snapshot for role, (snapshot, _) in members.items()}
         origin = decode(facts[ORIGIN_PROPERTY].value, commit_id)

@@ -128,7 +128,12 @@ def find(settings: Settings, instance: Instance, requested: str, history: str | 
             raise
         return _without_replay(error, nearest, candidates, requested)
     point = planned.source if isinstance(planned.source, RestorePlan) else None
-    if isinstance(target, Latest) and history is None and nearest is not None and not reaches_beyond(point, nearest):
+    if (
+        isinstance(target, Latest)
+        and history is None
+        and nearest is not None
+        and not reaches_beyond(point, nearest, [local.backup_id for local in candidates])
+    ):
         return replace(nearest, match=MomentMatch.SNAPSHOT)
     exact = next((local for local in candidates if local.backup_id == planned.set_id), None)
     if exact is not None and planned.replays == 0:
@@ -138,15 +143,16 @@ def find(settings: Settings, instance: Instance, requested: str, history: str | 
     return Moment(requested, planned.set_id, None, "", MomentMatch.REPLAY, point=point, history=history)
 
 
-def reaches_beyond(point: RestorePlan | None, newest: Moment) -> bool:
-    """Whether the archive leads beyond the newest snapshot set on this host.
+def reaches_beyond(point: RestorePlan | None, newest: Moment, here: Sequence[str]) -> bool:
+    """Whether the archive leads beyond the newest snapshot set on this host. `here` are the ids of the sets there.
 
     A set made in the second of the last archived transaction may be older or newer: then the archive counts.
     """
     if point is None or newest.made is None:
         return False
     last = point.point.last
-    return point.backup_id > newest.backup_id or (last is not None and last.committed >= newest.made)
+    # The plan chose among the backups and the sets by their order: one that is not here is later than all that are.
+    return point.backup_id not in here or (last is not None and last.committed >= newest.made)
 
 
 def takes_history(requested: str) -> bool:

@@ -9,6 +9,7 @@ from zsnapdb.base.model import SnapshotSet
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.own_snapshots import SetsHere, own_snapshots
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, STATE_PROPERTY, STORED, TAKEN
+from zsnapdb.planning import order
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
@@ -70,14 +71,13 @@ def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
 def sets_among(instance: Instance, seen: Iterable[OwnedSnapshot], *states: str) -> list[DescribedSet]:
     """Return the sets that `local_sets` returns, of these own snapshots of the instance's volumes."""
     sets = []
-    for backup_id, members in sorted(_members(instance, seen, states or (STORED,)).items()):
+    for backup_id, members in _members(instance, seen, states or (STORED,)).items():
         if set(members) == set(instance.volumes) and len({one.snapshot.createtxg for one in members.values()}) == 1:
             found = {one.properties[STATE_PROPERTY] for one in members.values()}
             made = SnapshotSet(backup_id, {role: one.snapshot for role, one in members.items()})
             facts = next(iter(members.values())).properties
             sets.append(DescribedSet(made, found.pop() if len(found) == 1 else TAKEN, facts))
-    # Two ids can have one second, and what follows it in an id is random.
-    return sorted(sets, key=lambda one: one.set.createtxg)
+    return order.by_creation(sets, lambda one: one.set.createtxg)
 
 
 def unfinished(seen: Iterable[OwnedSnapshot]) -> dict[str, list[str]]:

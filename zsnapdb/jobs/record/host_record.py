@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from zsnapdb.base.errors import DamagedError, ZsnapdbError
-from zsnapdb.base.model import server_name
+from zsnapdb.base.model import SnapshotSet, server_name
 from zsnapdb.base.patterns import first_problem
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.own_snapshots import own_snapshots
@@ -27,6 +27,7 @@ from zsnapdb.jobs.base.set_properties import (
     STORED,
 )
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name, read
+from zsnapdb.planning import order
 from zsnapdb.planning.repository import host_record
 from zsnapdb.planning.repository.clock import from_future
 from zsnapdb.planning.repository.host_record import (
@@ -40,7 +41,7 @@ from zsnapdb.planning.repository.host_record import (
     StoredKind,
 )
 from zsnapdb.planning.repository.host_record import StoredFinding as StoredFinding
-from zsnapdb.planning.repository.writers import WrittenLink, writers
+from zsnapdb.planning.repository.writers import PlacedBackup, writers
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
@@ -73,6 +74,21 @@ def note_stored(instance: Instance, repository: Repository, manifest: Manifest) 
             record.change_backups(lambda known: known.with_stored(backup))
 
 
+def next_sequence(instance: Instance, repository: Repository, stored: Sequence[int | None]) -> int:
+    """Return the sequence number of a new document, and record that this host gave it.
+
+    `stored` are the numbers of the documents of its kind in the repository. Warns if that cannot be written.
+    """
+    record, number = HostRecord.of(instance, repository), order.next_number(0, stored)
+    if record is None:
+        return number
+    # Only a stored backup begins a new record in the place of one that cannot be read.
+    with contextlib.suppress(DamagedError), _warning(instance):
+        record.backups()
+        number = record.change_backups(lambda known: known.with_next_number(stored)).sequence or number
+    return number
+
+
 def note_successor(instance: Instance, repository: Repository, backup_id: str, successor: Summary) -> None:
     """Record that the successor has the snapshots of a backup of this host, which is about to be removed.
 
@@ -92,7 +108,14 @@ def _recorded(manifest: Manifest | Summary) -> RecordedBackup:
     )
     source = manifest.source
     if not isinstance(source, ServerSourcePart):
-        return RecordedBackup(backup_id=manifest.backup_id, volumes=volumes, writer=manifest.writer)
+        return RecordedBackup(
+            backup_id=manifest.backup_id,
+            volumes=volumes,
+            writer=manifest.writer,
+            pool_guid=manifest.pool_guid,
+            createtxg=manifest.createtxg,
+            sequence=manifest.sequence,
+        )
     return RecordedBackup(
         backup_id=manifest.backup_id,
         server=server_name(source.server.server_uuid, source.server.server_id),
@@ -102,6 +125,9 @@ def _recorded(manifest: Manifest | Summary) -> RecordedBackup:
         gtids=source.position.gtids,
         volumes=volumes,
         writer=manifest.writer,
+        pool_guid=manifest.pool_guid,
+        createtxg=manifest.createtxg,
+        sequence=manifest.sequence,
     )
 
 
@@ -179,7 +205,7 @@ class StoredCheck:
     """A repository held against what this host stored there.
 
     `missing` are backups that the repository lacks, `archive` the newest archived position if the archive does not
-    reach it, and `order` the ids of the recorded backups in the order in which they were stored.
+    reach it, and `order` the ids of all backups, also of those that are missing, oldest first.
     """
 
     findings: tuple[StoredFinding, ...] = ()
@@ -201,7 +227,7 @@ class StoredCheck:
 def check(
     instance: Instance,
     repository: Repository,
-    there: Sequence[WrittenLink],
+    there: Sequence[PlacedBackup],
     unreadable: Collection[str],
     archive: Archive | None = None,
     *,
@@ -224,7 +250,7 @@ def check(
 def _compared(
     instance: Instance,
     repository: Repository,
-    there: Sequence[WrittenLink],
+    there: Sequence[PlacedBackup],
     unreadable: Collection[str],
     archive: Archive | None,
     is_writing: bool,
@@ -252,8 +278,9 @@ def _compared(
         from zsnapdb.repository.binlog_contents import load
 
         short = host_record.judge_archive(archived, positions(load(repository, instance.name)))
-    order = tuple(backup.backup_id for backup in known.stored)
-    own = tuple(dict.fromkeys((*order, *(backup.backup_id for backup in local))))
+    placed = host_record.order_of(known, local, there)
+    stored = tuple(backup.backup_id for backup in known.stored)
+    own = tuple(dict.fromkeys((*stored, *(backup.backup_id for backup in local))))
     others = (
         *others,
         *host_record.judge_writers(instance.name, writers(there, instance.host.now()), own, is_writing=is_writing),
@@ -263,13 +290,13 @@ def _compared(
         *([short] if short is not None else []),
         *others,
     )
-    return StoredCheck(all_findings, missing, archived if short is not None else None, order, own)
+    return StoredCheck(all_findings, missing, archived if short is not None else None, placed, own)
 
 
 def findings(
     instance: Instance,
     repository: Repository,
-    there: Sequence[WrittenLink],
+    there: Sequence[PlacedBackup],
     unreadable: Collection[str],
     archive: Archive | None = None,
     *,
@@ -288,19 +315,33 @@ def without_future(instance: Instance, repository: Repository, known: Summaries)
     return tuple(backup for backup in known.backups if backup.backup_id not in future)
 
 
-def stored_after(instance: Instance, backup_id: str) -> tuple[str, ...]:
-    """Return the ids of the backups that this host stored after this one, by the records at the configured address.
+def stored_after(instance: Instance, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:
+    """Return the ids of the backups that are later than a set of this host, by the records at the configured address.
 
-    The repository is not asked. A record that cannot be read says nothing here. A backup with the same snapshots was
-    not stored after this one.
+    The repository is not asked. A record that cannot be read says nothing here.
     """
-    after: list[str] = []
+    return tuple(name for record in _records(instance) for name in record.stored_after(made, pool_guid))
+
+
+def recorded_groups(instance: Instance, pool_guid: int) -> Mapping[str, int]:
+    """Return the transaction groups of the backups that this host stored from the pool, by id, as far as recorded."""
+    groups: dict[str, int] = {}
+    for record in _records(instance):
+        groups |= {
+            one.backup_id: one.createtxg
+            for one in record.stored
+            if one.pool_guid == pool_guid and one.createtxg is not None
+        }
+    return groups
+
+
+def _records(instance: Instance) -> Iterator[BackupRecord]:
+    """Yield the records of the repositories that were at the configured address, as far as they can be read."""
     for file in sorted((instance.host.records / instance.name).glob(f"*/{BACKUPS}")):
         with contextlib.suppress(DamagedError):
             record = read(file, BackupRecord)
             if record is not None and record.url == instance.repository.url:
-                after += record.stored_after(backup_id)
-    return tuple(after)
+                yield record
 
 
 def positions(archive: Archive) -> list[ArchivedPosition]:
@@ -340,7 +381,7 @@ def _other_repositories(instance: Instance, repository: Repository) -> Iterator[
 def _local_backups(
     instance: Instance,
     repository: Repository,
-    there: Sequence[WrittenLink],
+    there: Sequence[PlacedBackup],
     seen: Sequence[OwnedSnapshot] | None,
 ) -> list[LocalBackup]:
     """Return the backups whose snapshots on this host say that they are stored in this repository, oldest first.
@@ -354,6 +395,7 @@ def _local_backups(
         newest = next((backup for backup in reversed(there) if backup.backup_id not in future), None)
         volumes = {volume.role: volume.dataset for volume in newest.volumes} if newest is not None else {}
     guids: dict[str, dict[str, int]] = {}
+    made: dict[str, int] = {}
     try:
         roles = {dataset: role for role, dataset in volumes.items()}
         if seen is None:
@@ -362,6 +404,7 @@ def _local_backups(
             marks, place = marked.properties, marked.snapshot.dataset
             if (marks[STATE_PROPERTY], marks[REPOSITORY_PROPERTY]) == (STORED, repository.id) and place in roles:
                 guids.setdefault(marks[BACKUP_PROPERTY], {})[roles[place]] = marked.snapshot.guid
+                made[marks[BACKUP_PROPERTY]] = marked.snapshot.createtxg
     except (ZsnapdbError, OSError):
         return []
-    return [LocalBackup(backup_id, by_role) for backup_id, by_role in guids.items()]
+    return [LocalBackup(backup_id, by_role, made[backup_id]) for backup_id, by_role in guids.items()]

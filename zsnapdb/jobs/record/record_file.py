@@ -76,8 +76,8 @@ class HostRecord:
             if known is None or known.number < end.number:
                 whole_file.replace(self.folder / _EVIDENCE, end.model_dump_json().encode(), 0o644)
 
-    def change_backups(self, change: Callable[[BackupRecord], BackupRecord]) -> None:
-        """Replace the recorded backups by what `change` makes of them. OSError if the disk refuses.
+    def change_backups(self, change: Callable[[BackupRecord], BackupRecord]) -> BackupRecord:
+        """Replace the recorded backups by what `change` makes of them, and return these. OSError if the disk refuses.
 
         A file that cannot be read is set aside, and a new record begins.
         """
@@ -90,6 +90,7 @@ class HostRecord:
             after = change(before.model_copy(update={"url": self.url}))
             if after != before or not (self.folder / BACKUPS).exists():
                 whole_file.replace(self.folder / BACKUPS, after.model_dump_json().encode(), 0o644)
+            return after
 
     def set_archived(self, position: ArchivedPosition) -> None:
         """Record the newest archived position. OSError if the disk refuses."""

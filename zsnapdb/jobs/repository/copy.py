@@ -136,7 +136,7 @@ def _plan(source: Instance, here: Repository, target: Instance, there: Repositor
     missing = [
         backup for backup in known.backups if backup.backup_id not in copied and backup.backup_id not in left_out
     ]
-    missing.sort(key=lambda backup: (depth[backup.backup_id], backup.backup_id))
+    missing.sort(key=lambda backup: depth[backup.backup_id])
     will_be = copied | {backup.backup_id for backup in missing}
     other = BinlogArchive(there, target.name) if there is not None else None
     binlogs = copy_binlogs.missing(BinlogArchive(here, source.name), other, will_be, known.backups)

@@ -86,11 +86,11 @@ def _without_repeats(records: Sequence[EvidenceRecord]) -> Iterator[EvidenceReco
 def _drills(instance: Instance, first: date, last: date) -> PastDrills:
     repository = instance.open_repository()
     read, unreadable = [], []
-    for drill_id in drills.ids(repository, instance.name):
-        if not first <= backup_time(drill_id).date() <= last:
+    for key in drills.keys(repository, instance.name):
+        if not first <= backup_time(key.drill_id).date() <= last:
             continue
         try:
-            read.append(drills.read(repository, instance.name, drill_id))
+            read.append(drills.read_at(repository, instance.name, key))
         except DamagedError:
-            unreadable.append(drill_id)
+            unreadable.append(key.drill_id)
     return PastDrills(tuple(read), tuple(unreadable))

@@ -14,7 +14,8 @@ from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.damage import KnownDamage
-from zsnapdb.planning.repository.host_record import StoredFinding, is_stored_after
+from zsnapdb.planning.order import is_after
+from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.unfinished import Unfinished, unfinished
@@ -134,7 +135,7 @@ def _refuse_older(chosen: Summary, known: Summaries, checked: StoredCheck) -> No
     unusable |= {missing.backup_id: "the repository lacks it" for missing in checked.missing}
     later = [backup.backup_id for backup in known.backups[known.backups.index(chosen) + 1 :]]
     unusable |= {name: "it is from the future" for name in later if name in checked.future}
-    newer = [name for name in unusable if is_stored_after(name, chosen.backup_id, checked.order)]
+    newer = [name for name in unusable if is_after(name, chosen.backup_id, checked.order)]
     if newer:
         raise DamagedError(
             f"the newest backup that can be read is {chosen.backup_id}, but newer ones were stored: "

@@ -9,7 +9,7 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record.record_file import BACKUPS, read
-from zsnapdb.planning.chain import in_order
+from zsnapdb.planning.order import in_order
 from zsnapdb.planning.repository.host_record import BackupRecord
 from zsnapdb.planning.restore.origin import RestoreOrigin, SetStanding
 from zsnapdb.planning.restore.plan import RestorePlan

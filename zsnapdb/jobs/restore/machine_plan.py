@@ -16,7 +16,7 @@ from zsnapdb.jobs.restore import newest, raw_keys
 from zsnapdb.jobs.restore.plan import refuse_no_parent
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.dataset_properties import data_values
-from zsnapdb.planning.repository.host_record import is_stored_after
+from zsnapdb.planning.order import is_after
 from zsnapdb.planning.restore.machine import (
     CheckVolumes,
     DefineDomain,
@@ -151,9 +151,7 @@ def _newer(
 ) -> tuple[str, ...]:
     if not asks_for_newest(target):
         return ()
-    newer = [
-        f"backup {u.backup_id}: {u.why}" for u in unusable if is_stored_after(u.backup_id, chosen.backup_id, order)
-    ]
+    newer = [f"backup {u.backup_id}: {u.why}" for u in unusable if is_after(u.backup_id, chosen.backup_id, order)]
     if newer and not request.accepts_older:
         raise refusal(request.to, f"backup {chosen.backup_id}", newer)
     return tuple(f"newer, and cannot be used: {text}" for text in newer)

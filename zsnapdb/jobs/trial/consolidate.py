@@ -283,9 +283,11 @@ def _send(instance: Instance, repository: Repository, planned: ConsolidatePlan, 
     """Store full streams of the received snapshots. Return the manifest of the new backup, which is not written yet."""
     key = repository.keyring.new_key("1") if repository.keyring.is_encrypting else None
     volumes = tuple(_sent(instance, repository, planned, volume, alone, key) for volume in planned.original.volumes)
+    stored = instance.summaries(repository).backups
     return planned.original.model_copy(
         update={
             "backup_id": planned.backup_id,
+            "sequence": host_record.next_sequence(instance, repository, [backup.sequence for backup in stored]),
             "tool_version": __version__,
             "run_id": instance.host.run_id(),
             "zfs_version": version.userland(),

@@ -209,6 +209,4 @@ def history(instance: Instance, count: int) -> list[Evidence]:
 
 def find(instance: Instance, drill_id: str) -> Evidence:
     """Return the evidence of a drill: by its id, or `latest`. NotThere if there is no such drill."""
-    repository = instance.open_repository()
-    known = drills.ids(repository, instance.name)
-    return drills.read(repository, instance.name, known[-1] if drill_id == "latest" and known else drill_id)
+    return drills.read(instance.open_repository(), instance.name, drill_id)

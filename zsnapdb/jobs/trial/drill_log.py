@@ -12,6 +12,7 @@ from datetime import datetime
 from zsnapdb import __version__
 from zsnapdb.base.errors import DamagedBackupError, DamagedError, ZsnapdbError
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record.host_record import next_sequence
 from zsnapdb.jobs.trial.server_checks import CheckOutcome
 from zsnapdb.planning.server_plugins import plugin_hint
 from zsnapdb.repository import drills, verifications
@@ -74,8 +75,10 @@ class DrillLog:
 
     def store(self, instance: Instance, repository: Repository, subject: DrillSubject) -> DrillResult:
         """Store the evidence of the drill, and record the backups that it found damaged, like a finding of verify."""
+        known = [key.sequence for key in drills.keys(repository, instance.name)]
         evidence = Evidence(
             drill_id=subject.drill_id,
+            sequence=next_sequence(instance, repository, known),
             instance=instance.name,
             repository_id=repository.id,
             requested=subject.requested,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zsnapdb.base.errors import DamagedError, NotThere
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.trial.drill_log import DrillResult
-from zsnapdb.repository import drills, layout
+from zsnapdb.repository import drills
 
 LOOKED_AT = 100
 """In how many of the newest drills the run is looked for: each is an object of its own."""
@@ -17,11 +17,11 @@ def made(instance: Instance) -> DrillResult | None:
         repository = instance.open_repository()
     except NotThere:
         return None
-    for drill_id in reversed(drills.ids(repository, instance.name)[-LOOKED_AT:]):
+    for key in reversed(drills.keys(repository, instance.name)[-LOOKED_AT:]):
         try:
-            evidence = drills.read(repository, instance.name, drill_id)
+            evidence = drills.read_at(repository, instance.name, key)
         except (DamagedError, NotThere):
             continue
         if evidence.run_id == instance.host.run_id():
-            return DrillResult(evidence, str(layout.drill(instance.name, drill_id)))
+            return DrillResult(evidence, str(key))
     return None

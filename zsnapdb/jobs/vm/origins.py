@@ -139,7 +139,7 @@ def _chosen(named: MachineOriginName, there: Sequence[SnapshotSet]) -> SnapshotS
     """Return the backup, of those whose snapshots are on this host. NotThere if it is none of them."""
     fitting = [s for s in there if named.backup in (None, LATEST_BACKUP) or s.backup_id == named.backup]
     if fitting:
-        return max(fitting, key=lambda item: item.createtxg)
+        return fitting[-1]
     if named.backup is not None and named.backup != LATEST_BACKUP and not is_backup_id(named.backup):
         raise UsageError(
             f"{named.backup[:80]!r} is not the id of a backup",

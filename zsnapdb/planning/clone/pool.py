@@ -125,7 +125,7 @@ def objection(slot: PoolSlot, wish: SlotWish, now: datetime) -> str | None:
 def filling(
     slots: Sequence[PoolSlot], terms: PoolSettings, wish: SlotWish, now: datetime, room: HostRoom, newest: datetime
 ) -> PoolPlan:
-    """Return what filling the pool does.
+    """Return what filling the pool does. `slots` are ordered by their data, the oldest first.
 
     `wish` is what who asks for nothing special gets. `newest` is of when the set is that new clones would be made of:
     none are made of one that is too old itself. The newest data is kept, and what is protected. The next server is
@@ -133,7 +133,7 @@ def filling(
     """
     refused = [(slot, reason) for slot in slots if (reason := objection(slot, wish, now)) is not None]
     bad = {slot.name for slot, _ in refused}
-    good = sorted((slot for slot in slots if slot.name not in bad), key=lambda slot: slot.data_of, reverse=True)
+    good = [slot for slot in reversed(slots) if slot.name not in bad]
     refused += [(slot, f"pool.size is {terms.size}") for slot in good[terms.size :]]
     drops = [(slot, reason) for slot, reason in refused if not slot.is_protected]
     keeps = good[: terms.size]

@@ -60,8 +60,11 @@ class ChainCost:
 
 
 def chain_cost(decisions: Sequence[Decision], stored: Sequence[SizedBackup]) -> ChainCost:
-    """Return what the chains below the kept backups cost, and the `full_every` that would free most."""
-    backups = sorted(stored, key=lambda backup: backup.backup_id)
+    """Return what the chains below the kept backups cost, and the `full_every` that would free most.
+
+    `stored` is oldest first.
+    """
+    backups = list(stored)
     kept = {d.backup_id for d in decisions if d.keep}
     ruled = {d.backup_id for d in decisions if d.keep and not all(r.startswith(NEEDED_BY) for r in d.reasons)}
     needed = kept - ruled

@@ -6,7 +6,7 @@ or rolled back there is missed, and the record alone says which backups this hos
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -14,12 +14,25 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from zsnapdb.base.model import Flavour
-from zsnapdb.base.patterns import BackupId, Count, DatasetName, FileName, GtidText, Guid, RoleName, SendFlag, Sha256
+from zsnapdb.base.model import Flavour, SnapshotSet
+from zsnapdb.base.patterns import (
+    BackupId,
+    Count,
+    DatasetName,
+    FileName,
+    GtidText,
+    Guid,
+    RoleName,
+    SendFlag,
+    SequenceNumber,
+    Sha256,
+)
 from zsnapdb.config.repository import KeepSettings
+from zsnapdb.planning import order
+from zsnapdb.planning.order import PlacedLink
 from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.retention import RetentionFacts
-from zsnapdb.planning.repository.writers import Writer, WrittenLink, by_backup, others, writers
+from zsnapdb.planning.repository.writers import PlacedBackup, Writer, WrittenLink, by_backup, others, writers
 
 _SHOWN = 3
 
@@ -44,7 +57,7 @@ class RecordedBackup(RecordPart):
     """A backup that this host stored: its server, its position and its volumes.
 
     `server` is the name of the server in the history of its binlogs (None: the source is no server). `writer` is the
-    identity of what was backed up.
+    identity of what was backed up. Backups of earlier versions have neither pool, transaction group nor sequence.
     """
 
     backup_id: BackupId
@@ -55,6 +68,9 @@ class RecordedBackup(RecordPart):
     gtids: GtidText | None = None
     volumes: tuple[RecordedVolume, ...]
     writer: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$", max_length=200)]
+    pool_guid: Guid | None = None
+    createtxg: Guid | None = None
+    sequence: SequenceNumber | None = None
 
 
 class RemovedBackup(RecordPart):
@@ -87,6 +103,14 @@ class BackupRecord(RecordPart):
     pinned: tuple[BackupId, ...] = ()
     """The backups that this host pinned: no prune of this host removes them, whatever pins the repository lists."""
 
+    sequence: SequenceNumber | None = None
+    """The greatest sequence number that this host gave a document of the instance there."""
+
+    def with_next_number(self, stored: Iterable[int | None]) -> BackupRecord:
+        """Return the record with the number of a new document. `stored` are those of the documents that exist."""
+        given = (one.sequence for one in self.stored)
+        return self.model_copy(update={"sequence": order.next_number(self.sequence or 0, (*given, *stored))})
+
     def with_pinned(self, backup_id: str) -> BackupRecord:
         """Return the record in which this host pinned the backup."""
         return self.model_copy(update={"pinned": tuple(sorted({*self.pinned, backup_id}))})
@@ -117,16 +141,27 @@ class BackupRecord(RecordPart):
         stored = tuple(successor if known.backup_id == backup_id else known for known in self.stored)
         return self.model_copy(update={"stored": stored})
 
-    def stored_after(self, backup_id: str) -> tuple[str, ...]:
-        """Return the ids of the backups that were stored after this one, without those of the same snapshots.
+    def stored_after(self, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:
+        """Return the ids of the backups that are later than a set of this host, without those of the same snapshots.
 
-        The times in the ids decide if the record does not have the backup.
+        The order of this record decides if it has the set, else the transaction groups of the pool. Backups of another
+        pool are later if the server came back to this pool: they may be. Only a record of an earlier version, which has
+        no transaction group, leaves nothing but the times in the ids.
         """
+        guids = frozenset(snapshot.guid for snapshot in made.snapshots.values())
         ids = [backup.backup_id for backup in self.stored]
-        known = {backup.backup_id: frozenset(volume.guid for volume in backup.volumes) for backup in self.stored}
-        own = known.get(backup_id) or self.removed_guids().get(backup_id)
-        after = ids[ids.index(backup_id) + 1 :] if backup_id in ids else [name for name in ids if name > backup_id]
-        return tuple(name for name in after if known[name] != own)
+        placed = [backup for backup in self.stored if backup.createtxg is not None]
+        if made.backup_id in ids:
+            after = list(self.stored[ids.index(made.backup_id) + 1 :])
+        elif placed:
+            here = [at for at, backup in enumerate(placed) if backup.pool_guid == pool_guid]
+            back = placed[here[0] :] if here else []
+            after = [
+                one for one in back if one.pool_guid != pool_guid or order.made_before((made,), one.createtxg or 0)
+            ]
+        else:
+            after = [one for one in self.stored if order.is_after(one.backup_id, made.backup_id, ())]
+        return tuple(one.backup_id for one in after if frozenset(volume.guid for volume in one.volumes) != guids)
 
     def only_removed(self, names: Collection[str]) -> BackupRecord:
         """Return the record with only these of the removed backups: the others left nothing on this host."""
@@ -211,6 +246,18 @@ class LocalBackup:
 
     backup_id: str
     guids: Mapping[str, int]
+    createtxg: int = 0
+
+
+@dataclass(frozen=True)
+class _PlacedRecord:
+    """A recorded backup with its place."""
+
+    backup_id: str
+    volumes: tuple[RecordedVolume, ...]
+    pool_guid: int
+    createtxg: int
+    sequence: int | None
 
 
 @dataclass(frozen=True)
@@ -247,7 +294,7 @@ class MissingBackup:
 def missing_backups(
     record: BackupRecord,
     local: Sequence[LocalBackup],
-    there: Sequence[WrittenLink],
+    there: Sequence[PlacedBackup],
     unreadable: Collection[str],
     rules: KeepSettings | None,
     now: datetime,
@@ -274,10 +321,11 @@ def missing_backups(
         return ()
     expired: set[str] = set()
     if rules is not None:
-        apart = by_backup(writers([*there, *lacking], now))
-        facts = RetentionFacts(unreadable=dict.fromkeys(unreadable, "it cannot be read"), writers=apart)
-        # What is missing has no transaction group any more: only the times in the ids say where it belongs.
-        ordered = sorted([*there, *lacking], key=lambda link: link.backup_id)
+        by_id = {link.backup_id: link for link in (*lacking, *there)}
+        ordered = [by_id[name] for name in order_of(record, local, there) if name in by_id]
+        facts = RetentionFacts(
+            unreadable=dict.fromkeys(unreadable, "it cannot be read"), writers=by_backup(writers(ordered, now))
+        )
         decided = retention.decide(ordered, rules, now, facts)
         expired = set(decided.removal_order)
     return tuple(
@@ -291,14 +339,25 @@ def missing_backups(
     )
 
 
-def is_stored_after(one: str, other: str, order: Sequence[str]) -> bool:
-    """Whether a backup was stored after another one.
+def order_of(record: BackupRecord, local: Sequence[LocalBackup], there: Sequence[PlacedLink]) -> tuple[str, ...]:
+    """Return the ids of all backups that are stored or that this host knows, oldest first.
 
-    `order` are the ids that this host stored, in that order. Where it does not know both, the times in the ids decide.
+    `there` are the readable backups. What is missing has the place that its record gives it, or else its snapshots.
     """
-    if one in order and other in order:
-        return order.index(one) > order.index(other)
-    return one > other
+    listed = {link.backup_id for link in there}
+    missing = [
+        _PlacedRecord(one.backup_id, one.volumes, one.pool_guid, one.createtxg, one.sequence)
+        for one in record.stored
+        if one.backup_id not in listed and one.pool_guid is not None and one.createtxg is not None
+    ]
+    ordered: list[PlacedLink] = order.in_order([*there, *missing])
+    return tuple(
+        order.with_missing(
+            [link.backup_id for link in ordered],
+            [backup.backup_id for backup in record.stored],
+            [backup.backup_id for backup in order.by_creation(local, lambda one: one.createtxg)],
+        )
+    )
 
 
 def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[StoredFinding, ...]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from zsnapdb.planning import order
+
 
 @dataclass(frozen=True)
 class LocalSnapshot:
@@ -92,11 +94,11 @@ def decide(
     limits: LocalLimits,
 ) -> tuple[LocalDecision, ...]:
     """Return a decision for each snapshot and bookmark."""
-    order = _newest_first(snapshots, there)
-    ids = [name for name in order if name in there.kept]
+    newest_first = _newest_first(snapshots, there)
+    ids = [name for name in newest_first if name in there.kept]
     staying = set(ids if limits.most is None else ids[: limits.most]) | {there.base}
     least = limits.least if limits.most is None else min(limits.least, limits.most)
-    recent = set(order[:least])
+    recent = set(newest_first[:least])
     decided = [_snapshot(item, there, staying, recent, limits) for item in snapshots]
     going = {(d.backup_id, d.guid) for d in decided if d.remove}
     decided += [_bookmark(item, there, recent, going) for item in bookmarks]
@@ -105,11 +107,8 @@ def decide(
 
 def _newest_first(snapshots: Sequence[LocalSnapshot], there: RepositoryAfterPrune) -> list[str]:
     """Return the ids of the sets, newest first, by the transaction groups of this pool: no clock decides."""
-    made: dict[str, int] = {}
-    for item in snapshots:
-        name = there.backup_of(item)
-        made[name] = max(item.createtxg, made.get(name, 0))
-    return sorted(made, key=lambda name: (made[name], name), reverse=True)
+    made = [there.backup_of(item) for item in reversed(order.by_creation(snapshots, lambda item: item.createtxg))]
+    return list(dict.fromkeys(made))
 
 
 def _snapshot(

@@ -26,6 +26,7 @@ from zsnapdb.base.model import backup_time
 from zsnapdb.base.quantities import format_setting
 from zsnapdb.config.repository import KeepRules
 from zsnapdb.planning.chain import Lineage, Link
+from zsnapdb.planning.order import with_unplaced
 
 NEEDED_BY = "needed by "
 """How the reason begins of a backup that stays as the base of another one."""
@@ -131,14 +132,13 @@ def decide(
         )
         for name, reasons in keep.items()
     ]
-    decisions += [
-        Decision(name, True, (f"protected: its manifest cannot be read: {why}",))
-        for name, why in known.unreadable.items()
-    ]
-    decisions.sort(key=lambda d: d.backup_id)
-    gone = [d.backup_id for d in decisions if not d.keep]
-    order = tuple(sorted(gone, key=lambda name: (-family.depth[name], _descending(name))))
-    return Retention(tuple(decisions), order, replaced)
+    decided = {decision.backup_id: decision for decision in decisions}
+    for name, why in known.unreadable.items():
+        decided[name] = Decision(name, True, (f"protected: its manifest cannot be read: {why}",))
+    decisions = [decided[name] for name in with_unplaced(list(keep), known.unreadable)]
+    gone = [d.backup_id for d in reversed(decisions) if not d.keep]
+    increments_first = tuple(sorted(gone, key=lambda name: -family.depth[name]))
+    return Retention(tuple(decisions), increments_first, replaced)
 
 
 def _replaced(sound: Sequence[Link]) -> dict[str, str]:
@@ -158,10 +158,6 @@ def _by_writer(good: Sequence[str], writers: Mapping[str, str]) -> dict[str, lis
     for name in good:
         apart.setdefault(writers.get(name, ""), []).append(name)
     return apart
-
-
-def _descending(name: str) -> tuple[int, ...]:
-    return tuple(-ord(letter) for letter in name)
 
 
 class _Family:

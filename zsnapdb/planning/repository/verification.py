@@ -15,16 +15,16 @@ def due(
 ) -> tuple[str, ...]:
     """Return the backups to verify, the most urgent first.
 
-    `whole_since` says when each was last verified as whole (None: never, or damage is known). Those without a time come
-    first, the newest before the older; then those verified longest ago. `older_than` leaves out backups that were
-    verified as whole within that many seconds.
+    `whole_since` says of each, oldest first, when it was last verified as whole (None: never, or damage is known).
+    Those without a time come first, the newest before the older; then those verified longest ago. `older_than` leaves
+    out backups that were verified as whole within that many seconds.
     """
     candidates = [
         name
         for name, since in whole_since.items()
         if older_than is None or since is None or not now - timedelta(seconds=older_than) < since <= now
     ]
-    never = sorted((name for name in candidates if whole_since[name] is None), reverse=True)
+    never = [name for name in reversed(candidates) if whole_since[name] is None]
     known = sorted(
         (name for name in candidates if whole_since[name] is not None),
         key=lambda name: (whole_since[name] or datetime.min.replace(tzinfo=UTC), name),

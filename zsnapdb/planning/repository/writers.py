@@ -13,6 +13,7 @@ from typing import Protocol
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.planning.chain import Lineage, Link
+from zsnapdb.planning.order import PlacedLink
 from zsnapdb.planning.repository.retention import time_of
 
 SILENT = timedelta(days=14)
@@ -26,12 +27,21 @@ class WrittenLink(Link, Protocol):
     def writer(self) -> str: ...
 
 
+class PlacedBackup(WrittenLink, PlacedLink, Protocol):
+    """A stored backup with the identity of its server, and its place among the others."""
+
+
 @dataclass(frozen=True)
 class Writer:
-    """A server and the ids of its backups under one instance name, oldest first. `name` is that of its newest one."""
+    """A server and the ids of its backups under one instance name, oldest first. `name` is that of its newest one.
+
+    `first` and `last` are the places of the oldest and of the newest one among the backups of all servers.
+    """
 
     name: str
     backups: tuple[str, ...]
+    first: int
+    last: int
 
     @property
     def oldest(self) -> str:
@@ -43,34 +53,35 @@ class Writer:
 
 
 def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
-    """Return the servers that wrote these backups, the one with the oldest backup first.
+    """Return the servers that wrote these backups, the one with the oldest backup first. `stored` is oldest first.
 
     Backups are of one server if they name the same one, or if one is an increment of the other: a server that got a new
     UUID on the same datasets goes on. A server whose last backup is older than the first one of the next server, and
     that has been silent for `SILENT`, was replaced by it: their backups count together.
     """
-    links = sorted(stored, key=lambda link: link.backup_id)
-    lineage = Lineage(links)
+    lineage = Lineage(stored)
     group: dict[str, set[str]] = {}
     first_of: dict[str, str] = {}
-    for link in links:
+    for link in stored:
         group[link.backup_id] = {link.backup_id}
         _join(group, link.backup_id, first_of.setdefault(link.writer, link.backup_id))
-    for link in links:
+    for link in stored:
         try:
             base = lineage.base(link)
         except DamagedError:
             continue
         if base is not None:
             _join(group, link.backup_id, base.backup_id)
-    name_of = {link.backup_id: link.writer for link in links}
-    groups = {id(members): members for members in group.values()}
-    by_oldest = {min(members): tuple(sorted(members)) for members in groups.values()}
+    of_group: dict[int, list[tuple[int, WrittenLink]]] = {}
+    for place, link in enumerate(stored):
+        of_group.setdefault(id(group[link.backup_id]), []).append((place, link))
     merged: list[Writer] = []
-    for oldest in sorted(by_oldest):
-        writer = Writer(name_of[by_oldest[oldest][-1]], by_oldest[oldest])
+    for members in of_group.values():
+        (first, _), (last, newest) = members[0], members[-1]
+        writer = Writer(newest.writer, tuple(link.backup_id for _, link in members), first, last)
         if merged and _is_replaced(merged[-1], writer, now):
-            writer = Writer(writer.name, (*merged.pop().backups, *writer.backups))
+            before = merged.pop()
+            writer = Writer(writer.name, (*before.backups, *writer.backups), before.first, writer.last)
         merged.append(writer)
     return tuple(merged)
 
@@ -84,7 +95,7 @@ def _join(group: dict[str, set[str]], one: str, other: str) -> None:
 
 
 def _is_replaced(before: Writer, after: Writer, now: datetime) -> bool:
-    return before.newest < after.oldest and now - time_of(before.newest) > SILENT
+    return before.last < after.first and now - time_of(before.newest) > SILENT
 
 
 def by_backup(known: Sequence[Writer]) -> Mapping[str, str]:
@@ -98,5 +109,5 @@ def others(known: Sequence[Writer], own: Sequence[str]) -> tuple[Writer, ...]:
     `own` are the ids of backups of this host's server. Without any, every server is another one.
     """
     mine = [writer for writer in known if set(own) & set(writer.backups)]
-    oldest = min((writer.oldest for writer in mine), default="")
-    return tuple(writer for writer in known if writer not in mine and writer.newest > oldest)
+    oldest = mine[0].first if mine else -1
+    return tuple(writer for writer in known if writer not in mine and writer.last > oldest)

@@ -14,7 +14,7 @@ from zsnapdb.base.gtid import Gtids, contains
 from zsnapdb.base.model import backup_time
 from zsnapdb.planning.binlog.route import BackupPoint
 from zsnapdb.planning.family import family
-from zsnapdb.planning.repository.host_record import is_stored_after
+from zsnapdb.planning.order import is_after
 from zsnapdb.planning.repository.writers import Writer
 from zsnapdb.planning.restore.points import RestoreRoute
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target
@@ -54,13 +54,12 @@ def newer_than(
 ) -> tuple[str, ...]:
     """Return in words what is newer than the choice and cannot be used; empty if nothing is.
 
-    `order` are the ids of the backups that this host stored, in the order in which it stored them. Where it does not
-    know both backups, the times in their ids decide.
+    `order` are the ids of the backups that are stored or that this host stored, oldest first.
     """
     newer = [
         f"backup {item.backup_id}: {item.why}"
         for item in backups
-        if is_stored_after(item.backup_id, choice.point.backup_id, order) and not _is_covered(choice, item)
+        if is_after(item.backup_id, choice.point.backup_id, order) and not _is_covered(choice, item)
     ]
     if archive is not None and isinstance(choice.target, Latest) and not _is_reached(choice, archive):
         newer.append(archive.why)

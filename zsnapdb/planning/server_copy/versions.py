@@ -69,18 +69,19 @@ class SeriesNeed:
 
 
 def needs(backups: Iterable[BackupVersion]) -> tuple[SeriesNeed, ...]:
-    """Return what programs the backups need, the series of the newest backup first."""
+    """Return what programs the backups need, the series of the newest backup first. `backups` are oldest first."""
     groups: dict[tuple[Flavour, str], list[BackupVersion]] = {}
     for backup in backups:
-        groups.setdefault((backup.flavour, series_of(backup.version)), []).append(backup)
-    needs = [
+        series = (backup.flavour, series_of(backup.version))
+        # The series of the newest backup comes last.
+        groups[series] = [*groups.pop(series, []), backup]
+    return tuple(
         SeriesNeed(
             flavour,
             series,
             max((member.version for member in members), key=release_of),
             len(members),
-            max(member.backup_id for member in members),
+            members[-1].backup_id,
         )
-        for (flavour, series), members in groups.items()
-    ]
-    return tuple(sorted(needs, key=lambda need: need.newest, reverse=True))
+        for (flavour, series), members in reversed(groups.items())
+    )

@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.base.errors import DamagedError, NotThere
+from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.restore import newest
 from zsnapdb.repository import layout
@@ -90,8 +91,9 @@ def test_the_newest_for_a_clone_is_refused_likewise(host: PlanningHost) -> None:
 def test_what_this_host_stored_after_its_newest_local_set_is_known_without_the_repository(host: PlanningHost) -> None:
     host.store(BACKUPS[1])
     damage(host, BACKUPS[1], "gone")
-    assert host_record.stored_after(host.instance, BACKUPS[0]) == (BACKUPS[1],)
-    assert host_record.stored_after(host.instance, BACKUPS[1]) == ()
+    for backup_id, after in ((BACKUPS[0], (BACKUPS[1],)), (BACKUPS[1], ())):
+        made = SnapshotSet(backup_id, {"data": Snapshot("tank/x", f"zsnapdb-{backup_id}", 1, 1)})
+        assert host_record.stored_after(host.instance, made, 1) == after
 
 
 def test_a_repository_that_never_had_a_backup_is_empty(host: PlanningHost) -> None:

@@ -193,13 +193,16 @@ def test_a_drill_is_as_good_as_its_worst_check_and_without_one_it_failed(
 def test_evidence_is_written_once_and_read_back(tmp_path: Path) -> None:
     repository = Repository.open_or_create(LocalStore(tmp_path), "", "id-1")
     first = evidence(Outcome.PASSED)
-    assert drills.write(repository, first) == "main/drills/20261120T101112Z-7f3a.json"
-    assert drills.write(repository, first) == "main/drills/20261120T101112Z-7f3a.json"
+    assert drills.write(repository, first) == "main/drills/20261120T101112Z-7f3a-1.json"
+    assert drills.write(repository, first) == "main/drills/20261120T101112Z-7f3a-1.json"
     with pytest.raises(ConsistencyError, match="same id"):
         drills.write(repository, evidence(Outcome.FAILED))
     second = evidence(Outcome.FAILED, drill_id="20261121T101112Z-7f3a")
     drills.write(repository, second)
-    assert drills.newest(repository, "main", 10) == [first, second]
+    assert [(one.drill_id, one.sequence) for one in drills.newest(repository, "main", 10)] == [
+        (first.drill_id, 1),
+        (second.drill_id, 2),
+    ]
     assert drills.timings([first]) == [Timing("receive", 2, 10)]
     assert drills.ids(repository, "other") == []
     with pytest.raises(NotThere, match="has no drill"):
@@ -210,13 +213,27 @@ def test_evidence_that_was_altered_or_moved_is_damaged_and_hides_no_other(tmp_pa
     store = LocalStore(tmp_path)
     repository = Repository.open_or_create(store, "", "id-1")
     drills.write(repository, evidence(Outcome.PASSED))
-    body = store.get("main/drills/20261120T101112Z-7f3a.json")
+    body = store.get("main/drills/20261120T101112Z-7f3a-1.json")
     store.put("main/drills/20261121T101112Z-7f3a.json", body)
     store.put("main/drills/20261122T101112Z-7f3a.json", body[:-9])
     for drill_id, text in (("20261121T101112Z-7f3a", "belongs to drill"), ("20261122T101112Z-7f3a", "cannot be read")):
         with pytest.raises(DamagedError, match=text):
             drills.read(repository, "main", drill_id)
     assert [len(drills.newest(repository, "main", count)) for count in (1, 10)] == [1, 1]
+
+
+def test_a_drill_under_a_future_id_hides_no_later_ones(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    repository = Repository.open_or_create(store, "", "id-1")
+    drills.write(repository, evidence(Outcome.PASSED, drill_id="20361120T101112Z-7f3a"))
+    for day in range(10, 15):
+        drills.write(repository, evidence(Outcome.FAILED, drill_id=f"202611{day}T101112Z-7f3a"))
+    assert {one.outcome for one in drills.newest(repository, "main", 5)} == {Outcome.FAILED}
+    assert drills.read(repository, "main", "latest").drill_id == "20261114T101112Z-7f3a"
+    first = store.get("main/drills/20361120T101112Z-7f3a-1.json")
+    store.put("main/drills/20361120T101112Z-7f3a-9.json", first)
+    assert drills.past(repository, "main", 5).unreadable == ("20361120T101112Z-7f3a",)
+    assert {one.outcome for one in drills.newest(repository, "main", 5)} == {Outcome.FAILED}
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ class Drills:
         self.made += 1
         repository = self.site.instance().open_repository()
         drill = evidence(Outcome.FAILED, repository.id, f"20261122T0000{self.made:02d}Z-0001")
-        named = drill.model_copy(update={"run_id": run})
+        named = drill.model_copy(update={"run_id": run, "sequence": self.made})
         return DrillResult(named, drills.write(repository, named))
 
 

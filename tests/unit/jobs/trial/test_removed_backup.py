@@ -27,6 +27,7 @@ PLAN: Any = SimpleNamespace(
 )
 INSTANCE: Any = SimpleNamespace(
     name="main",
+    is_own_repository=False,
     host=SimpleNamespace(
         now=lambda: datetime(2026, 11, 21, 10, 11, 12, tzinfo=UTC), run_id=lambda: "20261121T101112Z-0123abcd"
     ),

@@ -99,8 +99,8 @@ def test_a_filled_pool_has_its_size_or_says_why_not_and_never_takes_more_than_it
         assert memory is None or (len(plan.keeps) * GOOD.memory + plan.makes * each) <= memory
         assert free is None or 2 * plan.makes * each <= free
         assert space is None or plan.makes * (GOOD.space if plan.keeps else LEAST_SPACE) + form <= space
-    dropped = [slot.data_of for slot, reason in plan.drops if reason.startswith("pool.size")]
-    assert all(kept.data_of >= gone for kept in plan.keeps for gone in dropped), "the newest data is kept"
+    dropped = [int(slot.name) for slot, reason in plan.drops if reason.startswith("pool.size")]
+    assert all(int(kept.name) > gone for kept in plan.keeps for gone in dropped), "the newest data is kept"
 
 
 def test_a_slot_that_somebody_protects_stays_and_counts_only_if_it_is_good() -> None:

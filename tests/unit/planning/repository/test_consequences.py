@@ -29,6 +29,7 @@ class Stored:
     volumes: tuple[Part, ...]
     pool_guid: int = 1
     createtxg: int = 1
+    sequence: int | None = None
 
 
 def stored(number: int, base: int | None) -> Link:

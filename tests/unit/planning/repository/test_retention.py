@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from zsnapdb.config.repository import KeepSettings
-from zsnapdb.planning.chain import in_order
+from zsnapdb.planning.order import in_order
 from zsnapdb.planning.repository.retention import Retention, RetentionFacts, Unrestorable, decide
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -39,6 +39,7 @@ class Stored:
     volumes: tuple[Volume, ...]
     pool_guid: int = 1
     createtxg: int = 1
+    sequence: int | None = None
 
 
 def named(at: datetime, number: int = 0) -> str:

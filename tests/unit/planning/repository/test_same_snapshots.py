@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.planning.repository.test_retention import NOW, Stored, Volume, histories, kept, law, rules
+from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.config.repository import KeepSettings
-from zsnapdb.planning.chain import ChainPolicy, Why, choose_base, in_order, restore_chain
+from zsnapdb.planning.chain import ChainPolicy, Why, choose_base, restore_chain
+from zsnapdb.planning.order import in_order
 from zsnapdb.planning.repository.host_record import (
     BackupRecord,
     RecordedBackup,
@@ -136,7 +138,11 @@ def test_a_limit_of_the_host_takes_the_snapshots_under_their_own_name() -> None:
 
 def recorded(backup_id: str, guid: int) -> RecordedBackup:
     volume = RecordedVolume(role="data", dataset="tank/x", guid=guid, from_guid=None, send_flags=("-L",))
-    return RecordedBackup(backup_id=backup_id, volumes=(volume,), writer="a server")
+    return RecordedBackup(backup_id=backup_id, volumes=(volume,), writer="a server", pool_guid=1, createtxg=guid)
+
+
+def local_set(backup_id: str, guid: int) -> SnapshotSet:
+    return SnapshotSet(backup_id, {"data": Snapshot("tank/x", f"zsnapdb-{backup_id}", guid, guid)})
 
 
 RECORD = BackupRecord(
@@ -158,9 +164,15 @@ def test_the_memory_of_the_host_passes_to_the_backup_that_has_the_snapshots() ->
 def test_another_backup_of_the_same_snapshots_was_not_stored_after_them() -> None:
     after = RECORD.with_successor(INCREMENT, recorded(CONSOLIDATED, 2))
     after = after.with_removed([RemovedBackup(backup_id=INCREMENT, guids=(2,))])
-    assert RECORD.stored_after(INCREMENT) == (LAST,)
-    assert after.stored_after(INCREMENT) == (LAST,)
-    assert after.stored_after(FULL) == (CONSOLIDATED, LAST)
+    assert RECORD.stored_after(local_set(INCREMENT, 2), 1) == (LAST,)
+    assert after.stored_after(local_set(INCREMENT, 2), 1) == (LAST,)
+    assert after.stored_after(local_set(FULL, 1), 1) == (CONSOLIDATED, LAST)
+
+
+def test_a_local_set_is_placed_by_its_transaction_group_whatever_its_id_says() -> None:
+    assert RECORD.stored_after(local_set("20361102T000000Z-0000", 2), 1) == (LAST,)
+    assert RECORD.stored_after(local_set("20061102T000000Z-0000", 9), 1) == ()
+    assert RECORD.stored_after(local_set("20061102T000000Z-0000", 1), 2) == ()
 
 
 def test_an_original_that_another_host_pruned_is_no_alarm_until_the_other_backup_is_gone_too() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.errors import DamagedError, NotThere, PreflightError
 from zsnapdb.base.model import backup_time, is_backup_id, new_backup_id
-from zsnapdb.planning.chain import in_order
 from zsnapdb.planning.damage import DamageKind, DamageRegister, KnownDamage
+from zsnapdb.planning.order import in_order
 from zsnapdb.planning.trial.consolidation import LATEST, Consolidation, choose, id_after
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -33,6 +33,7 @@ class Stored:
     volumes: tuple[Volume, ...]
     createtxg: int
     pool_guid: int = 1
+    sequence: int | None = None
 
     @property
     def is_full(self) -> bool:

@@ -1,0 +1,261 @@
+"""The order of sets, backups, drills, findings and binlog histories: what is oldest, latest, next or replaced. Pure.
+
+No clock decides. On a host, ZFS orders sets by `createtxg`, the transaction group of their pool. In a repository, each
+new document has a sequence number, one more than the greatest that its writer knew. Within a pool `createtxg` decides
+also there: a set may be stored late, and a consolidated backup has old snapshots.
+
+Documents of earlier versions have no number. They come before those that have one, unless their pool shows otherwise.
+Among themselves, those of different pools are ordered by their ids, which are times: they say nothing else.
+
+This is the only module that compares ids or times to order something. `tests/unit/test_order_law.py` holds that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from zsnapdb.base.patterns import GREATEST_SEQUENCE
+from zsnapdb.planning.chain import Link
+
+STEP = 2**24
+"""How far a stored number may be above all smaller ones.
+
+A host that stored a backup each minute and kept one of thirty years stays below it. A stranger who burns the numbers by
+such steps needs 2**29 documents.
+"""
+
+
+class PlacedLink(Link, Protocol):
+    """A stored backup with its place: the transaction group that made its snapshots, its pool, its sequence number."""
+
+    @property
+    def pool_guid(self) -> int: ...
+    @property
+    def createtxg(self) -> int: ...
+    @property
+    def sequence(self) -> int | None: ...
+
+
+T = TypeVar("T")
+L = TypeVar("L", bound=Link)
+P = TypeVar("P", bound=PlacedLink)
+
+
+def greatest_reached(numbers: Iterable[int | None], known: int = 0) -> int:
+    """Return the greatest number that is reached from `known` by steps of at most STEP; greater ones do not count.
+
+    A stranger can write any number. One that no honest writer can have reached neither burns the numbers that are left
+    nor makes its document the latest.
+    """
+    reached = known
+    for number in sorted(one for one in numbers if one is not None):
+        if number > reached + STEP:
+            break
+        reached = max(reached, number)
+    return min(reached, GREATEST_SEQUENCE)
+
+
+def next_number(given: int, stored: Iterable[int | None]) -> int:
+    """Return the sequence number of a new document.
+
+    `given` is the greatest number that this host gave, by its record (0: none). `stored` are those of the documents
+    that it believes.
+    """
+    return min(greatest_reached(stored, given) + 1, GREATEST_SEQUENCE)
+
+
+def by_number(documents: Iterable[T], number: Callable[[T], int | None], name: Callable[[T], Any]) -> list[T]:
+    """Return documents oldest first, by their numbers. Those without one come first, by name or time."""
+    listed = list(documents)
+    reached = greatest_reached(map(number, listed))
+    return sorted(listed, key=lambda one: (_believed(number(one), reached), name(one)))
+
+
+def _believed(number: int | None, reached: int) -> int:
+    return number if number is not None and number <= reached else 0
+
+
+def by_creation(items: Iterable[T], createtxg: Callable[[T], int]) -> list[T]:
+    """Return sets or snapshots of one pool as ZFS made them, oldest first."""
+    return sorted(items, key=createtxg)
+
+
+class _Made(Protocol):
+    @property
+    def createtxg(self) -> int: ...
+
+
+M = TypeVar("M", bound=_Made)
+
+
+def made_before(items: Iterable[M], createtxg: int) -> list[M]:
+    """Return those that ZFS made before this transaction group of the same pool."""
+    return [item for item in items if item.createtxg < createtxg]
+
+
+def in_order(stored: Iterable[P], believed: Collection[str] | None = None) -> list[P]:
+    """Return backups oldest first, whatever clock gave them their ids.
+
+    Backups of one pool follow each other by transaction group, and an increment follows its base. Between pools the
+    sequence numbers decide. A number, or an id, that is greater than that of a younger backup of its pool does not
+    count. `believed` are the ids whose order no other backup may change (None: all).
+    """
+    by_pool: dict[int, list[P]] = {}
+    links = list(stored)
+    reached = greatest_reached(link.sequence for link in links if believed is None or link.backup_id in believed)
+    for link in sorted(links, key=lambda one: (one.createtxg, _believed(one.sequence, reached), one.backup_id)):
+        by_pool.setdefault(link.pool_guid, []).append(link)
+    if len(by_pool) == 1:
+        return _bases_first(next(iter(by_pool.values())))
+    placed: list[tuple[int, str, int, int, P]] = []
+    for pool, of_pool in enumerate(by_pool.values()):
+        keys = _keys(of_pool, reached, believed)
+        placed += [(*key, pool, place, link) for place, (key, link) in enumerate(zip(keys, of_pool, strict=True))]
+    return _bases_first([link for *_, link in sorted(placed, key=lambda entry: entry[:4])])
+
+
+def _keys(of_pool: Sequence[PlacedLink], reached: int, believed: Collection[str] | None) -> list[tuple[int, str]]:
+    """Return the number and the id that place each backup of a pool, oldest first, among those of other pools.
+
+    Neither is greater than that of a younger backup. A backup without a number has that of the one before it.
+    """
+    keys: list[tuple[int, str]] = []
+    least, earliest = GREATEST_SEQUENCE, "~"
+    for link in reversed(of_pool):
+        own = _believed(link.sequence, reached)
+        number, name = min(own, least), min(link.backup_id, earliest)
+        keys.append((number, name))
+        if believed is None or link.backup_id in believed:
+            least, earliest = number or least, name
+    keys.reverse()
+    before = 0
+    for place, (number, name) in enumerate(keys):
+        keys[place] = (number or before, name)
+        before = max(before, number)
+    return keys
+
+
+def _bases_first(ordered: Sequence[P]) -> list[P]:
+    """Return the backups in this order, but every base before its increments."""
+    if _is_bases_first(ordered):
+        return list(ordered)
+    holders: dict[tuple[str, int], list[P]] = {}
+    for link in ordered:
+        for volume in link.volumes:
+            holders.setdefault((volume.role, volume.guid), []).append(link)
+    result: list[P] = []
+    placed: set[str] = set()
+    for link in ordered:
+        waiting = [link]
+        while waiting and waiting[-1].backup_id not in placed:
+            volume = waiting[-1].volumes[0]
+            bases = holders.get((volume.role, volume.from_guid), []) if volume.from_guid is not None else []
+            above = {other.backup_id for other in waiting}
+            if bases and not any(base.backup_id in placed or base.backup_id in above for base in bases):
+                waiting.append(bases[0])
+                continue
+            while waiting:
+                last = waiting.pop()
+                placed.add(last.backup_id)
+                result.append(last)
+    return result
+
+
+def _is_bases_first(ordered: Sequence[Link]) -> bool:
+    """Whether no backup comes before its base. False also if a base is not stored, which takes a closer look."""
+    seen: set[tuple[str, int]] = set()
+    for link in ordered:
+        first = link.volumes[0]
+        if first.from_guid is not None and (first.role, first.from_guid) not in seen:
+            return False
+        for volume in link.volumes:
+            seen.add((volume.role, volume.guid))
+    return True
+
+
+def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
+    """Return the ids of `ordered` with those that only the other orders have, each at its place in its order.
+
+    A missing id comes directly after the latest of those before it in its order, else before the one after it. If no
+    order says more it is the latest: what is missing may be the newest state.
+    """
+    place = {name: at for at, name in enumerate(ordered)}
+    added = set[str]()
+    before: dict[str, list[str]] = {}
+    after: dict[str, list[str]] = {}
+    latest: list[str] = []
+    for order in known:
+        reached, last, waiting = -1, "", list[str]()
+        for name in order:
+            if name in place:
+                before.setdefault(name, []).extend(waiting)
+                waiting = []
+                if place[name] > reached:
+                    reached, last = place[name], name
+            elif name not in added:
+                if last:
+                    after.setdefault(last, []).append(name)
+                    last = name
+                else:
+                    waiting.append(name)
+                added.add(name)
+        latest += waiting
+    result: list[str] = []
+    left = [*reversed(latest), *reversed([part for name in ordered for part in (*before.get(name, ()), name)])]
+    while left:
+        name = left.pop()
+        result.append(name)
+        left += reversed(after.get(name, []))
+    return result
+
+
+def with_unplaced(ordered: Sequence[str], unplaced: Iterable[str]) -> list[str]:
+    """Return the ids of `ordered` with those of which nothing but the id is known, each where its id puts it.
+
+    For lists that people read.
+    """
+    result = list(ordered)
+    for name in sorted(unplaced):
+        result.insert(next((at for at, other in enumerate(result) if other > name), len(result)), name)
+    return result
+
+
+def is_after(one: str, other: str, order: Sequence[str]) -> bool:
+    """Whether a backup is later than another one, by an order of ids, oldest first.
+
+    A backup that the order does not have cannot be read: its id is all that is known of it. Then the later id is later.
+    """
+    if one in order and other in order:
+        return order.index(one) > order.index(other)
+    return one > other
+
+
+class Finding(Protocol):
+    """The finding of a check: its time, its sequence number among the findings about its object, and the damage."""
+
+    @property
+    def when(self) -> datetime: ...
+    @property
+    def sequence(self) -> int | None: ...
+    @property
+    def damage(self) -> tuple[str, ...]: ...
+
+
+F = TypeVar("F", bound=Finding)
+
+
+def latest_finding(findings: Iterable[F]) -> F | None:
+    """Return the latest finding about an object; None if there is none.
+
+    If two runs at a time gave the same number, damage counts. Only findings without numbers go by their times.
+    """
+    listed = list(findings)
+    reached = greatest_reached(one.sequence for one in listed)
+
+    def place(one: F) -> tuple[int, bool, datetime]:
+        number = _believed(one.sequence, reached)
+        return number, bool(number and one.damage), one.when
+
+    return sorted(listed, key=place)[-1] if listed else None
