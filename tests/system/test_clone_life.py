@@ -194,11 +194,20 @@ def test_prepared_set_of_renamed_snapshot_is_not_used(lab: Lab) -> None:
         lab.zsnapdb("clone", "create", "main", "--name", "renamed", "--from", "@daily", "--json").json  # noqa: B018
         with connected(lab, "renamed") as here:
             assert ask(here, "SELECT COUNT(*) FROM ledger.after_the_rename") == [(0,)]
-    finally:
+        zfs("rename", "-r", "tank/mysql@daily", "newer")
         lab.sql("DROP TABLE ledger.after_the_rename")
+        zfs("snapshot", "-r", "tank/mysql@daily")
+        assert lab.zsnapdb("clone", "reset", "renamed", "--replace").code == 0
+        with connected(lab, "renamed") as here:
+            assert ask(here, "SELECT COUNT(*) FROM ledger.after_the_rename") == [(0,)]
+        assert lab.zsnapdb("clone", "reset", "renamed", "--from", "latest").code == 0
+        refused = lab.zsnapdb("clone", "reset", "renamed")
+        assert (refused.code, "it is not proved that what is called so now is" in refused.stderr) == (3, True)
+    finally:
+        lab.sql("DROP TABLE IF EXISTS ledger.after_the_rename")
         assert lab.zsnapdb("clone", "destroy", "renamed").code == 0
         remove_unused_sets(lab)
-        for name in ("older", "daily"):
+        for name in ("older", "newer", "daily"):
             zfs("destroy", "-r", f"tank/mysql@{name}")
     assert everything() == before
 

@@ -1,8 +1,8 @@
 """Lists an instance's backups without their chunk tables. A cache on this host makes ten thousand manifests fast.
 
 A manifest never changes, so its summary stays true as long as the manifest exists. Every call lists the store for the
-manifests that exist; the cache does not answer that question. A manifest whose object has another size than the cache
-says is read again. A cache that cannot be read or written is ignored.
+manifests that exist; the cache does not answer that question. A manifest whose object is another version than the cache
+says (by size and tag) is read again. A cache that cannot be read or written is ignored.
 """
 
 from __future__ import annotations
@@ -165,8 +165,8 @@ class Summaries:
 
 
 _Volume = tuple[str, str, int, int | None, tuple[str, ...], int, int, int, str | None]
-_Cached = tuple[int, str, str, Moment, str, str | None, str, int, int, int | None, str, str, tuple[_Volume, ...]]
-"""The size of a manifest in bytes, then its summary: the fields of `_Line` and of `VolumeSummary`."""
+_Cached = tuple[str, str, str, Moment, str, str | None, str, int, int, int | None, str, str, tuple[_Volume, ...]]
+"""The version of a manifest's object, then its summary: the fields of `_Line` and of `VolumeSummary`."""
 
 
 class _CacheFile(BaseModel):
@@ -190,9 +190,9 @@ def _described() -> TypeAdapter[_Described]:
 
 
 class KnownManifest(NamedTuple):
-    """The size of a manifest in bytes, and what it says."""
+    """The version of a manifest's object (`ListedObject.version`), and what it says."""
 
-    size: int
+    version: str
     summary: Summary
 
 
@@ -229,7 +229,7 @@ class Cache:
 
     def write(self, entries: Mapping[str, KnownManifest]) -> None:
         """Replace the file atomically. Errors of the file system are ignored."""
-        lines: list[_Cached] = [(known.size, *known.summary) for known in entries.values()]
+        lines: list[_Cached] = [(known.version, *known.summary) for known in entries.values()]
         body = _cache_file().dump_json(_CacheFile.model_construct(version=_VERSION, trust=self.trust, entries=lines))
         with contextlib.suppress(OSError):
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -256,7 +256,11 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
     """
     known = cache.read() if cache is not None else {}
     listed = _listed(repository, instance)
-    entries = {name: known[name] for name, size in listed.items() if name in known and known[name].size == size}
+    entries = {
+        name: known[name]
+        for name, version in listed.items()
+        if version and name in known and known[name].version == version
+    }
     new = [name for name in listed if name not in entries]
     unreadable: dict[str, DamagedError] = {}
     vanished: list[str] = []
@@ -280,9 +284,9 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
     return Summaries(tuple(backups), dict(sorted(unreadable.items())))
 
 
-def _listed(repository: Repository, instance: str) -> dict[str, int]:
-    """Return the size in bytes of each manifest the store lists, by backup id."""
-    return {listed.key.backup_id: listed.size for listed in repository.list(layout.manifests(instance))}
+def _listed(repository: Repository, instance: str) -> dict[str, str]:
+    """Return the version of each manifest the store lists, by backup id."""
+    return {listed.key.backup_id: listed.version for listed in repository.list(layout.manifests(instance))}
 
 
 def _read(

@@ -17,12 +17,19 @@ from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, Version
 class ListedObject(Generic[K]):
     """An object in a listing: its key, its size in bytes, and its time of writing by the store's clock.
 
-    `modified` is None if the store does not say it.
+    `modified` is None if the store does not say it. `tag` changes with every version of the object ("": not known).
     """
 
     key: K
     size: int
     modified: datetime | None
+    tag: str = ""
+
+    @property
+    def version(self) -> str:
+        """What another object under this key does not have; "" if the store says nothing that tells them apart."""
+        told = self.tag or (str(self.modified) if self.modified is not None else "")
+        return f"{self.size} {told}" if told else ""
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,7 @@ class RepositoryObjects:
         skipped = len(self._prefix)
         for item in self._store.list(self._prefix + prefix.path):
             key = prefix.parse(item.key[skipped:])
-            yield ListedObject(key, item.size, item.modified) if key is not None else None
+            yield ListedObject(key, item.size, item.modified, item.tag) if key is not None else None
 
     def sizes(self, prefix: KeyPrefix[K]) -> dict[K, int]:
         """Return the size in bytes of each object below the prefix, by key."""

@@ -241,8 +241,9 @@ class LocalStore:
                     with contextlib.suppress(FileNotFoundError):
                         status = os.lstat(path)
                         when = datetime.fromtimestamp(status.st_mtime, UTC)
-                        # A file is replaced by a rename: another version is another inode, or was written later.
-                        tag = f"{status.st_ino}-{status.st_mtime_ns}"
+                        # A file is replaced by a rename: another version is another inode, or was written later. Who
+                        # writes into it can set back the time of that, and not the time of the change (inode(7)).
+                        tag = f"{status.st_ino}-{status.st_mtime_ns}-{status.st_ctime_ns}"
                         objects.append(StoredObject(path[skip:], status.st_size, when, tag))
         yield from sorted(objects, key=lambda item: item.key)
 

@@ -58,6 +58,15 @@ for name in pairs(arguments["names"]) do
 end
 return facts
 """
+_ORIGINS = b"""
+arguments = ...
+facts = {}
+for name in pairs(arguments["names"]) do
+    facts[name] = { guid = zfs.get_prop(zfs.get_prop(name, "origin"), "guid") }
+end
+return facts
+"""
+"""As `_FACTS`. Within a channel program no snapshot is renamed."""
 """A channel program that only reads: it needs no transaction group.
 
 The pool's internal history keeps the program and its answer all the same (`zpool history -i`, seen with OpenZFS 2.3.9).
@@ -194,12 +203,22 @@ class Core:
         None if the kernel does not say them all: only root may ask so, and what is not there has none
         (zfs-program(8)). The commands say why.
         """
+        said = self._numbers(_FACTS, names, ("guid", "createtxg"))
+        return None if said is None else {name: SnapshotFacts(*numbers) for name, numbers in said.items()}
+
+    def origin_guid(self, dataset: str) -> int | None:
+        """Return the GUID of the snapshot that a dataset was cloned from. None as for `facts`."""
+        said = self._numbers(_ORIGINS, [dataset], ("guid",))
+        return None if said is None else said[dataset][0]
+
+    def _numbers(self, program: bytes, names: Sequence[str], keys: Sequence[str]) -> dict[str, list[int]] | None:
+        """Return the numbers of each name that a channel program answers; None if it leaves one out, or fails."""
         with self._lists() as make, self._failed() as answer:
             arguments = make()
             asked = self._texts(make, dict.fromkeys(names, ""))
             self._add(self._nvpair.nvlist_add_nvlist(arguments, b"names", asked))
             status: int = self._core.lzc_channel_program_nosync(
-                os.fsencode(pool_of(names[0])), _FACTS, _INSTRUCTIONS, _MEMORY, arguments, ctypes.byref(answer)
+                os.fsencode(pool_of(names[0])), program, _INSTRUCTIONS, _MEMORY, arguments, ctypes.byref(answer)
             )
             said = self._inside(answer, b"return") if status == 0 else None
             if said is None:
@@ -207,10 +226,10 @@ class Core:
             known = {}
             for name in names:
                 of_one = self._inside(said, os.fsencode(name))
-                guid, createtxg = self._number(of_one, b"guid"), self._number(of_one, b"createtxg")
-                if guid is None or createtxg is None:
+                numbers = [self._number(of_one, key.encode()) for key in keys]
+                if None in numbers:
                     return None
-                known[name] = SnapshotFacts(guid, createtxg)
+                known[name] = [number for number in numbers if number is not None]
             return known
 
     def exists(self, name: str) -> bool | None:

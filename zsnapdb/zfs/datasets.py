@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.errors import ExistsError, NotThere
+from zsnapdb.base.errors import ConsistencyError, ExistsError, NotThere
 from zsnapdb.base.patterns import is_dataset_or_snapshot
 from zsnapdb.zfs import core, loaded_module, mounts
 from zsnapdb.zfs.command import (
@@ -168,9 +168,30 @@ def ensure(dataset: str, options: Mapping[str, str]) -> None:
         run([ZFS, "create", "-p", *set_options(options), dataset])
 
 
-def clone(snapshot: str, dataset: str, options: Mapping[str, str]) -> None:
-    """Make `dataset` a writable clone of the snapshot. Mount it if its options allow that."""
+def clone(snapshot: str, guid: int, dataset: str, options: Mapping[str, str]) -> None:
+    """Make `dataset` a writable clone of the snapshot of that name and GUID. Mount it if its options allow that.
+
+    ConsistencyError if another snapshot has the name by now: `dataset`, which its maker removes, is a clone of that.
+    """
     run([ZFS, "clone", *set_options(options), snapshot, dataset])
+    if origin_guid(dataset) != guid:
+        raise ConsistencyError(
+            f"{snapshot} is another snapshot than a moment ago: somebody renamed or replaced it",
+            hint="run the command again",
+        )
+
+
+def origin_guid(dataset: str) -> int | None:
+    """Return the GUID of the snapshot that the dataset was cloned from; None if it depends on none.
+
+    The kernel is asked without a program where it answers.
+    """
+    library = core.load()
+    known = library.origin_guid(dataset) if library is not None else None
+    if known is not None:
+        return known
+    origin = properties(dataset, ["origin"])["origin"].value
+    return None if origin in (UNSET, "") else guid(origin)
 
 
 def promote(dataset: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.mysql.process import running
+from zsnapdb.mysql.process import running, server
 
 Start = Callable[[str, str], subprocess.Popen[bytes]]
 
@@ -65,3 +65,19 @@ def test_only_the_very_process_is_ended(tmp_path: Path, start: Start) -> None:
     assert running.end(server, ".zsnapdb")
     child.wait()
     assert not running.end(server, ".zsnapdb")
+
+
+def test_a_process_elsewhere_that_names_the_option_file_is_no_server_of_ours(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever has the account of servers has his process stopped in place of the server, which goes on."""
+    ours = server.ServerProcess(tmp_path / "mnt/one/.zsnapdb")
+    poser = start("mnt/two/data", str(ours.option_file))
+    assert ours.pid() == poser.pid, "a server that was just started has not entered its data directory"
+    monkeypatch.setattr(server, "_ENTERING_SECONDS", 0.0)
+    assert ours.pid() is None
+    (ours.folder).mkdir(parents=True)
+    ours.pid_file.write_text(str(poser.pid))
+    assert ours.pid() is None
+    real = start("mnt/one/data", str(ours.option_file))
+    assert ours.pid() == real.pid

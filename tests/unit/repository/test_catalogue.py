@@ -120,6 +120,19 @@ def test_a_manifest_that_was_cut_since_is_damaged_whatever_the_cache_knows(
     assert ([b.backup_id for b in listed.backups], list(listed.unreadable)) == ([SECOND], [FIRST])
 
 
+def test_a_manifest_replaced_by_one_of_the_same_size_is_read_again(
+    repository: Repository, store: CountingStore, cache: Cache
+) -> None:
+    before = summaries(repository, "main", cache)
+    key = layout.manifest("main", FIRST)
+    body = store.get(key)
+    store.put(key, body.replace(b'"created":"2026-11-20T', b'"created":"2026-11-21T'))
+    assert len(store.get(key)) == len(body)
+    store.fetched.clear()
+    assert summaries(repository, "main", cache) != before
+    assert store.fetched == [key]
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b'{"version": 0, "signers": [], "entries": {}}', b'{"version": 1}'])
 def test_a_cache_that_is_not_one_is_made_anew(repository: Repository, cache: Cache, content: bytes) -> None:
     cache.file.parent.mkdir(parents=True)

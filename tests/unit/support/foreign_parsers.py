@@ -253,7 +253,7 @@ def _record() -> bytes:
 def _cached() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         cache = catalogue.Cache(Path(folder) / "main.json", ())
-        cache.write({ID: catalogue.KnownManifest(1, catalogue.Summary.of(manifest()))})
+        cache.write({ID: catalogue.KnownManifest("1 tag", catalogue.Summary.of(manifest()))})
         return cache.file.read_bytes().partition(b"\n")[2]
 
 

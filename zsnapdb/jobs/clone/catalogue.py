@@ -62,6 +62,8 @@ _COLUMNS = (
     clone_properties.SET_PROPERTY,
     clone_properties.REQUESTED_PROPERTY,
     clone_properties.ORIGINAL_PROPERTY,
+    clone_properties.KEY_PROPERTY,
+    clone_properties.ORIGINAL_KEY_PROPERTY,
     clone_properties.MASKED_PROPERTY,
     clone_properties.RIGHTS_PROPERTY,
     clone_properties.EPHEMERAL_PROPERTY,
@@ -86,6 +88,7 @@ _CLAIM_COLUMNS = (
     clone_properties.PORT_PROPERTY,
     clone_properties.ADDRESS_PROPERTY,
     copy_properties.OWNER_PROPERTY,
+    clone_properties.SET_PROPERTY,
 )
 _LAST_PORT = 65535
 
@@ -119,7 +122,7 @@ def listing(settings: Settings, host: Host) -> list[CloneInfo]:
 
 def claims(settings: Settings) -> KnownCopies[CloneClaim]:
     """Return what the clones on this host have that no other may have. Nothing below their anchors is looked at."""
-    return copies.known("clone", homes(settings), _CLAIM_COLUMNS, CLONE_PROPERTY, _claim, depth=1)
+    return copies.known("clone", homes(settings), _CLAIM_COLUMNS, CLONE_PROPERTY, _claim, depth=1, is_named=False)
 
 
 def _claim(found: CopyDatasets) -> CloneClaim:
@@ -132,7 +135,8 @@ def _claim(found: CopyDatasets) -> CloneClaim:
     if not 0 <= port <= _LAST_PORT:
         raise ValueError(f"{port} is not a port")
     address = _address(found.facts[clone_properties.ADDRESS_PROPERTY])
-    return CloneClaim(found.name, label, own_id, found.anchor, port, address, owner)
+    set_name, _, part = found.text(clone_properties.SET_PROPERTY).partition(" ")
+    return CloneClaim(found.name, label, own_id, found.anchor, port, address, owner, set_name if part else "")
 
 
 def _routes(settings: Settings) -> Callable[[], KeptRoutes]:
@@ -169,10 +173,10 @@ def _info(
     mount = Path(value(clone_properties.ROOT_PROPERTY))
     follows = facts[clone_properties.FOLLOWS_PROPERTY]
     bind_address, address = value(clone_properties.BIND_PROPERTY), claim.address
-    branches, own_guid = facts[clone_properties.BRANCHES_PROPERTY], facts[clone_properties.GUID_PROPERTY]
+    own_guid = facts[clone_properties.GUID_PROPERTY]
     history = facts[clone_properties.HISTORY_PROPERTY]
     original, _, original_request = value(clone_properties.ORIGINAL_PROPERTY).partition(" ")
-    set_name, _, part = value(clone_properties.SET_PROPERTY).partition(" ")
+    part = value(clone_properties.SET_PROPERTY).partition(" ")[2]
     return CloneInfo(
         name=found.name,
         label=claim.label,
@@ -186,8 +190,10 @@ def _info(
         requested=value(clone_properties.REQUESTED_PROPERTY),
         original=original,
         original_request=original_request,
+        key=_local(facts[clone_properties.KEY_PROPERTY]),
+        original_key=_local(facts[clone_properties.ORIGINAL_KEY_PROPERTY]),
         masked=_masked(members[dataset] for dataset in volumes.values()),
-        set_name=set_name if part else "",
+        set_name=claim.set_name,
         part=part,
         flavour=Flavour(value(clone_properties.FLAVOUR_PROPERTY)),
         port=claim.port,
@@ -218,13 +224,17 @@ def _info(
         pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(users),
         is_ephemeral=facts[clone_properties.EPHEMERAL_PROPERTY] == datasets.Property("yes", "local"),
         pool=_pool_mark(facts[clone_properties.POOL_PROPERTY]),
-        rules=facts[clone_properties.RULES_PROPERTY].value if facts[clone_properties.RULES_PROPERTY].is_local else "",
+        rules=_local(facts[clone_properties.RULES_PROPERTY]),
         follows=found.number(clone_properties.FOLLOWS_PROPERTY) if follows.is_local else None,
-        run_id=facts[RUN_PROPERTY].value if facts[RUN_PROPERTY].is_local else "",
+        run_id=_local(facts[RUN_PROPERTY]),
         asks_for_masking=facts[clone_properties.MASK_PROPERTY] == datasets.Property("yes", "local"),
-        branches=branches.value if branches.is_local else "",
+        branches=_local(facts[clone_properties.BRANCHES_PROPERTY]),
         history=history.value if history.is_local else None,
     )
+
+
+def _local(recorded: datasets.Property) -> str:
+    return recorded.value if recorded.is_local else ""
 
 
 def _address(recorded: datasets.Property) -> int | None:
@@ -310,8 +320,8 @@ def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
 
 
 def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
-    """Raise ExistsError if one of these clones is called so, or has a dataset of that name."""
-    other = next((claim for claim in others if claim.is_called(label) or claim.name == label), None)
+    """Raise ExistsError if one of these clones, or its set, is called so, or has a dataset of that name."""
+    other = next((one for one in others if one.is_called(label) or label in (one.name, one.set_name)), None)
     if other is not None:
         raise ExistsError(
             f"the clone {label} exists: {other.top}",

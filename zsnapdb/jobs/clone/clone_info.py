@@ -23,7 +23,7 @@ from zsnapdb.planning.server_copy.origin import Origin
 class CloneClaim:
     """What a clone has that no other may have, and whose it is. Its anchor alone says so.
 
-    `name`, `label`, `id`, `top`, `port`, `address` and `owner` are those of CloneInfo.
+    `name`, `label`, `id`, `top`, `port`, `address`, `owner` and `set_name` are those of CloneInfo.
     """
 
     name: str
@@ -33,6 +33,7 @@ class CloneClaim:
     port: int
     address: int | None
     owner: str
+    set_name: str = ""
 
     def is_called(self, word: str) -> bool:
         """Whether people call it so."""
@@ -117,6 +118,10 @@ class CloneInfo:
     """Revisions that took something over when the process that was at work was killed (`taken_over.settle`)."""
     grown: int = 0
     """How many bytes of its quota are for what it was detached with, or took over. Other data does not get them."""
+    key: str = ""
+    """The identity of the data that it has (`CloneSource.key`); "": an older version made it."""
+    original_key: str = ""
+    """The identity of the data that it was created from."""
     run_id: str = ""
     """The id of the run that made it, or handed it out; "" if an older version did."""
 
@@ -138,7 +143,7 @@ class CloneInfo:
     @property
     def claim(self) -> CloneClaim:
         """What no other clone may have."""
-        return CloneClaim(self.name, self.label, self.id, self.top, self.port, self.address, self.owner)
+        return CloneClaim(self.name, self.label, self.id, self.top, self.port, self.address, self.owner, self.set_name)
 
     def is_called(self, word: str) -> bool:
         """Whether people call it so."""
@@ -158,6 +163,9 @@ class CloneInfo:
     @property
     def has_original(self) -> bool:
         """Whether the data is that of the snapshot set that the clone was created from."""
+        if self.original_key:
+            return self.key == self.original_key
+        # Of clones of older versions the names are known alone.
         return self.backup_id == self.original.removeprefix("@")
 
     @property

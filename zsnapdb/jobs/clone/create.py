@@ -80,7 +80,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
     nor replication with its source, and stands at exactly the recorded position. After an error the clone is gone, and
     the error says why; a set that was prepared for it stays, for the next one.
     """
-    instance = with_volumes(instance)
+    configured, instance = instance, with_volumes(instance)
     request = replace(request, name=request.name or random_name(instance))
     began = time.monotonic()
     # Those of now: if they change while the clone is masked, its slot is dropped, and its reset replaces the data.
@@ -114,7 +114,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                 if request.waits:
                     facts |= {properties.POOL_PROPERTY: PoolMark.WAITS}
                     facts |= {properties.RULES_PROPERTY: rules} if rules else {}
-                    facts |= {properties.HISTORY_PROPERTY: production_history(source.origin)}
+                    facts |= {properties.HISTORY_PROPERTY: production_history(configured, source.origin)}
                 if planned.heartbeat is not None:
                     # Its holder could not beat as long as it was being made.
                     heartbeat.beat(instance.host, planned.name)
@@ -225,7 +225,7 @@ def _make_datasets(
         datasets.ensure(planned.home.home, NOT_MOUNTED)
         # Nothing was made since the plan looked.
         room.guard(settings, known=planned.home)
-        facts = {**_facts(planned, server_id, instance.host.now()), RUN_PROPERTY: instance.host.run_id()}
+        facts = {**_facts(planned, source.key, server_id, instance.host.now()), RUN_PROPERTY: instance.host.run_id()}
         datasets.create(planned.anchor, {**NOT_MOUNTED, **facts})
     with (
         undone_on_error(lambda: remove_all(instance.host, planned.anchor, planned.name, planned.copy.root)),
@@ -236,7 +236,7 @@ def _make_datasets(
     return planned, server_id
 
 
-def _facts(planned: ClonePlan, server_id: int, created: datetime) -> dict[str, str]:
+def _facts(planned: ClonePlan, key: str, server_id: int, created: datetime) -> dict[str, str]:
     requested = properties.requested_text(planned.requested)
     original = f"@{planned.set_id}" if planned.kind is SourceKind.SNAPSHOT else planned.set_id
     return {
@@ -248,6 +248,8 @@ def _facts(planned: ClonePlan, server_id: int, created: datetime) -> dict[str, s
         properties.SOURCE_PROPERTY: planned.kind,
         properties.REQUESTED_PROPERTY: requested,
         properties.ORIGINAL_PROPERTY: f"{original} {requested}",
+        properties.KEY_PROPERTY: key,
+        properties.ORIGINAL_KEY_PROPERTY: key,
         ORIGIN_PROPERTY: planned.origin.encode(),
         properties.PORT_PROPERTY: str(planned.port),
         properties.BIND_PROPERTY: planned.bind_address,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import NotThere, PreflightError
@@ -71,10 +71,13 @@ def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None,
         instance = with_volumes(Instance.of(settings, info.instance).on_host(host))
         source = locate(settings, instance, requested, _rules(settings, info), accepts_older=accepts_older)
     set_id = source.manifest.backup_id if isinstance(source, RemoteBackup) else source.set.backup_id
+    is_original = source.key == info.original_key or (
+        not info.original_key and set_id == info.original.removeprefix("@")
+    )
     made = {} if isinstance(source, RemoteBackup) else source.set.snapshots
     names = {role: snapshot.full_name for role, snapshot in made.items()}
     drops = live if live != set_id else ""
-    return ResetPlan(info, set_id, names, is_original=set_id == info.original.removeprefix("@"), drops=drops)
+    return ResetPlan(info, set_id, names, is_original=is_original, drops=drops)
 
 
 def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | RemoteBackup:
@@ -93,13 +96,28 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
         if not masking_policy.have_rules(_names(here)):
             return here
     # Where it was masked by other rules, it is masked anew from what was not.
+    instance = with_volumes(Instance.of(settings, info.instance).on_host(host))
     try:
-        return locate(settings, with_volumes(Instance.of(settings, info.instance).on_host(host)), info.original, rules)
+        return _proved(info, locate(settings, instance, info.original, rules))
     except NotThere as error:
         raise PreflightError(
             f"clone {info.label} was created from the snapshot set {info.original}, which does not exist any more",
             hint="choose another snapshot set with --from",
         ) from error
+
+
+def _proved(info: CloneInfo, found: CloneSource | RemoteBackup) -> CloneSource | RemoteBackup:
+    """Return what has the name of the clone's snapshot set. PreflightError if it is not known to be that set.
+
+    Snapshots of other programs are renamed, and made again under the old name. Older versions recorded no identity.
+    """
+    if info.original_key != found.key and (info.original_key or info.original.startswith("@")):
+        raise PreflightError(
+            f"clone {info.label} was created from {info.original}, and it is not proved that what is called so now is"
+            " the same",
+            hint=f"`--from {info.original}` takes what is called so now",
+        )
+    return found
 
 
 def _rules(settings: Settings, info: CloneInfo) -> str:
@@ -117,12 +135,25 @@ def _names(source: CloneSource) -> list[str]:
 def _here(info: CloneInfo) -> CloneSource | None:
     """Return what the datasets of the clone were cloned from, if that is the set that it was created from."""
     names = info.origins
-    short = info.original[1:] if info.original.startswith("@") else snapshot_name(info.original)
-    if not names or not all(name.partition("@")[2] == short for name in names.values()):
+    if not names or not all("@" in name for name in names.values()):
         return None
-    # The data is of the original set now: what the datasets were cloned from is still there.
     described = dict(zip(names, snapshots.describe(list(names.values())), strict=True))
-    return CloneSource(SourceKind(info.source), SnapshotSet(info.backup_id, described), info.origin)
+    prepared_of = _prepared_of(names.values())
+    source = CloneSource(
+        SourceKind(info.source), SnapshotSet(info.backup_id, described), info.origin, prepared_of=prepared_of
+    )
+    if info.original_key:
+        return source if source.key == info.original_key else None
+    short = info.original[1:] if info.original.startswith("@") else snapshot_name(info.original)
+    return source if all(name.partition("@")[2] == short for name in names.values()) else None
+
+
+def _prepared_of(names: Iterable[str]) -> str:
+    """Return the identity of what these snapshots of a prepared set were prepared of; "" if they are of none."""
+    seen = datasets.properties_of(list(names), [properties.KEY_PROPERTY])
+    keys = {values[properties.KEY_PROPERTY] for values in seen.values()}
+    recorded = keys.pop()
+    return recorded.value if recorded.is_local and not keys else ""
 
 
 def replace_data(
@@ -208,6 +239,7 @@ def _replace_data(
         properties.REVISION_PROPERTY: str(revision),
         copy_properties.PHASE_PROPERTY: CopyPhase.NEW,
         BACKUP_PROPERTY: source.set.backup_id,
+        properties.KEY_PROPERTY: source.key,
         properties.SOURCE_PROPERTY: source.kind,
         properties.REQUESTED_PROPERTY: properties.requested_text(requested or info.original_request),
         ORIGIN_PROPERTY: source.origin.encode(),

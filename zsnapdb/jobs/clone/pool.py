@@ -211,7 +211,7 @@ def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: C
     if request.quota is not None and 0 < settings.clones.quota < request.quota:
         return "it may have less of its own than is wanted"
     now = instance.host.now()
-    return planning.objection(as_slot(info, now), wish_of(settings, instance, request), now)
+    return planning.objection(as_slot(instance, info, now), wish_of(settings, instance, request), now)
 
 
 def wish_of(settings: Settings, instance: Instance, request: CloneRequest) -> SlotWish:
@@ -237,8 +237,8 @@ def good_slots(settings: Settings, instance: Instance) -> list[CloneInfo]:
     return [info for info in slots_of(settings, instance) if _fits(settings, instance, request, info) is None]
 
 
-def as_slot(info: CloneInfo, now: datetime) -> PoolSlot:
-    """Return a waiting clone as what is decided about it at this time (UTC)."""
+def as_slot(instance: Instance, info: CloneInfo, now: datetime) -> PoolSlot:
+    """Return a waiting clone of the instance, as it is configured, as what is decided about it at this time (UTC)."""
     data_of = backup_time(info.backup_id) if is_backup_id(info.backup_id) else read_stamp(info.created)
     runs = info.pid is not None and info.phase is CopyPhase.READY
     memory = resident_bytes(info.pid) if info.pid is not None else 0
@@ -246,7 +246,7 @@ def as_slot(info: CloneInfo, now: datetime) -> PoolSlot:
     return PoolSlot(
         info.name,
         data_of,
-        info.original.removeprefix("@"),
+        info.original_key,
         runs,
         info.rules,
         info.profile,
@@ -255,7 +255,7 @@ def as_slot(info: CloneInfo, now: datetime) -> PoolSlot:
         info.own_bytes,
         mark,
         is_protected=is_protected,
-        is_current=info.history == production_history(info.origin),
+        is_current=info.history == production_history(instance, info.origin),
     )
 
 

@@ -43,7 +43,7 @@ class FilledPool:
 def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
     """Return what `fill` would do; change nothing. ConfigError if the instance has no pool."""
     wish = wish_of(settings, instance, CloneRequest(OWNER))
-    slots = [as_slot(info, instance.host.now()) for info in slots_of(settings, instance)]
+    slots = [as_slot(instance, info, instance.host.now()) for info in slots_of(settings, instance)]
     instance = with_volumes(instance)
     chosen = planned_source(settings, instance, CloneRequest(OWNER, waits=True))
     makes_form = chosen.masking.way is MaskingWay.PREPARES

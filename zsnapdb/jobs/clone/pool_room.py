@@ -60,7 +60,7 @@ def _seen(settings: Settings, instance: Instance) -> tuple[list[PoolSlot], HostR
     known = reusable_sets.listing(settings) if rules else []
     makes_form = bool(rules) and not any((one.instance, one.rules) == (instance.name, rules) for one in known)
     host = of_host(settings, instance.name, above, makes_form=makes_form)
-    return [as_slot(info, instance.host.now()) for info in slots_of(settings, instance)], host
+    return [as_slot(instance, info, instance.host.now()) for info in slots_of(settings, instance)], host
 
 
 def _home(settings: Settings, instance: Instance) -> str | None:

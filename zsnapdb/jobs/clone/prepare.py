@@ -160,7 +160,7 @@ def _prepare(
     with undone_on_error(undo):
         clone_volumes(source, layout, {KEPT_PROPERTY: name}, quota)
         origin, report = _recover_once(instance, copy, source, [dataset for _, dataset in outer_first(layout)], rules)
-        marks = {KEPT_PROPERTY: name}
+        marks = {KEPT_PROPERTY: name, properties.KEY_PROPERTY: source.key}
         if rules:
             masking_policy.refuse_snapshots(layout.datasets.values())
             marks |= {properties.MASKED_PROPERTY: stamp(instance.host.now()), properties.RULES_PROPERTY: rules}

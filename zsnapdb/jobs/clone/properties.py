@@ -64,9 +64,14 @@ MASKED_PROPERTY = f"{PROPERTY}:masked"
 """On every volume of a masked clone: when masking was complete. On a commit: the same, or `no`."""
 NOT_MASKED = "no"
 KEY_PROPERTY = f"{PROPERTY}:key"
-"""On the anchor of a prepared set: the identity of the data that was prepared (`CloneSource.key`)."""
+"""The identity of data (`CloneSource.key`): on a prepared set and its snapshots of what was prepared.
+
+On the anchor of a clone: of what it has now.
+"""
+ORIGINAL_KEY_PROPERTY = f"{PROPERTY}:original-key"
+"""On the anchor of a clone: the identity of the data that it was created from, whatever that is called since."""
 HISTORY_PROPERTY = f"{PROPERTY}:history"
-"""On the anchor of a clone that waits in a pool: the datasets that were production then (`production_history`)."""
+"""On the anchor of a clone that waits in a pool: what production was then (`production_history`)."""
 RULES_PROPERTY = f"{PROPERTY}:rules"
 """On a masked prepared set and on its snapshots: the digest of the rules that masked it (`masking_rules.digest`).
 

@@ -120,7 +120,7 @@ def _known(kind: str, above: Sequence[str]) -> KnownCopies[ReusableSet]:
         for dataset in existing
         for snapshot, values in snapshots.below(dataset, ("clones",)).items()
     }
-    return copies.known(f"{kind} set", existing, _COLUMNS, KEPT_PROPERTY, partial(_set, kind, clones))
+    return copies.known(f"{kind} set", existing, _COLUMNS, KEPT_PROPERTY, partial(_set, kind, clones), is_named=False)
 
 
 def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> ReusableSet:

@@ -38,6 +38,12 @@ LIVE_STATE = "live"
 _SNAPSHOT = re.compile(r"^@[A-Za-z0-9_.:-]+$")
 
 
+def key_of(guids: Mapping[str, int]) -> str:
+    """Return the identity of the data of snapshots: a digest of their GUIDs by role, whatever they are called."""
+    text = "\n".join(f"{role} {guid}" for role, guid in sorted(guids.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True)
 class CloneSource:
     """A snapshot set on this host, and what is known of its server.
@@ -57,11 +63,10 @@ class CloneSource:
 
     @property
     def key(self) -> str:
-        """The identity of the data: a digest of the GUIDs of the snapshots by role, whatever they are called."""
+        """The identity of the data (`key_of`), also of what was prepared."""
         if self.prepared_of:
             return self.prepared_of
-        guids = "\n".join(f"{role} {one.guid}" for role, one in sorted(self.set.snapshots.items()))
-        return hashlib.sha256(guids.encode()).hexdigest()[:16]
+        return key_of({role: one.guid for role, one in self.set.snapshots.items()})
 
     @property
     def pool(self) -> str:
@@ -79,6 +84,11 @@ class RemoteBackup:
     def manifest(self) -> Manifest:
         """The manifest of the backup itself, the last of its chain."""
         return self.chain[-1]
+
+    @property
+    def key(self) -> str:
+        """The identity of the data, as that of a set on this host."""
+        return key_of(self.manifest.guids())
 
 
 def with_volumes(instance: Instance) -> Instance:
@@ -182,18 +192,23 @@ def origin_in(manifest: Manifest) -> Origin:
     )
 
 
-def production_history(origin: Origin) -> str:
-    """Return the GUIDs of the datasets that have the names of the source's volumes now ("": one of them is not here).
+def production_history(instance: Instance, origin: Origin) -> str:
+    """Return what production is now, as a digest: how it is reached, its volumes, the GUIDs of the source's datasets.
 
     A rewind, or a restore that takes production's place, puts other datasets there: what was made before is of a
-    history that production no longer has.
+    history that production no longer has. So is what was made before the configuration named another server. `instance`
+    is as it is configured: volumes that were discovered are not compared.
     """
+    settings = instance.settings
     names = sorted(place.dataset for place in origin.volumes.values())
     try:
         known = datasets.guids(names)
     except NotThere:
-        return ""
-    return ",".join(str(known[name]) for name in names)
+        known = {}
+    configured = sorted((settings.volumes or {}).values())
+    elsewhere = configured if configured != names else []
+    told = ([known.get(name) for name in names], elsewhere, settings.socket, settings.host, settings.port)
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
 
 def origin_at(manifest: Manifest, planned: RestorePlan) -> Origin:

@@ -112,10 +112,11 @@ def _objection(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo)
     rules = masking_policy.rules_of(settings.instance[info.instance].masking, requested=info.asks_for_masking)
     # One that has too much would be refused when it gets the quota, and nobody could have it any more.
     wish, now = (
-        SlotWish(info.original.removeprefix("@"), rules, info.profile, info.bind_address, info.written_quota),
+        SlotWish(info.original_key, rules, info.profile, info.bind_address, info.written_quota),
         host.now(),
     )
-    return objection(pool.as_slot(slot, now), wish, now)
+    instance = Instance.of(settings, info.instance).on_host(host)
+    return objection(pool.as_slot(instance, slot, now), wish, now)
 
 
 def _still_fits(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo) -> bool:
@@ -160,6 +161,7 @@ def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
         properties.RIGHTS_PROPERTY: info.rights,
         properties.MASK_PROPERTY: "yes" if info.asks_for_masking else "no",
         properties.ORIGINAL_PROPERTY: f"{info.original} {info.original_request}",
+        properties.ORIGINAL_KEY_PROPERTY: info.original_key,
         properties.REQUESTED_PROPERTY: properties.requested_text(info.original_request),
         properties.HEARTBEAT_PROPERTY: str(beats.every) if beats is not None else properties.NO_HEARTBEAT,
         properties.USED_PROPERTY: stamp(host.now()),

@@ -13,7 +13,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import create_plan, destroy
+from zsnapdb.jobs.clone import catalogue, create_plan, destroy
 from zsnapdb.jobs.clone.create_plan import ClonePlan
 from zsnapdb.jobs.clone.ephemeral import RunningClone, make
 from zsnapdb.jobs.clone.properties import FOLLOWS_PROPERTY, SET_PROPERTY, SOURCE_PART
@@ -77,7 +77,10 @@ def plan_set(
         raise UsageError(
             "the servers of a set are always started", hint="leave out --no-start, or make the clones one by one"
         )
-    names = planning.names(request.name or random_name(instance), count, topology)
+    name = request.name or random_name(instance)
+    names = planning.names(name, count, topology)
+    # Who destroys by a name must not meet a clone and a set.
+    catalogue.refuse_label(catalogue.claims(settings).copies, name)
     if request.heartbeat is not None:
         raise UsageError(
             "a set of clones with a heartbeat: nobody could beat for its first clones while the others are made",

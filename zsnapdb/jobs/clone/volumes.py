@@ -77,7 +77,7 @@ def outer_first(layout: CopyLayout) -> list[tuple[str, str]]:
 def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, str], quota: int = 0) -> None:
     """Clone every volume, outer datasets first; the command that makes a dataset also marks it. None is mounted.
 
-    All of them together may have `quota` bytes of their own (0: no limit).
+    All of them together may have `quota` bytes of their own (0: no limit). ConsistencyError if a snapshot was replaced.
     """
     limit = {"quota": str(quota)} if quota else {}
     if layout.top not in layout.datasets.values():
@@ -94,7 +94,7 @@ def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, s
         }
         if dataset == layout.top:
             options |= limit
-        datasets.clone(snapshot.full_name, dataset, {**options, ROLE_PROPERTY: role, **marks})
+        datasets.clone(snapshot.full_name, snapshot.guid, dataset, {**options, ROLE_PROPERTY: role, **marks})
 
 
 def mount(volumes: Iterable[str]) -> None:

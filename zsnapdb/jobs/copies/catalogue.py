@@ -103,7 +103,10 @@ class UnreadableCopy:
     @property
     def hint(self) -> str:
         """What a person does with it."""
-        return f"correct the properties (`zfs get all {self.anchor}` shows them), or destroy its datasets by hand"
+        return (
+            f"correct the properties (`zfs get all {self.anchor}` shows them), or destroy its datasets by hand; of one"
+            " that two pools have, export the pool with the copy"
+        )
 
 
 @dataclass(frozen=True)
@@ -143,23 +146,32 @@ def known(
     read: Callable[[CopyDatasets], C],
     only: str | None = None,
     depth: int | None = None,
+    *,
+    is_named: bool = True,
 ) -> KnownCopies[C]:
     """Return the copies below the datasets `above`, each as `read` makes it of its datasets.
 
     `mark` is the property with the name of the copy. A copy for which `read` raises ValueError or DamagedError is among
     the unreadable ones. `only`: no other copy than the one of this name is looked at (None: all). `depth`: no datasets
-    more levels below `above` are (None: all are; 1: anchors alone).
+    more levels below `above` are (None: all are; 1: anchors alone). `is_named`: people name such a copy by its
+    name alone, so one that another pool has too (a pool that was split, or received) is among the unreadable ones.
     """
     copies: list[C] = []
     unreadable = []
-    for dataset in above:
-        for found in _below(dataset, (*columns, PHASE_PROPERTY, INSTANCE_PROPERTY), mark, only, depth):
-            try:
-                copies.append(read(found))
-            except (ValueError, DamagedError) as error:
-                instance = found.facts[INSTANCE_PROPERTY].value
-                reason = " ".join(str(error).split())
-                unreadable.append(UnreadableCopy(what, found.name, found.anchor, instance, reason))
+    keys = (*columns, PHASE_PROPERTY, INSTANCE_PROPERTY)
+    there = [found for dataset in above for found in _below(dataset, keys, mark, only, depth)]
+    anchors: dict[str, list[str]] = {}
+    for found in there:
+        anchors.setdefault(found.name, []).append(found.anchor)
+    for found in there:
+        try:
+            if is_named and len(anchors[found.name]) > 1:
+                raise ValueError(f"there are two of that name: {' and '.join(anchors[found.name])}")
+            copies.append(read(found))
+        except (ValueError, DamagedError) as error:
+            instance = found.facts[INSTANCE_PROPERTY].value
+            reason = " ".join(str(error).split())
+            unreadable.append(UnreadableCopy(what, found.name, found.anchor, instance, reason))
     return KnownCopies(what, copies, unreadable)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.base.errors import NotThere, PreflightError
+from zsnapdb.base.errors import ConsistencyError, NotThere, PreflightError
 from zsnapdb.jobs.restore.receiving import restored_mark, restored_property
 from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.planning.dataset_properties import explicit_values
@@ -22,6 +22,7 @@ def clone_snapshot(work: ServerWork, step: CloneSnapshot) -> None:
         datasets.ensure(step.dataset.rpartition("/")[0], {"mountpoint": "none", "canmount": "off"})
         datasets.clone(
             step.origin,
+            step.guid,
             step.dataset,
             {
                 **explicit_values(),
@@ -32,6 +33,11 @@ def clone_snapshot(work: ServerWork, step: CloneSnapshot) -> None:
             },
         )
     owned.prove([step.dataset], mark)
+    if datasets.origin_guid(step.dataset) != step.guid:
+        raise ConsistencyError(
+            f"{step.dataset} is not a clone of {step.origin} as it was when the restore was planned",
+            hint=f"give it up with `zsnapdb restore {work.plan.instance} --abandon`, and start again",
+        )
     start = f"{step.dataset}@{step.snapshot}"
     if start not in snapshots.by_guid(step.dataset).values():
         made = snapshots.PendingSnapshots.of([start], restored_property(work.plan))

@@ -152,16 +152,17 @@ def _fetch(work: ServerWork, step: Replay, logs: RelayLogs) -> None:
 def fetch_logs(archive: BinlogArchive, local: LocalBinlogs, step: Replay, logs: RelayLogs, events: Events) -> None:
     """Write the binlogs as relay logs, each cut at its stop: from this host where the plan says so, else fetched.
 
-    DamagedError if a binlog was removed or is shorter than when the replay was planned.
+    DamagedError if a binlog was removed, is shorter than when the replay was planned, or is another file by now.
     """
     files = {(file.incarnation, file.name): file for file in archive.load().files}
     total, done = step.size, 0
     for number, part in enumerate(step.logs, 1):
         file = files.get((part.incarnation, part.file))
-        if file is None or file.end < part.size:
+        is_planned = file is not None and part.fingerprint in ("", file.fingerprint)
+        if file is None or file.end < part.size or not is_planned:
             raise DamagedError(
-                f"the archived binlog {part.file} of incarnation {part.incarnation} was removed or cut after the"
-                " replay was planned",
+                f"the archived binlog {part.file} of incarnation {part.incarnation} was removed, cut or replaced after"
+                " the replay was planned",
                 hint="give a restore up with --abandon and start again; run any other command again",
             )
         path = logs.file(number)

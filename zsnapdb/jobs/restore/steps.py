@@ -125,8 +125,10 @@ def mount(work: ServerWork, step: MountVolumes) -> None:
 def be_mounted(work: ServerWork) -> None:
     """Mount the datasets that are not mounted, outermost first.
 
-    Before the handover the datasets are not mounted automatically after a reboot.
+    Before the handover the datasets are not mounted automatically after a reboot. NotOursError if another dataset has
+    the name of one of them by now: a restore that goes on knows them by the journal.
     """
+    owned.prove(work.datasets, restored_mark(work.plan))
     mounting.mount_all(work.datasets)
 
 

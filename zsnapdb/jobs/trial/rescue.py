@@ -315,6 +315,7 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
         snapshot = local.snapshots[role]
         datasets.clone(
             snapshot.full_name,
+            snapshot.guid,
             dataset,
             {
                 **tuned[snapshot.dataset].properties,

@@ -171,7 +171,7 @@ def _copy_image(settings: Settings, planned: MachineBasePlan, image: DiskImage, 
 
 
 def _clone_domain(settings: Settings, planned: MachineBasePlan, marks: Mapping[str, str]) -> None:
-    _snapshot(list(planned.source_snapshots.values()), marks)
+    made = _snapshot(list(planned.source_snapshots.values()), marks)
     with connected(settings.vms.uri) as hypervisor:
         known = hypervisor.find(planned.uuid)
     if known is None or known.state is not MachineState.OFF:
@@ -179,15 +179,18 @@ def _clone_domain(settings: Settings, planned: MachineBasePlan, marks: Mapping[s
             f"the {planned.made_of} was started while its disks were snapshotted", hint="shut it down and try again"
         )
     for target, dataset in planned.volumes.items():
-        datasets.clone(planned.source_snapshots[target], dataset, {**explicit_values("volume"), **marks})
+        snapshot = planned.source_snapshots[target]
+        datasets.clone(snapshot, made[snapshot], dataset, {**explicit_values("volume"), **marks})
 
 
-def _snapshot(names: list[str], marks: Mapping[str, str]) -> None:
-    """Snapshot all volumes in one request, and prove that it was one transaction group."""
+def _snapshot(names: list[str], marks: Mapping[str, str]) -> dict[str, int]:
+    """Snapshot all volumes in one request, prove that it was one transaction group, and return the GUIDs by name."""
     pending = snapshots.PendingSnapshots.of(names, marks)
     pending.start()
     pending.finish()
-    snapshots.check_one_group(snapshots.describe(names))
+    described = snapshots.describe(names)
+    snapshots.check_one_group(described)
+    return {one.full_name: one.guid for one in described}
 
 
 def _undo(settings: Settings, planned: MachineBasePlan) -> None:

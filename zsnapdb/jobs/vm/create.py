@@ -289,7 +289,12 @@ def _clone_all(planned: MachinesPlan) -> None:
 def _clone_volumes(planned: MachinesPlan, machine: PlannedMachine) -> None:
     marks = {properties.MACHINE_PROPERTY: machine.name}
     for target, dataset in machine.volumes.items():
-        datasets.clone(planned.origin.snapshots[target], dataset, {**explicit_values("volume"), **marks})
+        datasets.clone(
+            planned.origin.snapshots[target],
+            planned.origin.guids[target],
+            dataset,
+            {**explicit_values("volume"), **marks},
+        )
     pending = snapshots.PendingSnapshots.of(
         [f"{dataset}@{properties.START_SNAPSHOT}" for dataset in machine.volumes.values()], marks
     )

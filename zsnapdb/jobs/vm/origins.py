@@ -35,8 +35,8 @@ class MachineOrigin:
     """What machines are cloned from.
 
     `name` is the base, or INSTANCE@BACKUP. `home` is the dataset under which the clones live. `snapshots` has what each
-    disk is cloned from, by target. `nvram` is the NVRAM file that each clone gets a copy of. `grade` is that of the
-    backup; None: the origin is a base, whose disks were at rest.
+    disk is cloned from, by target, and `guids` their GUIDs. `nvram` is the NVRAM file that each clone gets a copy of.
+    `grade` is that of the backup; None: the origin is a base, whose disks were at rest.
     """
 
     name: str
@@ -44,6 +44,7 @@ class MachineOrigin:
     home: str
     xml: str
     snapshots: Mapping[str, str]
+    guids: Mapping[str, int]
     spaces: tuple[ZvolSpace, ...]
     nvram: Path | None
     grade: Grade | None = None
@@ -102,12 +103,15 @@ def _of_base(settings: Settings, base: MachineBase) -> MachineOrigin:
             f" {', '.join(sorted(targets))}",
             hint="make the base again",
         )
+    made = {target: f"{name}@{properties.BASE_SNAPSHOT}" for target, name in base.volumes.items()}
+    guids = datasets.guids(list(made.values()))
     return MachineOrigin(
         name=base.name,
         made_of=base.made_of,
         home=base.anchor.rpartition("/bases/")[0],
         xml=xml,
-        snapshots={target: f"{name}@{properties.BASE_SNAPSHOT}" for target, name in base.volumes.items()},
+        snapshots=made,
+        guids={target: guids[name] for target, name in made.items()},
         spaces=catalogue.spaces(base.volumes),
         nvram=catalogue.nvram_file(settings, "bases", base.name) if parse(xml).nvram is not None else None,
     )
@@ -129,6 +133,7 @@ def _of_backup(settings: Settings, hypervisor: Hypervisor, named: MachineOriginN
         home=catalogue.home(settings, pool_of(next(iter(volumes.values())))),
         xml=known.xml,
         snapshots=snapshots,
+        guids={target: snapshot.guid for target, snapshot in chosen.snapshots.items()},
         spaces=_spaces_then(volumes, snapshots),
         nvram=Path(known.domain.nvram) if known.domain.nvram else None,
         grade=_grade(list(snapshots.values())),

@@ -125,6 +125,13 @@ def started_at(process: int) -> int | None:
         return None
 
 
+def is_younger(process: int, seconds: float) -> bool:
+    """Whether a process was started less than so many seconds ago. One that is gone is not."""
+    started = started_at(process)
+    now = float(Path("/proc/uptime").read_text().split()[0])
+    return started is not None and now - started / os.sysconf("SC_CLK_TCK") < seconds
+
+
 def resident_bytes(process: int) -> int:
     """Return the memory of a process that is resident, in bytes; 0 if it is gone. Source: proc(5), statm."""
     try:

@@ -21,7 +21,7 @@ from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.base.model import Flavour
 from zsnapdb.base.server_files import Owner, UnsafeFileError
 from zsnapdb.mysql.process import sandbox as sandboxes
-from zsnapdb.mysql.process.processes import Launched, Limits, ProcessManager
+from zsnapdb.mysql.process.processes import Launched, Limits, ProcessManager, is_younger
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.sandbox import Sandbox, breaches
@@ -33,6 +33,8 @@ _SOCKET_LIMIT = 107
 """Longest path of a Unix socket in bytes (unix(7))."""
 
 _GREETING_SECONDS = 10.0
+_ENTERING_SECONDS = 60.0
+"""Within this time a server that was started has entered its data directory; it recovers its files only there."""
 _TAIL_BYTES = 64 << 10
 
 _PLACES = (
@@ -170,18 +172,29 @@ class ServerProcess:
         return next((number for number in known if self._is_ours(number)), None)
 
     def _is_ours(self, number: int) -> bool:
+        """Whether the process is this server. Its words are its own, so the kernel says where it runs, and as whom.
+
+        A server runs in its data directory, which is enough if its private folder was lost. One that runs in another
+        folder of this host is none of ours, unless it was just started and has not entered its own.
+        """
         process = Path(f"/proc/{number}")
         try:
             if f"{_OPTION}{self.option_file}".encode() not in (process / "cmdline").read_bytes().split(b"\0"):
                 return False
             # The owner of /proc/PID can be chosen by a process (proc(5), dumpable), its real uid cannot.
             status = (process / "status").read_text(errors="replace")
-            place = Path(os.readlink(process / "cwd"))
+            place, folder = Path(os.readlink(process / "cwd")), os.stat(process / "cwd")
         except OSError:
             return False
+        # Of a process with mounts of its own, the path may be of another folder than ours (mount_namespaces(7)).
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(place), folder):
+                if place.is_relative_to(os.path.realpath(self.folder.parent)):
+                    return True
+                if not is_younger(number, _ENTERING_SECONDS):
+                    return False
         uid = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Uid:"))
-        # A server runs in its data directory, which is enough if its private folder was lost.
-        return uid in self._accounts() or place.is_relative_to(self.folder.parent)
+        return uid in self._accounts()
 
     def _accounts(self) -> set[int]:
         """Return the accounts that a server of ours has: this one, root's, that of its private folder."""

@@ -38,14 +38,14 @@ class PoolMark(StrEnum):
 class PoolSlot:
     """A clone of the pool that is nobody's: of when its data is (UTC), whether its server runs, what it takes (bytes).
 
-    `set_id` is that of the snapshot set that it was made of. `rules` is the digest of the rules by which it was masked
-    ("": it was not). `is_protected`: somebody keeps it from being destroyed, to look at it. `is_current`: production
-    still has the datasets that it had when the slot was made.
+    `key` is the identity of the data that it was made of ("": not known), `rules` the digest of the rules by which it
+    was masked ("": it was not). `is_protected`: somebody keeps it from being destroyed, to look at it. `is_current`:
+    production is what it was when the slot was made.
     """
 
     name: str
     data_of: datetime
-    set_id: str
+    key: str
     runs: bool
     rules: str
     profile: str
@@ -61,8 +61,8 @@ class PoolSlot:
 class SlotWish:
     """What a slot must be for somebody: its data, masked by the rules of that digest ("": by none), profile, address.
 
-    `data`: of the snapshot set of that id, or not older than so many seconds. `quota`: how many bytes of its own it may
-    have, with those that it has (0: there is no limit).
+    `data`: exactly the data of that identity, or not older than so many seconds. `quota`: how many bytes of its own it
+    may have, with those that it has (0: there is no limit).
     """
 
     data: str | float
@@ -109,8 +109,8 @@ def objection(slot: PoolSlot, wish: SlotWish, now: datetime) -> str | None:
     if not slot.is_current:
         return "production was rewound or replaced since it was made"
     if isinstance(wish.data, str):
-        if slot.set_id != wish.data:
-            return f"its data is that of {slot.set_id}, not of {wish.data}"
+        if not wish.data or slot.key != wish.data:
+            return "its data is that of other snapshots"
     elif now - slot.data_of > timedelta(seconds=wish.data):
         return f"its data is older than pool.max_age, {format_duration(wish.data)}"
     if slot.rules != wish.rules:

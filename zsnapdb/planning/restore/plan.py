@@ -10,7 +10,7 @@ from typing import Literal
 
 from zsnapdb.base.model import Flavour
 from zsnapdb.planning.restore.handover_steps import Promote
-from zsnapdb.planning.restore.steps import CloneSnapshot, Receive, Replay, Step, TakeUp, own_roots
+from zsnapdb.planning.restore.steps import CloneSnapshot, MountVolumes, Receive, Replay, Step, TakeUp, own_roots
 from zsnapdb.planning.server_plugins import ServerPlugins
 
 TimeOf = Literal["transaction", "binlog"]
@@ -115,10 +115,16 @@ class RestorePlan:
     def point_identity(self) -> str:
         """What the state at the point is made of: two plans with the same identity lead to the same state.
 
-        These are the backup and the ranges of archived binlogs that are replayed on it; not where they are replayed.
+        These are the snapshots of the backup and the ranges of archived binlogs that are replayed on them; not where
+        they are replayed. Files of one name are told apart by their heads: somebody may have rolled the server back.
         """
-        replayed = [(log.incarnation, log.file, log.start, log.stop) for step in self.replays for log in step.logs]
-        text = repr((self.repository, self.instance, self.backup_id, self.point.gtids, replayed))
+        replayed = [
+            (log.incarnation, log.file, log.start, log.stop, log.fingerprint)
+            for step in self.replays
+            for log in step.logs
+        ]
+        guids = [part.guid for step in self.steps if isinstance(step, MountVolumes) for part in step.parts]
+        text = repr((self.repository, self.instance, self.backup_id, guids, self.point.gtids, replayed))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def step(self, name: str) -> Step | None:

@@ -73,7 +73,7 @@ def beyond(done: Sequence[LogPart], wanted: Sequence[LogPart]) -> tuple[LogPart,
     at = len(done) - 1
     same = len(wanted) > at and all(_is_same(*pair) for pair in zip(done[:-1], wanted, strict=False))
     last = wanted[at] if same else None
-    if last is None or (last.incarnation, last.file, last.start) != (end.incarnation, end.file, end.start):
+    if last is None or not _is_same(end, replace(last, stop=end.stop)):
         raise NotThere(
             f"the point does not lie behind that of the finished restore, which ends in {end.file}",
             hint="restore to it anew, into another dataset",
@@ -100,12 +100,9 @@ def _joined_parts(parts: Sequence[LogPart]) -> list[LogPart]:
 
 
 def _is_same(done: LogPart, wanted: LogPart) -> bool:
-    return (done.incarnation, done.file, done.start, done.stop) == (
-        wanted.incarnation,
-        wanted.file,
-        wanted.start,
-        wanted.stop,
-    )
+    """Whether both are the same range of one file. A restore that an older version began has no fingerprints."""
+    seen = replace(wanted, size=done.size, is_local=done.is_local)
+    return done == seen or done == replace(seen, fingerprint="")
 
 
 def replays(
@@ -122,7 +119,8 @@ def replays(
     for index, file in enumerate(files):
         first, last = index == 0, index == len(files) - 1
         end = stop if last else file.end
-        part = LogPart(file.incarnation, file.name, end, start if first else file.start, end)
+        begin = start if first else file.start
+        part = LogPart(file.incarnation, file.name, end, begin, end, fingerprint=file.fingerprint)
         if end > part.start:
             batch.append(part)
         reached = gtids if last else joined(reached, file.gtids)

@@ -182,7 +182,8 @@ class LogPart:
     """An archived binlog to replay: its incarnation, its name in the archive, and its range (offsets in bytes).
 
     `stop` None: to the last complete transaction. `is_local`: the server's own file is still on this host and is
-    copied, if it has the archived bytes; else the binlog is fetched from the archive.
+    copied, if it has the archived bytes; else the binlog is fetched from the archive. `fingerprint` is the hash of its
+    head, which no other file of the name has ("": an older version planned it).
     """
 
     incarnation: str
@@ -191,6 +192,7 @@ class LogPart:
     start: int
     stop: int | None
     is_local: bool = False
+    fingerprint: str = ""
 
 
 Replayer = Literal["applier", "client"]

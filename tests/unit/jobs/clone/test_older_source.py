@@ -65,7 +65,14 @@ def test_a_refused_latest_is_accepted_with_the_option(
     repository = host.instance.open_repository()
     host_record.note_stored(host.instance, repository, repository.manifest("main", BACKUPS[1]))
     LocalStore(host.folder / "store").delete(str(layout.manifest("main", BACKUPS[1])))
-    facts = {"instance": "main", "source": "backup", "backup_id": BACKUPS[0], "original": BACKUPS[0], "top": "tank/c"}
+    facts = {
+        "instance": "main",
+        "source": "backup",
+        "backup_id": BACKUPS[0],
+        "original": BACKUPS[0],
+        "original_key": "",
+        "top": "tank/c",
+    }
     info = SimpleNamespace(**facts, name="clone", asks_for_masking=False)
     monkeypatch.setattr(reset, "ready", lambda *_: info)
     monkeypatch.setattr(reset, "held", lambda *_: contextlib.nullcontext(info))

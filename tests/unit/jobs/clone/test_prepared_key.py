@@ -6,6 +6,8 @@ import pytest
 
 from tests.unit.support.clone_pool import HOME, ClonePool, Thing, origin
 from zsnapdb.base.model import Snapshot, SnapshotSet
+from zsnapdb.config.settings import parse
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import reusable_sets
 from zsnapdb.jobs.clone.reusable_sets import name_of, prepared_form
 from zsnapdb.jobs.clone.sources import CloneSource, production_history
@@ -70,11 +72,25 @@ def test_prepared_form_of_a_commit_is_no_form_of_a_set(pool: ClonePool) -> None:
     assert reusable_sets.prepared_commits(HOME, ["daily"]) == []
 
 
+def instance(text: str = "") -> Instance:
+    settings = f'[repository.r]\nurl = "file:///r"\n[instance.main]\nrepository = "r"\n{text}\n'
+    return Instance.of(parse(settings, "the test"), "main")
+
+
 def test_history_changes_with_the_dataset_and_not_with_its_snapshots(pool: ClonePool) -> None:
-    before = production_history(origin())
+    before = production_history(instance(), origin())
     pool.snapshot("tank/mysql@later")
-    assert production_history(origin()) == before
+    assert production_history(instance(), origin()) == before
     pool.things["tank/mysql"].txg = 99
-    assert production_history(origin()) not in ("", before)
+    after = production_history(instance(), origin())
     del pool.things["tank/mysql"]
-    assert production_history(origin()) == ""
+    assert len({before, after, production_history(instance(), origin())}) == 3
+
+
+@pytest.mark.parametrize(
+    "text", ['volumes = { data = "tank/other" }', 'socket = "/run/other.sock"', 'host = "db2"', "port = 3307"]
+)
+def test_history_changes_with_the_server_that_the_configuration_names(pool: ClonePool, text: str) -> None:
+    assert production_history(instance(text), origin()) != production_history(instance(), origin())
+    same = instance('volumes = { data = "tank/mysql" }')
+    assert production_history(same, origin()) == production_history(instance(), origin())

@@ -12,6 +12,7 @@ from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.base.errors import ExistsError, NotAllowedError, PreflightError, UnknownNameError
 from zsnapdb.config.settings import CloneSettings, Settings, parse
 from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue, destroy, once, ownership, reaper
 from zsnapdb.jobs.clone.sources import production_history
 from zsnapdb.jobs.clone.swap import _objection, _of_nobody, _of_user
@@ -118,7 +119,8 @@ def test_no_slot_is_spoilt_for_a_clone_that_may_have_less_than_the_slot_has(swap
         f'[clones]\ndataset = "{HOME}"\n',
         "the test",
     )
-    user = replace(catalogue.find(configured, THIS_HOST, "dev"), quota=GIB)
-    slot = replace(user, name="other", pool=PoolMark.WAITS, pid=7, history=production_history(user.origin))
+    user = replace(catalogue.find(configured, THIS_HOST, "dev"), quota=GIB, original_key="a1")
+    history = production_history(Instance.of(configured, "main"), user.origin)
+    slot = replace(user, name="other", pool=PoolMark.WAITS, pid=7, history=history)
     for own, expected in ((GIB // 2, None), (GIB - 1, "it has too much of its own already")):
         assert _objection(configured, THIS_HOST, user, replace(slot, own_bytes=own)) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +136,17 @@ def test_a_home_in_another_pool_than_the_data_is_refused_by_the_name_of_its_sett
     assert catalogue.home(None, "tank", "zsnapdb/clones", "clones.dataset") == "tank/zsnapdb/clones"
     with pytest.raises(PreflightError, match=r"clones\.dataset other/x is not in the pool tank"):
         catalogue.home("other/x", "tank", "zsnapdb/clones", "clones.dataset")
+
+
+def test_clone_that_two_pools_have_is_neither_shown_nor_destroyed(pool: MachinePool) -> None:
+    """A pool that was split, or received from another host, has the same names and properties."""
+    _, home, (one, two) = KINDS["clone"]
+    second = "second/zsnapdb/clones"
+    for name in ("second", "second/zsnapdb", second):
+        pool.things[name] = Thing()
+    for name in [name for name in pool.things if name.startswith(f"{home}/{one}")]:
+        pool.things[second + name[len(home) :]] = replace(pool.things[name])
+    seen = catalogue.known("clone", [home, second], ["guid"], "zsnapdb:clone", lambda found: found.name)
+    assert list(seen.copies) == [two]
+    assert [item.anchor for item in seen.unreadable] == [f"{home}/{one}", f"{second}/{one}"]
+    assert f"{home}/{one} and {second}/{one}" in seen.unreadable[0].reason

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.unit.support.archived_server import Server
 from tests.unit.support.manifests import manifest
-from zsnapdb.base.errors import UnreachableError
+from zsnapdb.base.errors import DamagedError, UnreachableError
 from zsnapdb.base.model import Flavour
+from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore import without_store
+from zsnapdb.jobs.restore.replay import fetch_logs
+from zsnapdb.mysql.replication.replay import RelayLogs
 from zsnapdb.planning.restore.replays import located
 from zsnapdb.planning.restore.steps import LogPart, Replay
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -141,3 +145,18 @@ def test_while_the_store_is_away_the_binlogs_of_the_server_are_described_as_the_
     broken = archive.load()
     assert [file.name for file in broken.files] == ["binlog.000001"]
     assert "binlog.000002 cannot be read" in broken.damaged[0].message
+
+
+def test_a_replay_runs_no_other_file_than_was_planned(server: Server, tmp_path: Path) -> None:
+    """While a restore waits to go on, a server may begin its binlogs anew: the names are the same."""
+    archive, (first, *_) = archived(server)
+    part = LogPart(first.incarnation, first.name, first.end, first.start, first.end, True, first.fingerprint)
+
+    def fetch(part: LogPart) -> None:
+        fetch_logs(archive, local(server), Replay(1, (part,), None), RelayLogs(tmp_path / "relay"), SILENT)
+
+    for planned in (part, replace(part, fingerprint="")):
+        fetch(planned)
+        RelayLogs(tmp_path / "relay").remove()
+    with pytest.raises(DamagedError, match="replaced after"):
+        fetch(replace(part, fingerprint="0" * 64))

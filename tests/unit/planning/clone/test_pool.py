@@ -24,11 +24,11 @@ from zsnapdb.planning.clone.room import LEAST
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 TERMS = PoolSettings(size=3, max_age=3600.0)
-SET = "20261126T115900Z-0174"
+KEY = "9f86d081884c7d65"
 GOOD = PoolSlot(
     "one",
     NOW - timedelta(seconds=60),
-    SET,
+    KEY,
     runs=True,
     rules="",
     profile="normal",
@@ -65,11 +65,11 @@ def test_a_slot_of_which_too_little_would_be_left_to_write_is_not_given(quota: i
     assert (objection(GOOD, replace(WISH, quota=quota), NOW) is None) == is_good
 
 
-def test_who_wants_the_data_of_a_set_gets_it_of_no_other_and_however_old_it_is() -> None:
-    wish = replace(WISH, data=SET)
+def test_who_wants_exactly_some_data_gets_no_other_and_however_old_it_is() -> None:
+    wish = replace(WISH, data=KEY)
     assert objection(replace(GOOD, data_of=NOW - timedelta(days=9)), wish, NOW) is None
-    other = objection(replace(GOOD, set_id="20261125T040806Z-c40e"), wish, NOW)
-    assert other == f"its data is that of 20261125T040806Z-c40e, not of {SET}"
+    for unknown, wanted in (("", wish), ("a", wish), ("", replace(WISH, data=""))):
+        assert objection(replace(GOOD, key=unknown), wanted, NOW) == "its data is that of other snapshots"
     for unlike in (replace(GOOD, rules="ab"), replace(GOOD, profile="tiny"), replace(GOOD, runs=False)):
         assert objection(unlike, wish, NOW) is not None
 

@@ -75,3 +75,11 @@ def test_a_binlog_that_grew_since_goes_on_where_the_restore_ended() -> None:
 def test_another_history_or_another_begin_is_refused(other: list[LogPart]) -> None:
     with pytest.raises(NotThere, match="does not lie behind"):
         beyond(logs(200, 2, 600), other)
+
+
+def test_another_file_of_the_name_does_not_go_on_where_the_restore_ended() -> None:
+    done, wanted = ([replace(part, fingerprint=head) for part in logs(200, 1, 600)] for head in "ab")
+    with pytest.raises(NotThere, match="does not lie behind"):
+        beyond(done, [replace(part, stop=700) for part in wanted])
+    of_older_version = [replace(part, fingerprint="") for part in done]
+    assert [part.start for part in beyond(of_older_version, [replace(part, stop=700) for part in wanted])] == [600]
