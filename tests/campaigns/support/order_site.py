@@ -382,12 +382,13 @@ class Site:
         return str(done.document.get("backup_id", ""))
 
     def look(self) -> Seen:
-        """Return what is there now."""
+        """Return what is there now, of this host's pool. What was received has the GUIDs of what was sent."""
         snapshots, bookmarks, datasets = {}, {}, {}
         words = ("zfs", "list", "-H", "-p", "-t", "filesystem,snapshot,bookmark", "-o", "name,guid,createtxg")
+        words = (*words, "-r", self.pool)
         for line in command(*words).splitlines():
             name, guid, txg = line.split("\t")
-            if name.startswith(_KEPT):
+            if name.startswith(_KEPT) or ("/zsnapdb/" in name and ("@" in name or "#" in name)):
                 continue
             if "@" in name:
                 snapshots[int(guid)] = (name, int(txg))
