@@ -385,8 +385,7 @@ class Site:
         """Return what is there now, of this host's pool. What was received has the GUIDs of what was sent."""
         snapshots, bookmarks, datasets = {}, {}, {}
         words = ("zfs", "list", "-H", "-p", "-t", "filesystem,snapshot,bookmark", "-o", "name,guid,createtxg")
-        words = (*words, "-r", self.pool)
-        for line in command(*words).splitlines():
+        for line in command(*words, "-r", self.pool).splitlines():
             name, guid, txg = line.split("\t")
             if name.startswith(_KEPT) or ("/zsnapdb/" in name and ("@" in name or "#" in name)):
                 continue
