@@ -1,0 +1,203 @@
+"""The questions of the campaign `order`: what a command calls latest, beside what ZFS and the server made last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.campaigns.support.order_site import MAX_AGE, Done, Rules, Seen, Site
+from tests.campaigns.support.order_truth import MadeSet, Truth
+
+UNKNOWN = "nothing"
+
+
+@dataclass
+class State:
+    """A round under way: its site, its truth, and what was wrong so far."""
+
+    site: Site
+    truth: Truth
+    rules: Rules
+    problems: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    marked: dict[tuple[int, str], float] = field(default_factory=dict)
+    """When the server last wrote a mark into a binlog, by history and name."""
+    archived: dict[str, int] = field(default_factory=dict)
+    """The history in which an archived binlog was first seen."""
+    replaced: dict[int, float] = field(default_factory=dict)
+    """When a dataset was replaced, by GUID."""
+    prepared: dict[int, tuple[float, int]] = field(default_factory=dict)
+    """When a prepared set was last used, and the history of then, by the GUID of its dataset."""
+    daily: MadeSet | None = None
+    has_jumped: bool = False
+    number: int = 0
+
+    def here(self, seen: Seen) -> list[MadeSet]:
+        """Return the sets that the volumes hold under their own names, as they were made.
+
+        ZFS must agree: an administrator's clock has no part in a transaction group.
+        """
+        on = seen.on(self.site.parent, self.site.data)
+        sets = [
+            one
+            for one in self.truth.here(on)
+            if all(on[guid][0].endswith(f"@zsnapdb-{one.set_id}") for guid in one.guids.values())
+        ]
+        groups = [on[one.guids["parent"]][1] for one in sets]
+        if groups != sorted(groups):
+            raise RuntimeError(f"the campaign's order is not that of ZFS: {[(one.set_id) for one in sets]} {groups}")
+        return sets
+
+    def stored(self, seen: Seen) -> list[MadeSet]:
+        """Return the backups of the repository, as they were made."""
+        return [one for one in self.truth.backups if one.set_id in seen.manifests]
+
+    def ask(self, *words: str, codes: Sequence[int] = (0,)) -> Done:
+        """Run a command that changes nothing. Another exit status than these is a problem."""
+        done = self.site.zsnapdb(*words)
+        if done.code not in codes:
+            self.problems.append(str(done))
+        return done
+
+    def differ(self, what: str, expected: object, got: object) -> None:
+        """Note a problem if the two differ."""
+        if expected != got:
+            self.problems.append(f"{what}: {_shown(self.truth, got)}, made last: {_shown(self.truth, expected)}")
+
+
+def _shown(truth: Truth, what: object) -> str:
+    """Return ids with the places of their sets in the true order."""
+    if isinstance(what, list):
+        return f"[{', '.join(_shown(truth, one) for one in what)}]"
+    one = truth.of_id(str(what))
+    return f"{what} (set {one.number})" if one is not None else str(what)
+
+
+def _id(one: MadeSet | None) -> str | None:
+    return one.set_id if one is not None else None
+
+
+def local_list(state: State, seen: Seen) -> None:
+    """The sets on the host are listed in the order in which ZFS made them."""
+    done = state.ask("list", "main", "--local")
+    if done.code == 0:
+        got = [one["backup_id"] for one in done.document["sets"]]
+        state.differ("list --local", [one.set_id for one in state.here(seen)], got)
+
+
+def stored_list(state: State, seen: Seen) -> None:
+    """The backups are listed in the order in which they were made."""
+    done = state.ask("list", "main")
+    if done.code == 0:
+        got = [one["backup_id"] for one in done.document["backups"]]
+        state.differ("list", [one.set_id for one in state.stored(seen)], got)
+
+
+def clone_source(state: State, seen: Seen) -> None:
+    """A clone is made of the newest set of the host."""
+    here, stored = state.here(seen), state.stored(seen)
+    if not here and not stored:
+        return
+    done = state.ask("clone", "create", "main", "--plan")
+    if done.code != 0:
+        return
+    newest = here[-1] if here else stored[-1]
+    slot: dict[str, Any] | None = done.document.get("slot")
+    if slot is None:
+        state.differ("clone create", _id(newest), done.document["backup_id"])
+    else:
+        judge_slot(state, slot["backup_id"])
+
+
+def judge_slot(state: State, set_id: str) -> None:
+    """Note a problem if a clone of the pool is of an abandoned history, or its data is too old by the true time."""
+    one = state.truth.of_id(set_id)
+    if one is None:
+        state.problems.append(f"a clone of the pool is of {set_id}, which nobody made")
+    elif one.epoch != state.truth.epoch and one.marks != state.site.marks()[: len(one.marks)]:
+        state.problems.append(f"a clone of the pool is of {_shown(state.truth, set_id)}, of an abandoned history")
+    elif state.site.clock.now - one.at > MAX_AGE + 5:
+        state.problems.append(f"a clone of the pool is of {_shown(state.truth, set_id)}, which is older than max_age")
+
+
+def base(state: State, seen: Seen) -> None:
+    """The next increment builds on the newest backup of which the volumes have a snapshot or a bookmark."""
+    bases = seen.bases_on(state.site.parent, state.site.data)
+    usable = [one for one in state.stored(seen) if set(one.guids.values()) <= bases]
+    done = state.ask("backup", "main", "--plan")
+    if done.code == 0:
+        state.differ("base of the next backup", _id(usable[-1] if usable else None), done.document["base"])
+
+
+def status(state: State, seen: Seen) -> None:
+    """The state of the instance names the newest backup and the newest drill, and what the drill came to."""
+    stored, drills = state.stored(seen), state.truth.drills
+    done = state.ask("status", "main", codes=(0, 1, 2, 6))
+    if not done.document.get("objectives") or not stored:
+        return
+    state.differ("status, backup", _id(stored[-1]), (done.document["backup"] or {}).get("backup_id"))
+    if drills:
+        state.differ("status, drill", drills[-1].drill_id, (done.document["drill"] or {}).get("drill_id"))
+        (objective,) = [one for one in done.document["objectives"] if one["objective"] == "drill"]
+        is_broken = objective["verdict"] == "broken"
+        if is_broken == drills[-1].passed:
+            how = "passed" if drills[-1].passed else "failed"
+            state.problems.append(f"the newest drill {how}, and its objective is {objective['verdict']}")
+
+
+def drill_list(state: State, _seen: Seen) -> None:
+    """The drills are listed in the order in which they were made."""
+    drills = [one.drill_id for one in state.truth.drills]
+    if not drills:
+        return
+    done = state.ask("drills", "main")
+    if done.code == 0:
+        state.differ("drills", drills, [one["drill_id"] for one in done.document["drills"]])
+    done = state.ask("drills", "main", "latest")
+    if done.code == 0:
+        state.differ("drills latest", drills[-1], done.document["drill"]["drill_id"])
+
+
+def shown(state: State, seen: Seen) -> None:
+    """`show latest` shows the newest backup."""
+    stored = state.stored(seen)
+    if stored:
+        done = state.ask("show", "main", "latest")
+        if done.code == 0:
+            state.differ("show latest", _id(stored[-1]), done.document["backup"]["backup_id"])
+
+
+def restore_plan(state: State, seen: Seen) -> None:
+    """A restore to the latest backup restores the newest one."""
+    stored = state.stored(seen)
+    if not stored:
+        return
+    words = ("restore", "main", "--to", "latest-backup", "--target", f"{state.site.pool}/planned", "--plan")
+    done = state.ask(*words)
+    if done.code == 0:
+        state.differ("restore --to latest-backup", _id(stored[-1]), done.document["backup_id"])
+
+
+def restore_latest_plan(state: State, seen: Seen) -> None:
+    """A restore to the latest state begins at the newest backup, if the server still has the history of that."""
+    stored = state.stored(seen)
+    if not stored or stored[-1].epoch != state.truth.epoch:
+        return
+    words = ("restore", "main", "--to", "latest", "--target", f"{state.site.pool}/planned", "--plan")
+    done = state.ask(*words)
+    if done.code == 0:
+        state.differ("restore --to latest", _id(stored[-1]), done.document["backup_id"])
+
+
+QUESTIONS: tuple[Callable[[State, Seen], None], ...] = (
+    local_list,
+    stored_list,
+    clone_source,
+    base,
+    status,
+    drill_list,
+    shown,
+    restore_plan,
+    restore_latest_plan,
+)
