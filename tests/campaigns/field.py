@@ -266,6 +266,7 @@ class _Round:
 
     def _restarted(self, settings: Sequence[Setting], at_end: Truth) -> dict[str, str]:
         names = {one.name for one in settings if one.way is field_variables.Way.PERSIST}
+        names |= {name.removeprefix("default_") for name in names & {"default_time_zone"}}
         persisted = names | {name.replace("replica", "slave") for name in names}
         persisted |= {name.replace("slave", "replica") for name in names}
         changed = {name for name, value in at_end.variables.items() if self.started.get(name, value) != value}

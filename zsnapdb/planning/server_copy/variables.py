@@ -122,7 +122,7 @@ NAMES: Mapping[VariableClass, str] = {
         max_execution_time max_heap_table_size max_join_size max_length_for_sort_data max_points_in_geometry
         max_recursive_iterations max_rowid_filter_size max_seeks_for_key max_sort_length max_sp_recursion_depth
         max_statement_time max_user_connections max_write_lock_count metadata_locks_hash_instances
-        mhnsw_default_distance mhnsw_default_m mhnsw_ef_search min_examined_row_limit multi_range_count
+        mhnsw_default_distance mhnsw_default_m mhnsw_ef_search multi_range_count
         myisam_block_size myisam_data_pointer_size myisam_recover_options myisam_stats_method
         mysql56_temporal_format mysql_native_password_proxy_users new new_mode ngram_token_size note_verbosity old
         old_alter_table old_mode old_passwords parser_max_mem_size partial_revokes password_history
@@ -222,8 +222,8 @@ NAMES: Mapping[VariableClass, str] = {
         log_disabled_statements log_error_services log_error_suppression_list log_error_verbosity log_output
         log_queries_not_using_indexes log_raw log_statements_unsafe_for_binlog log_syslog log_syslog_facility
         log_syslog_include_pid log_syslog_tag log_throttle_queries_not_using_indexes log_timestamps log_warnings
-        long_query_time dragnet.log_error_filter_rules profiling profiling_history_size slow_launch_time
-        slow_query_log sql_log_off userstat
+        long_query_time min_examined_row_limit dragnet.log_error_filter_rules profiling profiling_history_size
+        slow_launch_time slow_query_log sql_log_off userstat
     """,
     VariableClass.SCHEDULING: """
         binlog_expire_logs_auto_purge binlog_expire_logs_seconds binlog_space_limit event_scheduler
