@@ -28,6 +28,7 @@ from zsnapdb.jobs.base.set_properties import (
 )
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name, read
 from zsnapdb.planning import order
+from zsnapdb.planning.order import PlacedLink
 from zsnapdb.planning.repository import host_record
 from zsnapdb.planning.repository.clock import from_future
 from zsnapdb.planning.repository.host_record import (
@@ -246,6 +247,8 @@ class StoredCheck:
     """The times of the backups from the future, by backup id. They are chosen for nothing unless named."""
     provenance: Provenance = field(default_factory=Provenance)
     """Which backups this host knows, and which are foreign."""
+    record: BackupRecord | None = None
+    local: tuple[LocalBackup, ...] = ()
 
     @property
     def unchosen(self) -> Mapping[str, str]:
@@ -256,6 +259,10 @@ class StoredCheck:
     def doubtful_future(self) -> Collection[str]:
         """The backups from the future on a host that knows no backup: each may be the newest."""
         return self.future.keys() - self.provenance.unchosen.keys()
+
+    def order_with(self, there: Sequence[PlacedLink]) -> tuple[str, ...]:
+        """Return `order` for other backups and sets than those that were compared, such as local sets beside them."""
+        return host_record.order_of(self.record, self.local, there) if self.record is not None else self.order
 
     def warn(self, instance: Instance) -> None:
         """Report every finding as a warning of the instance's job."""
@@ -378,7 +385,9 @@ def _compared(
         *([short] if short is not None else []),
         *others,
     )
-    return StoredCheck(all_findings, missing, archived if short is not None else None, placed, own)
+    return StoredCheck(
+        all_findings, missing, archived if short is not None else None, placed, own, {}, known, tuple(local)
+    )
 
 
 def findings(

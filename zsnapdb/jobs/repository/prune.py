@@ -169,6 +169,7 @@ def _plan(
         untrusted=provenance.untrusted,
         begun=provenance.begun,
         in_use=prune_facts.in_use(backups.backups, base, marks, moment, policy.sweep_after),
+        order=checked.order,
     )
     decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
     afterlife = repository.afterlife()
