@@ -22,6 +22,7 @@ from zsnapdb.planning.repository.retention import RetentionFacts
 from zsnapdb.planning.repository.writers import Writer, WrittenLink, by_backup, others, writers
 
 _SHOWN = 3
+_BINLOG = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9]+$"
 
 
 class RecordPart(BaseModel):
@@ -175,7 +176,7 @@ class ArchivedPosition(RecordPart):
 
     format: Literal[1] = 1
     incarnation: BackupId
-    file: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9]+$")]
+    file: Annotated[str, Field(pattern=_BINLOG)]
     end: Annotated[int, Field(ge=0)]
     last_commit: Annotated[int, Field(ge=0)] | None = None
 
@@ -183,6 +184,45 @@ class ArchivedPosition(RecordPart):
     def place(self) -> tuple[int, int]:
         """The number of the binlog and the offset in it; later positions of an incarnation are greater."""
         return int(self.file.rpartition(".")[2]), self.end
+
+
+class RecordedBinlog(RecordPart):
+    """A rotated binlog that this host archived: its incarnation, its name, and the digest of its description.
+
+    `removing`: a prune of this host began to remove it.
+    """
+
+    incarnation: BackupId
+    file: Annotated[str, Field(pattern=_BINLOG)]
+    digest: Sha256
+    removing: bool = False
+
+
+class ArchivedBinlogs(RecordPart):
+    """The rotated binlogs that this host archived, or adopted, and the incarnations that it began or adopted."""
+
+    format: Literal[1] = 1
+    files: tuple[RecordedBinlog, ...] = ()
+    incarnations: tuple[BackupId, ...] = ()
+
+    def with_files(self, files: Sequence[RecordedBinlog], incarnations: Sequence[str] = ()) -> ArchivedBinlogs:
+        """Return the record with more binlogs. The later entry for one counts."""
+        known = {(one.incarnation, one.file): one for one in (*self.files, *files)}
+        begun = dict.fromkeys((*self.incarnations, *incarnations, *(one.incarnation for one in files)))
+        return self.model_copy(update={"files": tuple(known.values()), "incarnations": tuple(begun)})
+
+    def with_removing(self, incarnation: str, file: str) -> ArchivedBinlogs:
+        """Return the record in which a prune of this host removes a binlog."""
+        changed = tuple(
+            one.model_copy(update={"removing": True}) if (one.incarnation, one.file) == (incarnation, file) else one
+            for one in self.files
+        )
+        return self.model_copy(update={"files": changed})
+
+    def without(self, incarnation: str, file: str) -> ArchivedBinlogs:
+        """Return the record without a binlog that a prune of this host removed."""
+        kept = tuple(one for one in self.files if (one.incarnation, one.file) != (incarnation, file))
+        return self.model_copy(update={"files": kept})
 
 
 class StoredKind(StrEnum):
