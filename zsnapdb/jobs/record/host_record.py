@@ -345,6 +345,7 @@ def check(
     }
     all_findings = (
         *compared.findings,
+        *host_record.judge_marker(repository.note),
         *host_record.judge_future(instance.name, future, now),
         *host_record.judge_foreign(
             instance.name, known.foreign, known.rewritten, {*named, *future}, knows_any=known.knows_any

@@ -240,6 +240,8 @@ class StoredKind(StrEnum):
     """A backup that this host did not store, of a later time than now."""
     FOREIGN = "foreign"
     """A backup that this host does not know."""
+    MARKER_MISSING = "marker-missing"
+    """The object that gives the repository its id."""
     REWRITTEN = "rewritten"
     """A backup that this host stored, with another manifest."""
 
@@ -271,12 +273,13 @@ class StoredFinding:
             StoredKind.OTHER_WRITER,
             StoredKind.NOT_COMPARED,
             StoredKind.FOREIGN,
+            StoredKind.MARKER_MISSING,
         )
 
     @property
     def is_doubtful(self) -> bool:
         """Whether a person should look into it, though nothing is known to be lost."""
-        return self.kind in (StoredKind.OTHER_WRITER, StoredKind.FOREIGN)
+        return self.kind in (StoredKind.OTHER_WRITER, StoredKind.FOREIGN, StoredKind.MARKER_MISSING)
 
     @property
     def is_warning(self) -> bool:
@@ -432,6 +435,14 @@ def judge_writers(
         )
         for writer in others(known, own)
     )
+
+
+def judge_marker(note: str) -> tuple[StoredFinding, ...]:
+    """Return the finding if the repository was opened without its marker, as the `note` of opening it says."""
+    if not note:
+        return ()
+    hint = "check who can write to the bucket; `zsnapdb init` writes the marker again"
+    return (StoredFinding(StoredKind.MARKER_MISSING, note.partition("; run ")[0], hint),)
 
 
 def judge_foreign(

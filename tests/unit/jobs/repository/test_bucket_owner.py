@@ -107,6 +107,14 @@ def test_backups_whose_chunks_are_deleted_take_no_place_of_whole_ones(site: Site
     assert manifests(site) == names
 
 
+def test_missing_marker_is_reported_by_every_check(site: Site) -> None:
+    site.fill([None])
+    site.instance().open_repository().delete(layout.MARKER)
+    (finding,) = verify.verify(site.instance(), Depth.LISTED).missing
+    assert (finding.kind, finding.is_warning) == (StoredKind.MARKER_MISSING, True)
+    assert "zsnapdb init" in finding.hint
+
+
 def test_forged_check_makes_prune_remove_no_whole_backup(site: Site) -> None:
     site.keep = "last = 1"
     names = site.fill([None] * 3)
