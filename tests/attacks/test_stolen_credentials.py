@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.system.in_guest import Lab
+from tests.system.in_guest import Done, Lab, run
 from tests.unit.support.s3_server import BUCKET, PREFIX, S3Server, s3_server, statements
 
 pytestmark = pytest.mark.any_server
@@ -91,3 +92,85 @@ def test_each_role_does_its_work_with_the_real_commands_and_a_thief_destroys_not
     assert noticed.code == 7, noticed.stderr
     s3.client().delete_object(Bucket=BUCKET, Key=replaced, VersionId=forged)
     assert act("restorer", "restore", "main", "--to", names[1], "--target", "tank/again").code == 0
+
+
+@pytest.fixture(scope="module")
+def owned(lab: Lab, s3: S3Server) -> Path:
+    """The configuration of the lab without a signing key, in a bucket of whose owner it knows nothing."""
+    return lab.changed(
+        ('url = "s3://backups/lab"', f'url = "s3://{BUCKET}/owned"'),
+        ("http://127.0.0.1:7070", s3.endpoint),
+        ("/etc/zsnapdb/credentials", str(s3.settings().s3.credentials_file)),
+        ('addressing = "path" }', 'addressing = "path" }\nkeep = { last = 2, local = 1, local_minimum = 1 }'),
+    )
+
+
+def snapshots() -> set[str]:
+    return set(run("zfs", "list", "-H", "-t", "snapshot", "-o", "name").stdout.split())
+
+
+def made_up(s3: S3Server, original: str, names: list[str]) -> None:
+    """Put copies of a manifest under other ids, without data."""
+    client, key = s3.client(), "owned/main/manifests/{}.json"
+    fields = json.loads(client.get_object(Bucket=BUCKET, Key=key.format(original))["Body"].read().splitlines()[0])
+    for name in names:
+        body = json.dumps(fields | {"backup_id": name}, separators=(",", ":")).encode() + b"\n"
+        client.put_object(Bucket=BUCKET, Key=key.format(name), Body=body)
+
+
+def test_owner_of_the_bucket_makes_no_host_without_keys_remove_what_is_real(
+    lab: Lab, s3: S3Server, owned: Path
+) -> None:
+    def act(*words: str) -> Done:
+        return lab.zsnapdb(*words, config=owned)
+
+    names = [act("backup", "--full", "--json").json["backup"]["backup_id"] for _ in range(2)]
+    archived = act("binlog", "archive", "--once")
+    assert archived.code == 0, archived.stderr
+    day = names[-1][:9]
+    forged = [f"{day}235959Z-{number:04x}" for number in (1, 2, 3)]
+    made_up(s3, names[-1], forged)
+    before = snapshots()
+    pruned = act("prune", "--json", "--trust-clock").json
+    assert (pruned["removed"], pruned["swept"]) == ([], [])
+    assert {name for name in before if names[-1] in name} <= snapshots()
+    listed = {backup["backup_id"]: backup["foreign"] for backup in act("list", "--json").json["backups"]}
+    assert [name for name, why in listed.items() if why] == forged
+    planned = act("restore", "main", "--to", "latest-backup", "--target", "tank/owned", "--plan", "--json")
+    assert planned.json["backup_id"] == names[-1], planned.stderr
+    assert all(name in planned.stdout for name in forged)
+
+    s3.client().delete_object(Bucket=BUCKET, Key=f"owned/main/manifests/{names[-1]}.json")
+    status = act("status", "--json")
+    assert status.code == 7
+    assert names[-1] in status.stdout
+    done = act("prune", "--json", "--trust-clock")
+    assert (done.code, names[-1] in done.stderr) == (7, True)
+    pruned = json.loads(done.stdout)
+    assert (pruned["removed"], pruned["swept"], pruned["destroyed"]) == ([], [], [])
+    client = s3.client()
+    assert client.list_objects_v2(Bucket=BUCKET, Prefix=f"owned/main/chunks/{names[-1]}/")["KeyCount"] > 0
+
+
+def test_owner_of_the_bucket_makes_no_purge_remove_the_binlogs_of_the_server(
+    lab: Lab, s3: S3Server, owned: Path
+) -> None:
+    lab.sql("FLUSH BINARY LOGS")
+    assert lab.zsnapdb("binlog", "archive", "--once", config=owned).code == 0
+    config = owned.with_suffix(".purge.toml")
+    config.write_text(owned.read_text().replace("[instance.main]", "[instance.main.binlog]\nkeep = 0\n[instance.main]"))
+    files = [row[0] for row in lab.sql("SHOW BINARY LOGS")]
+    client = s3.client()
+    listed = client.list_objects_v2(Bucket=BUCKET, Prefix="owned/main/binlogs/")["Contents"]
+    for key in [item["Key"] for item in listed if "/files/" in item["Key"]]:
+        body = client.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+        fields = json.loads(body.splitlines()[0])
+        fields["head"]["created"] -= 1
+        client.put_object(Bucket=BUCKET, Key=key, Body=json.dumps(fields, separators=(",", ":")).encode() + b"\n")
+        for item in listed:
+            if f"/chunks/{fields['name']}/" in item["Key"]:
+                client.put_object(Bucket=BUCKET, Key=item["Key"], Body=bytes(item["Size"]))
+    purged = lab.zsnapdb("binlog", "purge", config=config)
+    assert purged.code == 7, purged.stderr
+    assert "is damaged" in purged.stderr
+    assert [row[0] for row in lab.sql("SHOW BINARY LOGS")][: len(files)] == files

@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from zsnapdb import __version__
 from zsnapdb.cli import (
+    adopt,
     advise,
     agent,
     backup,
@@ -104,6 +105,7 @@ app.command("consolidate", rich_help_panel=Heading.REPOSITORY)(evidencing("conso
 app.command("prune", rich_help_panel=Heading.REPOSITORY)(notifying("prune", evidencing("prune", prune.prune)))
 app.command("pin", rich_help_panel=Heading.REPOSITORY)(evidencing("pin", pin.pin))
 app.command("unpin", hidden=True)(evidencing("unpin", pin.unpin))
+app.command("adopt", rich_help_panel=Heading.REPOSITORY)(evidencing("adopt", adopt.adopt))
 app.command("acknowledge-removed", rich_help_panel=Heading.REPOSITORY)(
     evidencing("acknowledge-removed", forget.acknowledge_removed)
 )

@@ -48,7 +48,7 @@ from zsnapdb.report.clone import query as answers
 from zsnapdb.report.document import VERSION, ErrorDocument
 from zsnapdb.report.fleet import orders as fleet_orders
 from zsnapdb.report.fleet import status as fleet_status
-from zsnapdb.report.repository import copy, evidence, forget, init, keys, pin, prune, show, status, verify
+from zsnapdb.report.repository import adopt, copy, evidence, forget, init, keys, pin, prune, show, status, verify
 from zsnapdb.report.repository import list as backups
 from zsnapdb.report.restore import machine, readers, result, rewind, runbook
 from zsnapdb.report.trial import consolidate, drill, machine_drill, rescue
@@ -101,6 +101,7 @@ _MACHINE = _types(machines.MachineChangedView, machines.MachineStepView)
 
 DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "acknowledge-removed": _types(forget.ForgetView),
+    "adopt": _types(adopt.AdoptView),
     "advise": _types(load.LoadView),
     "agent pause": _types(agent.PauseView),
     "agent run": _types(agent.AgentRunView),

@@ -10,6 +10,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +18,7 @@ from zsnapdb.base import server_files
 from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.repository import layout
+from zsnapdb.repository.archived_bytes import ArchivedBytes, Load
 from zsnapdb.repository.binlog_contents import Archive, load
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, CompleteRecord, Incarnation, Segment
 from zsnapdb.repository.layout import (
@@ -92,6 +94,19 @@ class BinlogArchive:
             for plain in self.plain(file):
                 out.write(plain)
 
+    def is_local(self, file: ArchivedFile, read: Callable[[int, int], Body]) -> bool:
+        """Whether a copy of the file on this host has the archived bytes, by the hashes in the file's description.
+
+        `read` returns the bytes of the copy from one offset to another. Nothing is fetched, and no key is needed.
+        """
+        at = 0
+        with open(os.devnull, "wb") as nowhere:
+            for chunk in file.chunks:
+                if not _copy_chunk(chunk, at, read, nowhere):
+                    return False
+                at += chunk.plain_size
+        return file.is_rotated and at == file.end and stream_hash(file.chunks) == file.sha256
+
     def copy_local(self, file: ArchivedFile, read: Callable[[int, int], Body], target: Path) -> bool:
         """Write the archived bytes to a new file `target` as `fetch` does, from a copy of the file on this host.
 
@@ -111,9 +126,17 @@ class BinlogArchive:
 
     def plain(self, file: ArchivedFile) -> Iterator[Body]:
         """Yield the plain bytes of the file's chunks or segments in order. Each is proved by its hashes."""
-        return self._plain_chunks(file) if file.is_rotated else self._plain_segments(file)
+        return (load() for _, load in self._loads(file))
 
-    def _plain_chunks(self, file: ArchivedFile) -> Iterator[Body]:
+    def open(self, file: ArchivedFile) -> ArchivedBytes:
+        """Return the archived bytes of the file, to be read anywhere. Reading raises what `plain` raises."""
+        return ArchivedBytes(file.name, list(self._loads(file)))
+
+    def _loads(self, file: ArchivedFile) -> Iterator[tuple[int, Load]]:
+        """Yield the size of each chunk or segment in order, and what loads and proves its plain bytes."""
+        return self._loads_of_chunks(file) if file.is_rotated else self._loads_of_segments(file)
+
+    def _loads_of_chunks(self, file: ArchivedFile) -> Iterator[tuple[int, Load]]:
         if stream_hash(file.chunks) != file.sha256:
             name = f"binlog {file.name} of {self.instance}, incarnation {file.incarnation}"
             raise DamagedError(
@@ -125,9 +148,9 @@ class BinlogArchive:
             associated = self.associated(
                 file.repository_id, file.incarnation, f"binlog/{file.name}", index, last=index == count
             )
-            yield self._open(key, chunk, file.codec, ciphers, associated)
+            yield chunk.plain_size, partial(self._open, key, chunk, file.codec, ciphers, associated)
 
-    def _plain_segments(self, file: ArchivedFile) -> Iterator[Body]:
+    def _loads_of_segments(self, file: ArchivedFile) -> Iterator[tuple[int, Load]]:
         opened: dict[str, dict[str, ChunkCipher]] = {}
         for segment in file.segments:
             wrapped = segment.key.wrapped if segment.key else ""
@@ -137,7 +160,8 @@ class BinlogArchive:
             associated = self.associated(
                 segment.repository_id, file.incarnation, f"segment/{segment.name}", segment.start, last=False
             )
-            yield self._open(key, segment.chunk, segment.codec, opened[wrapped], associated)
+            chunk = segment.chunk
+            yield chunk.plain_size, partial(self._open, key, chunk, segment.codec, opened[wrapped], associated)
 
     def begin(self, incarnation: Incarnation) -> None:
         """Store the description of a new incarnation. ExistsError if one with this id exists."""

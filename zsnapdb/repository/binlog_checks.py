@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from zsnapdb.base.errors import DamagedError, NotThere
+from zsnapdb.base.errors import NotThere
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
@@ -58,13 +58,3 @@ def stored_damage(archive: BinlogArchive, file: ArchivedFile) -> tuple[str, ...]
         if hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
             damage.append(f"{key}: the stored bytes do not have the SHA-256 in the description")
     return tuple(damage)
-
-
-def read_damage(archive: BinlogArchive, file: ArchivedFile) -> tuple[str, ...]:
-    """Read the whole file, one chunk in memory. Return the first thing that is wrong, () if nothing is."""
-    try:
-        for _ in archive.plain(file):
-            pass
-    except DamagedError as error:
-        return (error.message,)
-    return ()

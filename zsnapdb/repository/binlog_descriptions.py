@@ -19,6 +19,7 @@ chunks, so that they can be read without the marker, and also in a copy of the r
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
@@ -283,6 +284,18 @@ class ArchivedFile(Part):
     def last_commit(self) -> int | None:
         """The latest commit time in the file, in microseconds UTC."""
         return self.span.last_commit
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what the description says of the place, the bytes and the times of a rotated file.
+
+        It is the same in every version of the program.
+        """
+        facts = (self.repository_id, self.incarnation, self.name, self.size, self.end, self.sha256, self.fingerprint)
+        times = (self.created, self.first_commit, self.last_commit)
+        chunks = (chunk.stored_sha256 for chunk in self.chunks)
+        text = "\n".join(str(fact) for fact in (*facts, *times, self.attempt, *chunks))
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def stored_size(self) -> int:

@@ -146,6 +146,15 @@ class Keyring:
         second = json.dumps({"signature": {"key": signature.key, "value": signature.value}}, separators=(",", ":"))
         return line + b"\n" + second.encode() + b"\n"
 
+    def signer(self, body: bytes) -> str | None:
+        """Return the key with a valid signature in a stored object, believed or not; None if there is none."""
+        line, _, rest = body.partition(b"\n")
+        try:
+            signature = _signature(rest)
+        except ValueError:
+            return None
+        return signature.key if signature.is_of(line) else None
+
     def verified(self, body: bytes, name: str) -> bytes:
         """Return the document's line from the stored object. `name` says in errors which object it is.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.unit.support.stored_backups import Site
 from zsnapdb.jobs.repository import prune as job
 from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
@@ -21,6 +23,16 @@ def plan(site: Site) -> PrunePlan:
 
 def manifests(site: Site) -> list[str]:
     return site.instance().open_repository().backup_ids("main")
+
+
+def forge(site: Site, original: str, suffix: str, **changes: object) -> str:
+    """Put a copy of a manifest under a new id of a later time, without data. Return the id."""
+    repository = site.instance().open_repository()
+    fields = json.loads(repository.get(layout.manifest("main", original)).partition(b"\n")[0])
+    name = f"{original[:9]}235959Z-{suffix}"
+    fields |= {"backup_id": name, **changes}
+    repository.put(layout.manifest("main", name), json.dumps(fields, separators=(",", ":")).encode() + b"\n")
+    return name
 
 
 def check_whole(site: Site) -> None:

@@ -194,8 +194,8 @@ class Site:
 
     def record(self, manifest: Manifest) -> None:
         """Note in the record of the host that it stored the backup."""
-        instance = self.instance()
-        host_record.note_stored(instance, instance.open_repository(), manifest)
+        instance, repository = self.instance(), self.instance().open_repository()
+        host_record.note_stored(instance, repository, *repository.digested_manifest("main", manifest.backup_id))
 
     def objects(self, under: str = "") -> list[str]:
         """Return the keys of all objects below `under`, of zsnapdb or not, without the prefix of the repository."""

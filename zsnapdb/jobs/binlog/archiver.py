@@ -27,7 +27,7 @@ from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part
 from zsnapdb.jobs.binlog.known import contains_last, known_history, last_seen
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.host.binlog_spans import whole_span
-from zsnapdb.jobs.record.host_record import next_sequence, note_archived
+from zsnapdb.jobs.record.host_record import inherit_binlogs, next_sequence, note_archived, note_archived_files
 from zsnapdb.mysql.binlog.bytes import read_plain
 from zsnapdb.planning.backup.at_rest import judge_archiving
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
@@ -77,6 +77,7 @@ class Archiver:
         self._numbers = [incarnation.sequence for incarnation in contents.incarnations]
         for error in contents.damaged:
             self._events.warn(f"{error.message}; this description is skipped")
+        inherit_binlogs(instance, archive.repository, contents)
         known = known_history(contents, source, self._files)
         self._incarnation, self._kept, self._elsewhere = known.incarnation, list(known.files), known.elsewhere
         newest = self._kept[-1] if self._kept else None
@@ -193,6 +194,7 @@ class Archiver:
         )
         self._kept = []
         self._archive.begin(self._incarnation)
+        note_archived_files(self._instance, self._archive.repository, [], [self._incarnation.id])
 
     def _id(self) -> str:
         if self._incarnation is None:
@@ -351,6 +353,8 @@ class Archiver:
         )
         # The chunks may be old by now, and no description protected them from a sweep.
         self._archive.confirm(self._id(), step.name, attempt, chunks)
+        # Recorded first: a run that is killed before the commit archives and records the file again.
+        note_archived_files(self._instance, self._archive.repository, [rotated])
         self._archive.commit(rotated)
         if known is not None:
             self._kept[-1] = rotated

@@ -1,7 +1,8 @@
 """`zsnapdb binlog purge`: removes archived binlogs from the server, in small batches, by the server's own statement.
 
 What goes is in the repository: all objects of its archived copy are listed with their sizes, no check found it damaged,
-and it was read whole within `binlog.read_within`, if need be now.
+it was read whole within `binlog.read_within`, if need be now, and the server's own file has the bytes of the copy.
+Where the host does not believe signatures, checks in the repository prove nothing, and every copy is read now.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.errors import ConfigError, DamagedError
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
 from zsnapdb.jobs.binlog.known import known_history
+from zsnapdb.jobs.host.binlog_structure import archived_damage
+from zsnapdb.jobs.record import host_record
 from zsnapdb.mysql.binlog import listing
+from zsnapdb.mysql.binlog.bytes import read_plain
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, batches, plan_purge
@@ -55,6 +59,7 @@ def purge(instance: Instance) -> PurgePlan:
             if number:
                 time.sleep(_PAUSE)
             _read(instance, archived, [name for name in batch if name in planned.unread])
+            _compare(instance, archived, batch)
             following = _after(session, batch[-1])
             instance.events.tell(f"removing {batch[0]} to {batch[-1]}" if len(batch) > 1 else f"removing {batch[0]}")
             listing.purge_before(session, following)
@@ -63,10 +68,16 @@ def purge(instance: Instance) -> PurgePlan:
 
 @dataclass(frozen=True)
 class _Archived:
-    """The archived copies of the server's binlogs, by name."""
+    """The archived copies of the server's binlogs, by name, and the server's own files."""
 
     archive: BinlogArchive
     files: Mapping[str, ArchivedFile]
+    local: LocalFiles
+
+    def is_believed(self, instance: Instance, name: str) -> bool:
+        """Whether this host knows the description of the copy, by its record or by a signature."""
+        file = self.files[name]
+        return (file.incarnation, file.name) in host_record.known_binlogs(instance, self.archive.repository, [file])
 
 
 def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
@@ -81,7 +92,7 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
     ages = [now - files.path(file.name).stat().st_mtime for file in local]
     variables = global_variables(session)
     settings = instance.settings.binlog
-    archived = _Archived(stored, {file.name: file for file in kept if file.is_rotated})
+    archived = _Archived(stored, {file.name: file for file in kept if file.is_rotated}, files)
     planned = partial(
         plan_purge,
         local,
@@ -112,6 +123,8 @@ def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> d
 
 def _unread(instance: Instance, archived: _Archived, names: Sequence[str]) -> tuple[str, ...]:
     """Return the binlogs whose archived copy was not read whole within `binlog.read_within`."""
+    if not archived.archive.repository.keyring.trusted:
+        return tuple(names)
     within = instance.settings.binlog.read_within
     if not within:
         return ()
@@ -125,7 +138,7 @@ def _read(instance: Instance, archived: _Archived, names: Sequence[str]) -> None
     if not names:
         return
     instance.events.tell(f"reading the archived {', '.join(names)}")
-    damages = {name: stored_damage(archived.archive, archived.files[name]) for name in names}
+    damages = {name: _damage(instance, archived, name) for name in names}
     findings = {name_of(archived.files[name]): damage for name, damage in damages.items()}
     verifications.add(archived.archive.repository, instance.name, instance.host.now(), findings, "binlog purge")
     for name, damage in damages.items():
@@ -133,6 +146,33 @@ def _read(instance: Instance, archived: _Archived, names: Sequence[str]) -> None
             raise DamagedError(
                 f"the archived copy of {name} is damaged: {damage[0]}; this binlog and later ones stay on the server",
                 hint="run a backup: restores to later points then do not need the archived copy",
+            )
+
+
+def _damage(instance: Instance, archived: _Archived, name: str) -> tuple[str, ...]:
+    """Read the archived copy, and return what is wrong with it.
+
+    If nothing proves its description, its plain bytes are read, which needs the keys.
+    """
+    if archived.is_believed(instance, name):
+        return stored_damage(archived.archive, archived.files[name])
+    try:
+        return archived_damage(archived.archive, archived.files[name])
+    except ConfigError as error:
+        return (f"this host did not archive it, and cannot read it: {error.message}",)
+
+
+def _compare(instance: Instance, archived: _Archived, names: Sequence[str]) -> None:
+    """Raise DamagedError if a file of the server does not have the bytes of its archived copy."""
+    for name in names:
+        with archived.local.open(name) as opened:
+            is_same = archived.archive.is_local(archived.files[name], partial(read_plain, opened))
+        if not is_same:
+            raise DamagedError(
+                f"the archived copy of {name} does not have the bytes of the server's file; this binlog and later ones"
+                " stay on the server",
+                hint=f"run `zsnapdb verify {instance.name} --deep`, and a backup: restores to later points then do not"
+                " need the archived copy",
             )
 
 

@@ -250,8 +250,6 @@ def _about_repository(instance: Instance, stored: Stored, locks: Sequence[Fitnes
         text = f"{url}: {instance.repository.s3.endpoint} is not encrypted: the network can change what is stored"
         doubts.append(warning("repository", text, "use an endpoint with https://"))
     what = f"{url}: {counted(len(stored.backups) + len(stored.unreadable), 'backup')}{encryption}"
-    if repository.note:
-        return [warning("repository", f"{what}; {repository.note}"), *doubts]
     return [ok("repository", what), *doubts]
 
 

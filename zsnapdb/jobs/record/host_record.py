@@ -32,11 +32,13 @@ from zsnapdb.planning.order import PlacedLink
 from zsnapdb.planning.repository import host_record
 from zsnapdb.planning.repository.clock import from_future
 from zsnapdb.planning.repository.host_record import (
+    ArchivedBinlogs,
     ArchivedPosition,
     BackupRecord,
     LocalBackup,
     MissingBackup,
     RecordedBackup,
+    RecordedBinlog,
     RecordedVolume,
     RemovedBackup,
     StoredKind,
@@ -52,6 +54,7 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 if TYPE_CHECKING:
     from zsnapdb.repository.binlog_contents import Archive
+    from zsnapdb.repository.binlog_descriptions import ArchivedFile
 
 
 @contextlib.contextmanager
@@ -209,12 +212,78 @@ def note_archived(instance: Instance, repository: Repository, position: Archived
             record.set_archived(position)
 
 
+def note_archived_files(
+    instance: Instance, repository: Repository, files: Sequence[ArchivedFile], incarnations: Sequence[str] = ()
+) -> None:
+    """Record binlogs that this host archived, copied or adopted. Warns if that cannot be written."""
+    recorded = [
+        RecordedBinlog(incarnation=file.incarnation, file=file.name, digest=file.digest)
+        for file in files
+        if file.is_rotated
+    ]
+    with _warning(instance):
+        _record_of(instance, repository).change_binlogs(lambda known: known.with_files(recorded, incarnations))
+
+
+def inherit_binlogs(instance: Instance, repository: Repository, archive: Archive) -> None:
+    """Record the binlogs that an earlier version archived from here, once: it recorded its newest position alone."""
+    record = _record_of(instance, repository)
+    with contextlib.suppress(DamagedError):
+        if record.binlogs() is None and record.archived() is not None:
+            incarnations = [incarnation.id for incarnation in archive.incarnations]
+            note_archived_files(instance, repository, archive.files, incarnations)
+
+
+def known_binlogs(
+    instance: Instance, repository: Repository, files: Sequence[ArchivedFile]
+) -> frozenset[tuple[str, str]]:
+    """Return the incarnations and names of the archived files that this host knows.
+
+    It knows those whose description it recorded, or, if it believes signatures, all that can be read. Of the histories
+    that it began it knows the files that never were rotated.
+    """
+    if repository.keyring.trusted:
+        return frozenset((file.incarnation, file.name) for file in files)
+    known = ArchivedBinlogs()
+    own = HostRecord.of(replace(instance, is_own_repository=True), repository)
+    for record in (own, None if instance.is_own_repository else HostRecord.of_copy(instance, repository)):
+        with contextlib.suppress(DamagedError):
+            more = record.binlogs() if record is not None else None
+            known = known.with_files(more.files, more.incarnations) if more is not None else known
+    digests = {(one.incarnation, one.file): one.digest for one in known.files}
+    return frozenset(
+        (file.incarnation, file.name)
+        for file in files
+        if (
+            digests.get((file.incarnation, file.name)) == file.digest
+            if file.is_rotated
+            else file.incarnation in known.incarnations
+        )
+    )
+
+
+def archived_here(instance: Instance, repository: Repository) -> frozenset[tuple[str, str]]:
+    """Return the incarnations and names of the binlogs that this host archived. Empty if that cannot be read."""
+    with contextlib.suppress(DamagedError):
+        known = _record_of(instance, repository).binlogs()
+        files = known.files if known is not None else ()
+        return frozenset((one.incarnation, one.file) for one in files if not one.removing)
+    return frozenset()
+
+
 def note_binlog_removed(instance: Instance, repository: Repository, incarnation: str, file: str) -> None:
     """Record that a prune of this host is about to remove an archived binlog. Warns if that cannot be written."""
     record = HostRecord.of(instance, repository)
     if record is not None:
         with _warning(instance):
             record.archived_was_removed(incarnation, file)
+            record.change_binlogs(lambda known: known.with_removing(incarnation, file))
+
+
+def note_binlog_gone(instance: Instance, repository: Repository, incarnation: str, file: str) -> None:
+    """Record that nothing of an archived binlog is left. Warns if that cannot be written."""
+    with _warning(instance):
+        _record_of(instance, repository).change_binlogs(lambda known: known.without(incarnation, file))
 
 
 def removed_here(instance: Instance, repository: Repository) -> Mapping[str, frozenset[int]]:
@@ -308,6 +377,7 @@ def check(
     }
     all_findings = (
         *compared.findings,
+        *host_record.judge_marker(repository.note),
         *host_record.judge_future(instance.name, future, now),
         *host_record.judge_foreign(
             instance.name, known.foreign, known.rewritten, {*named, *future}, knows_any=known.knows_any

@@ -17,7 +17,13 @@ from zsnapdb.base import private_lock, whole_file
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.patterns import first_problem
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.planning.repository.host_record import ArchivedPosition, BackupRecord, EvidenceEnd, RecordPart
+from zsnapdb.planning.repository.host_record import (
+    ArchivedBinlogs,
+    ArchivedPosition,
+    BackupRecord,
+    EvidenceEnd,
+    RecordPart,
+)
 
 if TYPE_CHECKING:
     from zsnapdb.repository.repository import Repository
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=RecordPart)
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-BACKUPS, _ARCHIVE, _EVIDENCE = "backups.json", "archive.json", "evidence.json"
+BACKUPS, _ARCHIVE, _BINLOGS, _EVIDENCE = "backups.json", "archive.json", "binlogs.json", "evidence.json"
 _LOCK_SECONDS = 30.0
 """A change of the record takes a moment. After this time another process does not let go."""
 
@@ -98,6 +104,25 @@ class HostRecord:
             if after != before or not (self.folder / BACKUPS).exists():
                 whole_file.replace(self.folder / BACKUPS, after.model_dump_json().encode(), 0o644)
             return after
+
+    def binlogs(self) -> ArchivedBinlogs | None:
+        """Return the recorded binlogs, None if none were recorded yet. DamagedError as above."""
+        return read(self.folder / _BINLOGS, ArchivedBinlogs)
+
+    def change_binlogs(self, change: Callable[[ArchivedBinlogs], ArchivedBinlogs]) -> None:
+        """Replace the recorded binlogs by what `change` makes of them. OSError if the disk refuses.
+
+        A file that cannot be read is set aside, and a new record begins.
+        """
+        with self._changing():
+            try:
+                before = self.binlogs()
+            except DamagedError:
+                os.replace(self.folder / _BINLOGS, self.folder / f"{_BINLOGS}.unreadable")
+                before = None
+            after = change(before or ArchivedBinlogs())
+            if after != before:
+                whole_file.replace(self.folder / _BINLOGS, after.model_dump_json().encode(), 0o644)
 
     def set_archived(self, position: ArchivedPosition) -> None:
         """Record the newest archived position. OSError if the disk refuses."""

@@ -18,6 +18,7 @@ from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, Not
 from zsnapdb.base.model import Progress
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.object_locks import extend_locks
+from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import copy_binlogs
 from zsnapdb.jobs.repository.copy_binlogs import CopiedBinlogs
 from zsnapdb.planning.chain import Lineage
@@ -53,6 +54,8 @@ class CopyPlan:
     unreadable: Mapping[str, DamagedError]
     binlogs: tuple[ArchivedFile, ...]
     """Archived binlogs that are missing or incomplete in the second repository."""
+    known: frozenset[str] = frozenset()
+    """The backups that this host knows: their copies are known too."""
 
     @property
     def size(self) -> int:
@@ -111,22 +114,33 @@ def _there(here: Repository, source: Instance, target: Instance) -> Repository |
 
 def _plan(source: Instance, here: Repository, target: Instance, there: Repository | None) -> CopyPlan:
     known = source.summaries(here)
+    provenance = host_record.check(source, here, known.backups, tuple(known.unreadable)).provenance
     # Both repositories have the same id, so the cache of the first one must not answer for the second one.
     copied = (
         {backup.backup_id for backup in summaries(there, target.name, None).backups} if there is not None else set()
     )
-    lineage = Lineage(known.backups)
+    lineage = Lineage(provenance.trusted(known.backups))
     depth: dict[str, int] = {}
     left_out: dict[str, str] = {}
+    needed: set[str] = set()
     for backup in known.backups:
         try:
-            depth[backup.backup_id] = len(lineage.chain(backup))
+            chain = lineage.chain(backup)
+            depth[backup.backup_id] = len(chain)
+            if backup.backup_id not in provenance.unchosen:
+                needed |= {link.backup_id for link in chain}
         except DamagedError as error:
             if backup.backup_id not in copied:
                 left_out[backup.backup_id] = error.message
+    for name, why in provenance.unchosen.items():
+        if name not in needed and name not in copied:
+            left_out[name] = f"foreign: {why}"
     if target.repository.keep is not None:
         now = source.host.now()
-        facts = RetentionFacts(writers=by_backup(writers(known.backups, now)))
+        counted = [backup for backup in known.backups if backup.backup_id not in provenance.unchosen]
+        facts = RetentionFacts(
+            writers=by_backup(writers(counted, now)), foreign=provenance.unchosen, untrusted=provenance.untrusted
+        )
         for decision in retention.decide(known.backups, target.repository.keep, now, facts).decisions:
             if not decision.keep and decision.backup_id not in copied:
                 left_out.setdefault(
@@ -140,7 +154,10 @@ def _plan(source: Instance, here: Repository, target: Instance, there: Repositor
     will_be = copied | {backup.backup_id for backup in missing}
     other = BinlogArchive(there, target.name) if there is not None else None
     binlogs = copy_binlogs.missing(BinlogArchive(here, source.name), other, will_be, known.backups)
-    return CopyPlan(source.name, known.backups, tuple(missing), len(copied), left_out, known.unreadable, binlogs)
+    proved = frozenset(provenance.proofs)
+    return CopyPlan(
+        source.name, known.backups, tuple(missing), len(copied), left_out, known.unreadable, binlogs, proved
+    )
 
 
 def copy(source: Instance, target: Instance) -> CopyResult:
@@ -178,6 +195,8 @@ def copy(source: Instance, target: Instance) -> CopyResult:
                 run.copy_chunks(manifest)
                 writer.confirm()
                 run.copy_manifest(backup.backup_id)
+                if backup.backup_id in planned.known:
+                    host_record.note_stored(target, there, manifest, backup.digest)
                 extend_locks(target, there, backup.backup_id)
             except (DamagedError, NotThere) as error:
                 failed[backup.backup_id] = error.message
@@ -193,6 +212,10 @@ def copy(source: Instance, target: Instance) -> CopyResult:
             concurrency,
             writer.confirm,
         )
+        own = host_record.known_binlogs(source, here, planned.binlogs)
+        ours = [file for file in planned.binlogs if (file.incarnation, file.name) in own]
+        if ours:
+            host_record.note_archived_files(target, there, ours, [file.incarnation for file in ours])
         return CopyResult(planned, tuple(copied), failed, binlogs, run.size + binlogs.size, time.monotonic() - began)
 
 
@@ -201,7 +224,7 @@ class _Run:
 
     def __init__(self, here: Repository, there: Repository, instance: Instance, planned: CopyPlan) -> None:
         self.size = 0
-        self.lineage = Lineage(planned.backups)
+        self.lineage = Lineage([backup for backup in planned.backups if backup.backup_id not in planned.left_out])
         self._here, self._there, self._name = here, there, instance.name
         self._concurrency, self._total, self._report = (
             instance.repository.stream.concurrency,

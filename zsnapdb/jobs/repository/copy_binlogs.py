@@ -40,9 +40,7 @@ def missing(
 
     `kept` are the backups that the second repository has, or will have.
     """
-    useful = [
-        old.file for old in prune_binlogs.plan(here.repository, here.instance, kept, backups) if not old.decision.remove
-    ]
+    useful = [old.file for old in prune_binlogs.expired(here, kept, backups) if not old.decision.remove]
     known = {(file.incarnation, file.name): file for file in (there.load().files if there is not None else ())}
 
     def is_missing(file: ArchivedFile) -> bool:

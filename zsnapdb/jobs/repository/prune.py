@@ -183,7 +183,7 @@ def _plan(
         provenance.stored,
         knows_any=provenance.knows_any,
     )
-    binlogs = prune_binlogs.plan(repository, instance.name, decided.kept, backups.backups)
+    binlogs = prune_binlogs.plan(instance, repository, decided.kept, backups.backups, knows_any=provenance.knows_any)
     kept = decided.kept & provenance.proofs.keys()
     there = local_sets.RepositoryAfterPrune(
         repository.id,
@@ -195,7 +195,7 @@ def _plan(
     )
     limits = LocalLimits(policy.local, policy.local_minimum)
     local_decisions = local_sets.decide(here.snapshots, here.bookmarks, there, limits)
-    parts = prune_binlogs.leftovers(repository, instance.name, moment, policy.sweep_after)
+    parts = prune_binlogs.leftovers(instance, repository, moment, policy.sweep_after, knows_any=provenance.knows_any)
     return PrunePlan(
         instance.name,
         backups,
@@ -398,6 +398,7 @@ class _Run:
         self._still_alone()
         host_record.note_binlog_removed(self._instance, self._repository, old.file.incarnation, old.file.name)
         self._objects += binlog_removal.remove(BinlogArchive(self._repository, self._name), old.file)
+        host_record.note_binlog_gone(self._instance, self._repository, old.file.incarnation, old.file.name)
         self._size += old.size
         self._binlogs.append(old.file.name)
         self._events.tell(f"removed archived binlog {old.file.name}")
@@ -413,6 +414,7 @@ class _Run:
             return
         self._objects += removed
         self._size += leftover.size
+        host_record.note_binlog_gone(self._instance, self._repository, leftover.incarnation, leftover.name)
         self._swept.append(f"{leftover.incarnation}/{leftover.name}")
         self._events.tell(f"swept leftovers of binlog {leftover.name}")
 

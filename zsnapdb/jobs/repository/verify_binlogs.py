@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from zsnapdb.base.model import Progress
 from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.host.binlog_structure import archived_damage
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlog_checks import listed_damage, read_damage, stored_sizes
+from zsnapdb.repository.binlog_checks import listed_damage, stored_sizes
 from zsnapdb.repository.binlog_checks import name_of as name_of
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
@@ -31,7 +32,7 @@ def look(
 
     def check(file: ArchivedFile) -> tuple[str, ...]:
         damage = listed_damage(archive, file, sizes)
-        return read_damage(archive, file) if depth is Depth.READ and not damage else damage
+        return archived_damage(archive, file) if depth is Depth.READ and not damage else damage
 
     pool = ThreadPoolExecutor(concurrency, thread_name_prefix="verify")
     try:

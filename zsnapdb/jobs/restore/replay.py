@@ -22,6 +22,7 @@ from zsnapdb.base.model import Progress, parse_gtids
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
 from zsnapdb.jobs.base.undo import undone_on_error
+from zsnapdb.jobs.host.binlog_structure import check_content
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore.plan import client_programs
 from zsnapdb.jobs.restore.steps import ServerWork, be_mounted, keep, take_back, was_kept
@@ -168,6 +169,8 @@ def fetch_logs(archive: BinlogArchive, local: LocalBinlogs, step: Replay, logs: 
         path = logs.file(number)
         if not (part.is_local and local.copy(archive, file, path)):
             archive.fetch(file, path)
+            with path.open("rb") as fetched:
+                check_content(fetched, file)
         if part.stop is not None and part.stop < file.end:
             with server_files.open_to_change(path) as out:
                 out.truncate(part.stop)

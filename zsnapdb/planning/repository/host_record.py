@@ -35,6 +35,7 @@ from zsnapdb.planning.repository.retention import RetentionFacts
 from zsnapdb.planning.repository.writers import PlacedBackup, Writer, WrittenLink, by_backup, others, writers
 
 _SHOWN = 3
+_BINLOG = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9]+$"
 
 
 class RecordPart(BaseModel):
@@ -211,7 +212,7 @@ class ArchivedPosition(RecordPart):
 
     format: Literal[1] = 1
     incarnation: BackupId
-    file: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9]+$")]
+    file: Annotated[str, Field(pattern=_BINLOG)]
     end: Annotated[int, Field(ge=0)]
     last_commit: Annotated[int, Field(ge=0)] | None = None
 
@@ -219,6 +220,45 @@ class ArchivedPosition(RecordPart):
     def place(self) -> tuple[int, int]:
         """The number of the binlog and the offset in it; later positions of an incarnation are greater."""
         return int(self.file.rpartition(".")[2]), self.end
+
+
+class RecordedBinlog(RecordPart):
+    """A rotated binlog that this host archived: its incarnation, its name, and the digest of its description.
+
+    `removing`: a prune of this host began to remove it.
+    """
+
+    incarnation: BackupId
+    file: Annotated[str, Field(pattern=_BINLOG)]
+    digest: Sha256
+    removing: bool = False
+
+
+class ArchivedBinlogs(RecordPart):
+    """The rotated binlogs that this host archived, or adopted, and the incarnations that it began or adopted."""
+
+    format: Literal[1] = 1
+    files: tuple[RecordedBinlog, ...] = ()
+    incarnations: tuple[BackupId, ...] = ()
+
+    def with_files(self, files: Sequence[RecordedBinlog], incarnations: Sequence[str] = ()) -> ArchivedBinlogs:
+        """Return the record with more binlogs. The later entry for one counts."""
+        known = {(one.incarnation, one.file): one for one in (*self.files, *files)}
+        begun = dict.fromkeys((*self.incarnations, *incarnations, *(one.incarnation for one in files)))
+        return self.model_copy(update={"files": tuple(known.values()), "incarnations": tuple(begun)})
+
+    def with_removing(self, incarnation: str, file: str) -> ArchivedBinlogs:
+        """Return the record in which a prune of this host removes a binlog."""
+        changed = tuple(
+            one.model_copy(update={"removing": True}) if (one.incarnation, one.file) == (incarnation, file) else one
+            for one in self.files
+        )
+        return self.model_copy(update={"files": changed})
+
+    def without(self, incarnation: str, file: str) -> ArchivedBinlogs:
+        """Return the record without a binlog that a prune of this host removed."""
+        kept = tuple(one for one in self.files if (one.incarnation, one.file) != (incarnation, file))
+        return self.model_copy(update={"files": kept})
 
 
 class StoredKind(StrEnum):
@@ -236,6 +276,8 @@ class StoredKind(StrEnum):
     """A backup that this host did not store, of a later time than now."""
     FOREIGN = "foreign"
     """A backup that this host does not know."""
+    MARKER_MISSING = "marker-missing"
+    """The object that gives the repository its id."""
     REWRITTEN = "rewritten"
     """A backup that this host stored, with another manifest."""
 
@@ -267,12 +309,13 @@ class StoredFinding:
             StoredKind.OTHER_WRITER,
             StoredKind.NOT_COMPARED,
             StoredKind.FOREIGN,
+            StoredKind.MARKER_MISSING,
         )
 
     @property
     def is_doubtful(self) -> bool:
         """Whether a person should look into it, though nothing is known to be lost."""
-        return self.kind in (StoredKind.OTHER_WRITER, StoredKind.FOREIGN)
+        return self.kind in (StoredKind.OTHER_WRITER, StoredKind.FOREIGN, StoredKind.MARKER_MISSING)
 
     @property
     def is_warning(self) -> bool:
@@ -454,6 +497,14 @@ def judge_writers(
         )
         for writer in others(known, own)
     )
+
+
+def judge_marker(note: str) -> tuple[StoredFinding, ...]:
+    """Return the finding if the repository was opened without its marker, as the `note` of opening it says."""
+    if not note:
+        return ()
+    hint = "check who can write to the bucket; `zsnapdb init` writes the marker again"
+    return (StoredFinding(StoredKind.MARKER_MISSING, note.partition("; run ")[0], hint),)
 
 
 def judge_foreign(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -13,8 +14,11 @@ from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog import purge
+from zsnapdb.jobs.binlog.files import LocalFiles
 from zsnapdb.jobs.binlog.purge import _Archived
+from zsnapdb.repository import keys
 from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.keyring import Keyring
 from zsnapdb.store.local import LocalStore
 
 
@@ -26,13 +30,15 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.fixture
 def archived(site: Site) -> _Archived:
-    """One rotated binlog in two encrypted chunks; this host has no identity, as a host that only writes."""
-    created = site.instance().open_or_create_repository()
+    """One rotated binlog in two encrypted chunks; this host signs, and has no identity, as a host that only writes."""
+    keys.write_secret(site.folder.parent / "signing", keys.SigningKey.new().file())
+    opened = site.instance().open_or_create_repository()
+    created = replace(opened, keyring=Keyring(signing_key_file=site.folder.parent / "signing"))
     archive = BinlogArchive(created, "main")
     archive.begin(INCARNATION.model_copy(update={"repository_id": created.id}))
     file = rotated(archive, bytes(range(200)) * 20)
     archive.commit(file)
-    return _Archived(archive, {NAME: file})
+    return _Archived(archive, {NAME: file}, cast(LocalFiles, None))
 
 
 def first_chunk(archived: _Archived) -> str:
@@ -74,3 +80,15 @@ def test_a_copy_that_reading_finds_damaged_stops_the_purge_and_stays_known(site:
     with pytest.raises(DamagedError, match=f"the archived copy of {NAME} is damaged"):
         purge._read(instance(site), archived, [NAME])
     assert "by binlog purge" in purge._damaged(instance(site), archived, [NAME])[NAME]
+
+
+def test_without_signatures_every_copy_is_read_before_the_binlog_goes(site: Site, archived: _Archived) -> None:
+    purge._read(instance(site), archived, [NAME])
+    anyone = replace(archived.archive, repository=replace(archived.archive.repository, keyring=Keyring()))
+    assert purge._unread(instance(site), replace(archived, archive=anyone), [NAME]) == (NAME,)
+
+
+def test_unknown_copy_that_cannot_be_decrypted_keeps_the_binlog(site: Site, archived: _Archived) -> None:
+    anyone = replace(archived.archive, repository=replace(archived.archive.repository, keyring=Keyring()))
+    unknown = replace(archived, archive=anyone)
+    assert "this host did not archive it, and cannot read it" in purge._damage(instance(site), unknown, NAME)[0]

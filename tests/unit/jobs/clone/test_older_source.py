@@ -63,7 +63,8 @@ def test_a_refused_latest_is_accepted_with_the_option(
 ) -> None:
     host.store(BACKUPS[1])
     repository = host.instance.open_repository()
-    host_record.note_stored(host.instance, repository, repository.manifest("main", BACKUPS[1]))
+    for name in repository.backup_ids("main"):
+        host_record.note_stored(host.instance, repository, *repository.digested_manifest("main", name))
     LocalStore(host.folder / "store").delete(str(layout.manifest("main", BACKUPS[1])))
     facts = {
         "instance": "main",

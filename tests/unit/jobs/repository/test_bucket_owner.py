@@ -1,43 +1,190 @@
-"""The owner of the bucket makes no host without a signing key remove, or call met, what is real."""
+"""The owner of the bucket makes no host remove what is real, or call met what is not."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 
-from tests.unit.support.pruning import manifests, prune
-from tests.unit.support.stored_backups import Site
-from zsnapdb.jobs.repository import status
-from zsnapdb.repository import layout
+import pytest
+
+from tests.unit.support.pruning import forge, manifests, plan, prune
+from tests.unit.support.stored_backups import Site, guid_of
+from zsnapdb.base.errors import DamagedError, PreflightError
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.repository import copy, inventory, status, verify
+from zsnapdb.jobs.restore import newest
+from zsnapdb.planning.repository import local_sets
+from zsnapdb.planning.repository.host_record import StoredKind
+from zsnapdb.planning.repository.local_sets import LocalLimits, LocalSnapshot
+from zsnapdb.planning.repository.retention import Unrestorable
+from zsnapdb.planning.restore.targets import AtBackup
+from zsnapdb.repository import keys, layout, verifications
+from zsnapdb.repository.verifications import Depth
+from zsnapdb.zfs import datasets
+
+SUFFIXES = ("aaaa", "bbbb", "cccc")
 
 
-def forge(site: Site, original: str, suffix: str, **changes: object) -> str:
-    """Put a copy of a manifest under a new id of a later time, without data. Return the id."""
-    repository = site.instance().open_repository()
-    fields = json.loads(repository.get(layout.manifest("main", original)))
-    at = f"{original[:9]}235959Z-{suffix}"
-    fields |= {"backup_id": at, **changes}
-    repository.put(layout.manifest("main", at), json.dumps(fields, separators=(",", ":")).encode() + b"\n")
-    return at
+@pytest.fixture(autouse=True)
+def _no_zfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This host has none of the datasets."""
+    monkeypatch.setattr(datasets, "exists", lambda name: False)
 
 
-def test_made_up_backups_let_no_real_one_go(site: Site) -> None:
-    site.keep = "last = 3"
+@pytest.mark.parametrize("keep", ["last = 3", "daily = 3", "hourly = 3\ndaily = 2\nlast = 1"])
+def test_made_up_backups_let_no_real_one_go(site: Site, keep: str) -> None:
+    site.keep = keep
     names = site.fill([None] * 3)
-    made_up = [forge(site, names[-1], suffix) for suffix in ("aaaa", "bbbb", "cccc")]
+    made_up = [forge(site, names[-1], suffix) for suffix in SUFFIXES]
     assert prune(site).removed == ()
     assert manifests(site) == sorted((*names, *made_up))
+    listed = inventory.inventory(site.instance())
+    assert set(listed.foreign) == set(made_up)
+    decided = {d.backup_id: d for d in plan(site).retention.decisions}
+    assert all(decided[name].keep and decided[name].reasons[0].startswith("foreign: ") for name in made_up)
 
 
-def test_made_up_backups_in_place_of_deleted_ones_are_no_reason_for_silence(site: Site) -> None:
+def test_made_up_increments_and_bases_change_no_chain(site: Site) -> None:
+    site.keep = "last = 1"
+    names = site.fill([None, 0, None, 2, 3])
+    for number, suffix in ((2, "aaaa"), (3, "bbbb"), (4, "cccc")):
+        forge(site, names[number], suffix)
+    assert set(prune(site).removed) == set(names[:2])
+    assert set(names[2:]) < set(manifests(site))
+    assert [link.backup_id for link in inventory.detail(site.instance(), "latest").chain] == names[2:]
+
+
+def test_rewritten_manifests_are_named_and_count_for_nothing(site: Site) -> None:
+    site.keep = "last = 2"
+    names = site.fill([None] * 4)
+    repository = site.instance().open_repository()
+    for name in names[2:]:
+        fields = json.loads(repository.get(layout.manifest("main", name))) | {"zfs_version": "rewritten"}
+        repository.overwrite(layout.manifest("main", name), json.dumps(fields).encode() + b"\n")
+    result = prune(site)
+    assert result.removed == ()
+    (finding,) = [one for one in result.plan.missing if one.kind is StoredKind.REWRITTEN]
+    assert (finding.is_alarming, finding.backups) == (True, tuple(names[2:]))
+    assert inventory.detail(site.instance(), "latest").entry.manifest.backup_id == names[1]
+
+
+def test_made_up_backups_in_place_of_deleted_ones_make_no_loss_expected(site: Site) -> None:
     names = site.fill([None] * 6)
     repository = site.instance().open_repository()
-    for name in names[3:]:
+    for name, suffix in zip(names[3:], SUFFIXES, strict=True):
         repository.delete(layout.manifest("main", name))
-    for name, suffix in zip(names[3:], ("aaaa", "bbbb", "cccc"), strict=True):
-        body = repository.get(layout.manifest("main", names[2])).replace(names[2].encode(), name.encode())
-        repository.put(
-            layout.manifest("main", f"{name[:-4]}{suffix}"),
-            body.replace(name.encode(), f"{name[:-4]}{suffix}".encode()),
-        )
-    found = status.status(site.instance())
-    assert status.alarm(found) is not None
+        forge(site, names[2], suffix, created=datetime.now(UTC).isoformat())
+    result = prune(site)
+    (finding,) = [one for one in result.plan.missing if one.kind is StoredKind.BACKUPS_MISSING]
+    assert finding.backups == tuple(names[3:])
+    assert (result.removed, result.swept) == ((), ())
+    state = status.status(site.instance())
+    assert {StoredKind.BACKUPS_MISSING, StoredKind.FOREIGN} <= {one.kind for one in state.missing}
+    assert state.newest is not None
+    assert state.newest.backup_id == names[2]
+
+
+def test_chunks_of_a_backup_whose_manifest_is_deleted_are_no_leftovers(site: Site) -> None:
+    names = site.fill([None] * 3)
+    site.instance().open_repository().delete(layout.manifest("main", names[1]))
+    site.later(days=60)
+    assert prune(site).swept == ()
+    assert any(names[1] in key for key in site.objects("main/chunks/"))
+
+
+def test_backups_whose_chunks_are_deleted_take_no_place_of_whole_ones(site: Site) -> None:
+    site.keep = "last = 2"
+    names = site.fill([None] * 4)
+    repository = site.instance().open_repository()
+    for name in names[2:]:
+        repository.delete_many([*repository.sizes(layout.chunks_of_backup("main", name))])
+    with pytest.raises(DamagedError, match=f"backup {names[2]}, which would stay, is damaged"):
+        prune(site)
+    verify.verify(site.instance(), Depth.LISTED)
+    assert prune(site).removed == ()
+    assert manifests(site) == names
+
+
+def test_missing_marker_is_reported_by_every_check(site: Site) -> None:
+    site.fill([None])
+    site.instance().open_repository().delete(layout.MARKER)
+    (finding,) = verify.verify(site.instance(), Depth.LISTED).missing
+    assert (finding.kind, finding.is_warning) == (StoredKind.MARKER_MISSING, True)
+    assert "zsnapdb init" in finding.hint
+
+
+def test_forged_check_makes_prune_remove_no_whole_backup(site: Site) -> None:
+    site.keep = "last = 1"
+    names = site.fill([None] * 3)
+    repository = site.instance().open_repository()
+    verifications.add(repository, "main", datetime.now(UTC), {names[2]: ("a lie",)}, "somebody")
+    with pytest.raises(PreflightError, match="and it is whole"):
+        prune(site, Unrestorable.REMOVE)
+    assert manifests(site) == names
+
+
+def test_latest_is_the_newest_known_one_and_names_the_foreign_ones(site: Site) -> None:
+    names = site.fill([None] * 2)
+    made_up = forge(site, names[-1], "aaaa")
+    instance, repository = site.instance(), site.instance().open_repository()
+    catalogue = repository.catalogue("main")
+    checked = newest.check(instance, repository, catalogue, None)
+    assert newest.newest_backup(instance, repository, accepts_older=False) == names[-1]
+    notes = newest.foreign_notes(names[-1], catalogue, checked, AtBackup(None))
+    assert [note.partition(": ")[2].partition(":")[0] for note in notes] == [made_up]
+    assert "adopt" in notes[0]
+
+
+def test_made_up_backups_let_no_snapshot_of_this_host_go(site: Site) -> None:
+    site.keep = "last = 3\nlocal = 2"
+    names = site.fill([None] * 3)
+    for suffix in SUFFIXES:
+        forge(site, names[-1], suffix)
+    planned = plan(site)
+    here = [
+        LocalSnapshot(f"tank/data@zsnapdb-{name}", name, guid_of(number, 0), planned_id(site), 0, (), 1, number)
+        for number, name in enumerate(names)
+    ]
+    kept = planned.retention.kept & planned.provenance.proofs.keys()
+    staying = {v.guid: b.backup_id for b in planned.counted for v in b.volumes}
+    there = local_sets.RepositoryAfterPrune(planned_id(site), kept, {}, "", {}, staying)
+    decided = local_sets.decide(here, [], there, LocalLimits(2, 1))
+    assert [one.backup_id for one in decided if one.remove] == names[:1]
+
+
+def planned_id(site: Site) -> str:
+    return site.instance().open_repository().id
+
+
+def test_made_up_backups_keep_no_real_one_out_of_a_copy(site: Site) -> None:
+    names = site.fill([None] * 3)
+    (site.folder.parent / "store-there").mkdir()
+    made_up = [forge(site, names[-1], suffix) for suffix in SUFFIXES]
+    done = copy.copy(site.instance(), site.instance("there"))
+    assert sorted(done.copied) == names
+    assert set(done.plan.left_out) == set(made_up)
+    there = site.instance("there")
+    known = there.summaries(there.open_repository())
+    checked = host_record.check(there, there.open_repository(), known.backups, ())
+    assert set(checked.provenance.proofs) == set(names)
+
+
+def test_signed_host_counts_what_believed_keys_signed(site: Site) -> None:
+    key = site.folder.parent / "signing"
+    keys.write_secret(key, keys.SigningKey.new().file())
+
+    def signing(repository: str | None = None) -> Instance:
+        instance = Site.instance(site, repository)
+        encryption = instance.repository.encryption.model_copy(update={"signing_key_file": key})
+        return replace(instance, repository=instance.repository.model_copy(update={"encryption": encryption}))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(site, "instance", signing, raising=False)
+        names = site.fill([None] * 4)
+        for suffix in SUFFIXES:
+            forge(site, names[-1], suffix)
+        assert plan(site).provenance.foreign == {}
+        # What cannot be read may need any backup: nothing older than it goes.
+        assert prune(site).removed == ()

@@ -1,0 +1,193 @@
+"""Adopts stored backups and archived binlogs: this host then counts and removes them as if it had stored them.
+
+For a host that was rebuilt, that takes over, or that prunes what another host stores. Who adopts believes the writer of
+the bucket, so each backup is shown with what is known of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from zsnapdb.base.errors import DamagedError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record.host_record import StoredCheck
+from zsnapdb.jobs.repository import verify
+from zsnapdb.jobs.repository.local_leftovers import look_locally
+from zsnapdb.planning.chain import Lineage
+from zsnapdb.repository import layout
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_checks import listed_damage, stored_sizes
+from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.repository import Repository
+
+_PARALLEL_LISTINGS = 8
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A foreign backup: why it is foreign, what is known of it, and why it is not adopted unless named ("": it is)."""
+
+    backup: Summary
+    why_foreign: str
+    facts: tuple[str, ...]
+    objection: str
+
+
+@dataclass(frozen=True)
+class AdoptPlan:
+    """What an adoption would record. `order` are the ids of the listed backups, oldest first.
+
+    `binlogs` are the archived binlogs to adopt, `damaged` says which foreign ones are not whole.
+    """
+
+    instance: str
+    candidates: tuple[Candidate, ...]
+    adopted: tuple[Summary, ...]
+    binlogs: tuple[ArchivedFile, ...]
+    incarnations: tuple[str, ...]
+    damaged: tuple[str, ...]
+    order: tuple[str, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to adopt."""
+        return not self.adopted and not self.binlogs and not self.incarnations
+
+
+def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False) -> AdoptPlan:
+    """Return what `adopt` would record; changes nothing.
+
+    Without names: every foreign backup without an objection, and the foreign binlogs. `is_deep`: every byte is read.
+    NotThere if a named backup is not a foreign one; PreflightError if a named one is damaged.
+    """
+    repository = instance.open_repository()
+    known = instance.summaries(repository)
+    checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable))
+    foreign = [backup for backup in known.backups if backup.backup_id in checked.provenance.foreign]
+    for name in names:
+        if name not in checked.provenance.foreign:
+            raise NotThere(
+                f"backup {name} of instance {instance.name} is not a foreign one that can be read",
+                hint=f"`zsnapdb adopt {instance.name} --plan` lists the foreign backups",
+            )
+    shown = [backup for backup in foreign if not names or backup.backup_id in names]
+    candidates = _judged(instance, repository, known.backups, shown, checked, is_deep)
+    for candidate in candidates if names else ():
+        if candidate.objection.startswith(_DAMAGED):
+            raise PreflightError(
+                f"backup {candidate.backup.backup_id} cannot be adopted: {candidate.objection}",
+                hint=f"run `zsnapdb verify {instance.name}`",
+            )
+    adopted = tuple(one.backup for one in candidates if names or not one.objection)
+    archive = BinlogArchive(repository, instance.name).load()
+    binlogs, damaged = ((), ()) if names else _binlogs(instance, repository, archive)
+    incarnations = () if names or repository.keyring.trusted else _incarnations(instance, repository, archive)
+    order = tuple(backup.backup_id for backup in known.backups)
+    return AdoptPlan(instance.name, candidates, adopted, binlogs, incarnations, damaged, order)
+
+
+def adopt(instance: Instance, planned: AdoptPlan) -> None:
+    """Record exactly this plan. DamagedError if a manifest has changed since it was planned."""
+    repository = instance.open_repository()
+    for backup in planned.adopted:
+        if repository.digested_manifest(instance.name, backup.backup_id)[1] != backup.digest:
+            raise DamagedError(
+                f"the manifest of backup {backup.backup_id} has changed since it was shown",
+                hint="nothing was adopted; run the command again",
+            )
+    host_record.note_adopted(instance, repository, planned.adopted, planned.order)
+    if planned.binlogs or planned.incarnations:
+        host_record.note_archived_files(instance, repository, planned.binlogs, planned.incarnations)
+
+
+_DAMAGED = "it is damaged: "
+
+
+def _judged(
+    instance: Instance,
+    repository: Repository,
+    stored: Sequence[Summary],
+    shown: Sequence[Summary],
+    checked: StoredCheck,
+    is_deep: bool,
+) -> tuple[Candidate, ...]:
+    """Return the backups with what is known of them."""
+    here: Mapping[str, frozenset[int]] = {}
+    # A host that only prunes or verifies has no ZFS.
+    with contextlib.suppress(ZsnapdbError):
+        here = look_locally(instance, stored).guids
+    own = {backup.writer for backup in stored if backup.backup_id in checked.provenance.proofs}
+    lineage = Lineage(stored)
+
+    def damage(backup: Summary) -> tuple[str, ...] | None:
+        reader = verify.reader(instance, repository) if is_deep else None
+        return verify.damage_of(repository, instance.name, backup.backup_id, reader)
+
+    with ThreadPoolExecutor(1 if is_deep else _PARALLEL_LISTINGS, thread_name_prefix="adopt") as pool:
+        damages = list(pool.map(damage, shown))
+    return tuple(
+        _candidate(repository, backup, found, here, own, lineage, checked, is_deep)
+        for backup, found in zip(shown, damages, strict=True)
+    )
+
+
+def _candidate(
+    repository: Repository,
+    backup: Summary,
+    damage: tuple[str, ...] | None,
+    here: Mapping[str, frozenset[int]],
+    own: set[str],
+    lineage: Lineage[Summary],
+    checked: StoredCheck,
+    is_deep: bool,
+) -> Candidate:
+    name = backup.backup_id
+    present = sum(volume.guid in here.get(volume.role, frozenset()) for volume in backup.volumes)
+    signer = repository.keyring.signer(repository.get(layout.manifest(backup.instance, name)))
+    content = "every byte was read" if is_deep else "all chunks are listed with their sizes"
+    facts = [
+        f"of {backup.writer}" + (", as this host's own" if backup.writer in own else ""),
+        f"{present} of {len(backup.volumes)} snapshots are on this host",
+        f"signed by {signer}, which is not believed here" if signer else "not signed",
+        damage[0] if damage else content,
+    ]
+    objection = ""
+    try:
+        facts.append(f"chain of {len(lineage.chain(backup))}")
+    except DamagedError as error:
+        objection = error.message
+    if name in checked.future:
+        objection = "its id is of a later time than now"
+    if name in checked.provenance.rewritten:
+        objection = "this host stored another manifest under this id"
+    elif name in checked.provenance.untrusted and not host_record.is_consolidated(backup):
+        objection = "this host stored these snapshots under another id"
+    if damage or damage is None:
+        objection = _DAMAGED + (damage[0] if damage else "it was removed meanwhile")
+    return Candidate(backup, checked.provenance.foreign[name], tuple(facts), objection)
+
+
+def _binlogs(
+    instance: Instance, repository: Repository, archive: Archive
+) -> tuple[tuple[ArchivedFile, ...], tuple[str, ...]]:
+    """Return the foreign binlogs whose objects are all listed, and the names of the others."""
+    known = host_record.known_binlogs(instance, repository, archive.files)
+    files = [file for file in archive.files if file.is_rotated and (file.incarnation, file.name) not in known]
+    stored = BinlogArchive(repository, instance.name)
+    sizes = stored_sizes(stored, files)
+    damaged = {file.name for file in files if listed_damage(stored, file, sizes)}
+    whole = tuple(file for file in files if file.name not in damaged)
+    return whole, tuple(file.name for file in files if file.name in damaged)
+
+
+def _incarnations(instance: Instance, repository: Repository, archive: Archive) -> tuple[str, ...]:
+    """Return the histories of which this host does not know the active binlogs."""
+    known = host_record.known_binlogs(instance, repository, archive.files)
+    active = [file for file in archive.files if not file.is_rotated]
+    return tuple(dict.fromkeys(file.incarnation for file in active if (file.incarnation, file.name) not in known))
