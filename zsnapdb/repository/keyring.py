@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from zsnapdb.base.errors import ConfigError, DamagedError
-from zsnapdb.base.foreign_json import fields_of
 from zsnapdb.config.repository import EncryptionSettings
-from zsnapdb.repository import keys
+from zsnapdb.repository import keys, stored_document
 from zsnapdb.repository.manifest import KeyPart
-
-_LONGEST_TEXT = 200
-"""Characters of the longest key or signature: Ed25519 has 44 and 88 in base64."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +27,8 @@ class Keyring:
 
     An empty keyring neither encrypts nor signs, and trusts any manifest. A host that signs trusts its own key and the
     configured signers alone. A host that encrypts or has an identity uses no backup that is not encrypted, unless
-    `accepts_plain`.
+    `accepts_plain`. `accepted` are the SHA-256 of the lines of documents that this host believes though no trusted key
+    signed them: it was told so, and recorded it.
     """
 
     recipients: tuple[str, ...] = ()
@@ -40,6 +36,7 @@ class Keyring:
     signing_key_file: Path | None = None
     signers: tuple[str, ...] = ()
     accepts_plain: bool = False
+    accepted: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, settings: EncryptionSettings) -> Keyring:
@@ -136,15 +133,16 @@ class Keyring:
 
     def signed_if_able(self, line: bytes) -> bytes:
         """Return the stored object for the line of a document that every host may write, signed if this host signs."""
-        return self.signed(line) if self.is_believed else line + b"\n"
+        return self.signed(line) if self.is_believed else stored_document.with_digest(line)
 
     def signed(self, line: bytes) -> bytes:
-        """Return the stored object for a document's line. If this host signs, its second line is the signature."""
+        """Return the stored object for a document's line.
+
+        Its second line is the signature of this host, or the digest of the line if this host does not sign.
+        """
         if self._signing_key is None:
-            return line + b"\n"
-        signature = self._signing_key.sign(line)
-        second = json.dumps({"signature": {"key": signature.key, "value": signature.value}}, separators=(",", ":"))
-        return line + b"\n" + second.encode() + b"\n"
+            return stored_document.with_digest(line)
+        return stored_document.with_signature(line, self._signing_key.sign(line))
 
     def signer(self, body: bytes) -> str | None:
         """Return the key with a valid signature in a stored object, believed or not; None if there is none."""
@@ -158,30 +156,20 @@ class Keyring:
     def verified(self, body: bytes, name: str) -> bytes:
         """Return the document's line from the stored object. `name` says in errors which object it is.
 
-        DamagedError if this host trusts only certain keys and none of them signed the line. A signature in the object
-        must be valid in any case.
+        DamagedError if the line does not match its signature or digest, or if this host trusts only certain keys, none
+        of them signed the line, and it is not `accepted`.
         """
-        line, _, rest = body.partition(b"\n")
-        hint = "the object was altered, or a host whose key is not under signers wrote it"
-        if not rest:
-            if self.trusted:
-                raise DamagedError(f"{name} is not signed", hint=hint)
-            return line
-        try:
-            signature = _signature(rest)
-        except ValueError:
-            raise DamagedError(f"{name}: its second line is not a signature", hint=hint) from None
-        if self.trusted and signature.key not in self.trusted:
-            raise DamagedError(f"{name} is signed by {signature.key}, which is not among the signers", hint=hint)
-        if not signature.is_of(line):
-            raise DamagedError(f"{name}: the signature does not match the content", hint=hint)
-        return line
-
-
-def _signature(line: bytes) -> keys.Signature:
-    """Return the signature in the second line of an object. ValueError if the line has none."""
-    fields = fields_of(line).get("signature")
-    key, value = (fields.get("key"), fields.get("value")) if isinstance(fields, dict) else (None, None)
-    if not isinstance(key, str) or not isinstance(value, str) or len(key) > _LONGEST_TEXT or len(value) > _LONGEST_TEXT:
-        raise ValueError("the line has no signature")
-    return keys.Signature(key, value)
+        document = stored_document.opened(body, name)
+        if not self.trusted or (self.accepted and document.digest in self.accepted):
+            return document.line
+        if document.signature is None:
+            raise DamagedError(
+                f"{name} is not signed",
+                hint="the object was altered, or a host that does not sign wrote it",
+            )
+        if document.signature.key not in self.trusted:
+            raise DamagedError(
+                f"{name} is signed by {document.signature.key}, which is not among the signers",
+                hint="the object was altered, or a host whose key is not under signers wrote it",
+            )
+        return document.line

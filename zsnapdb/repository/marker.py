@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base.errors import DamagedError, PreflightError, RepositoryError
 from zsnapdb.base.patterns import RepositoryId, first_problem
-from zsnapdb.repository import conditional_writes, layout
+from zsnapdb.repository import conditional_writes, layout, stored_document
 from zsnapdb.repository.objects import RepositoryObjects
 
 FORMAT = 1
@@ -32,15 +32,19 @@ class Marker(BaseModel):
 
     @classmethod
     def parse(cls, body: bytes, name: str) -> Marker:
-        """Return the marker. DamagedError if `body` is not a marker, or has another format."""
+        """Return the marker. DamagedError if `body` is not a marker, has another format, or does not match its digest.
+
+        The marker of an earlier version has several lines and no digest.
+        """
+        line = stored_document.opened(body, name).line if has_digest(body) else body
         try:
-            version = _Version.model_validate_json(body)
+            version = _Version.model_validate_json(line)
             if version.format != FORMAT:
                 raise DamagedError(
                     f"the repository has format {version.format}, this zsnapdb reads format {FORMAT}",
                     hint="use the version of zsnapdb that wrote the repository, or a newer version",
                 )
-            return cls.model_validate_json(body)
+            return cls.model_validate_json(line)
         except ValidationError as error:
             raise DamagedError(
                 f"{name} cannot be read: {first_problem(error)}",
@@ -53,8 +57,8 @@ class Marker(BaseModel):
         return cls.parse(objects.get(layout.MARKER), objects.place(layout.MARKER))
 
     def encode(self) -> bytes:
-        """Return the stored form: JSON, UTF-8."""
-        return self.model_dump_json(indent=1).encode()
+        """Return the stored form: JSON, UTF-8, and its digest."""
+        return stored_document.with_digest(self.model_dump_json().encode())
 
     def write(self, objects: RepositoryObjects) -> None:
         """Write the marker. ExistsError if the repository has one.
@@ -73,6 +77,11 @@ class Marker(BaseModel):
     def with_recipients(self, recipients: tuple[str, ...]) -> Marker:
         """Return a copy of the marker with these recipients."""
         return self.model_copy(update={"recipients": recipients})
+
+
+def has_digest(body: bytes) -> bool:
+    """Whether a stored marker has the form that has a digest."""
+    return not body.startswith(b"{\n")
 
 
 def prove_conditional_writes(objects: RepositoryObjects) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.support.binlog_archive import ID, IDENTITY, INCARNATION, KEY, NAME, UUID, add, rotated
+from tests.unit.support.rewritten import rewritten
 from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, ExistsError
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.repository import verify_binlogs
@@ -343,7 +344,7 @@ def test_a_record_of_completeness_that_was_altered_is_told_and_says_nothing(
     add(archive, 0, b"a" * 60, number=None)
     archive.note_complete(COMPLETE)
     key = layout.complete("main", ID)
-    store.put(key, store.get(key).replace(old, new))
+    store.put(key, rewritten(store.get(key), (old, new)))
     loaded = archive.load()
     assert (len(loaded.files), loaded.state.complete, loaded.state.unreadable) == (1, (), ())
     (error,) = loaded.damaged

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.support.pruning import plan, prune
+from tests.unit.support.rewritten import rewritten
 from tests.unit.support.stored_backups import DyingStore, Site
 from zsnapdb.base.errors import DamagedError, RepositoryError
 from zsnapdb.repository import layout
@@ -29,7 +30,7 @@ def test_a_manifest_that_was_altered_since_it_was_first_read_stops_everything(si
     key = layout.manifest("main", names[0])
     body = LocalStore(site.folder).get(key)
     LocalStore(site.folder).put(
-        key, body.replace(b'"createtxg":2', b'"createtxg":3').replace(b'"held_ms":1.5', b'"held_ms":2.5')
+        key, rewritten(body, (b'"createtxg":2', b'"createtxg":3'), (b'"held_ms":1.5', b'"held_ms":2.5'))
     )
     with pytest.raises(DamagedError, match="differs from what this host read before"):
         prune(site)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.support.rewritten import rewritten
 from zsnapdb.base.errors import ConsistencyError, DamagedError, NotThere, PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import ProbeSettings
@@ -215,7 +216,7 @@ def test_evidence_that_was_altered_or_moved_is_damaged_and_hides_no_other(tmp_pa
     drills.write(repository, evidence(Outcome.PASSED))
     body = store.get("main/drills/20261120T101112Z-7f3a-1.json")
     store.put("main/drills/20261121T101112Z-7f3a.json", body)
-    store.put("main/drills/20261122T101112Z-7f3a.json", body[:-9])
+    store.put("main/drills/20261122T101112Z-7f3a.json", rewritten(body, (b'"}', b""), (b"}]", b"")))
     for drill_id, text in (("20261121T101112Z-7f3a", "belongs to drill"), ("20261122T101112Z-7f3a", "cannot be read")):
         with pytest.raises(DamagedError, match=text):
             drills.read(repository, "main", drill_id)

@@ -1,0 +1,82 @@
+"""The stored form of a document: its line, and a second line that shows whether the first was changed.
+
+The second line is a signature where the host signs, and the SHA-256 of the first line elsewhere. A document of an
+earlier version on a host that did not sign has one line, and chance damage to it may go unseen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.foreign_json import exact_fields_of
+from zsnapdb.repository import keys
+
+_LONGEST_TEXT = 200
+"""Characters of the longest key or signature: Ed25519 has 44 and 88 in base64."""
+_ALTERED = "the object was altered; look for it in older versions or in a copy of the bucket"
+
+
+@dataclass(frozen=True)
+class StoredDocument:
+    """A document as it is stored. `has_digest`: its second line shows whether the first is as it was written."""
+
+    line: bytes
+    signature: keys.Signature | None
+    has_digest: bool
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the line, in hexadecimal."""
+        return digest_of(self.line)
+
+
+def digest_of(line: bytes) -> str:
+    """Return the SHA-256 of a document's line, in hexadecimal."""
+    return hashlib.sha256(line).hexdigest()
+
+
+def with_digest(line: bytes) -> bytes:
+    """Return the stored object for a document's line that nobody signs."""
+    return line + b"\n" + _second_line({"sha256": digest_of(line)})
+
+
+def with_signature(line: bytes, signature: keys.Signature) -> bytes:
+    """Return the stored object for a document's line with its signature."""
+    return line + b"\n" + _second_line({"signature": {"key": signature.key, "value": signature.value}})
+
+
+def opened(body: bytes, name: str) -> StoredDocument:
+    """Return the document in a stored object. `name` says in errors which object it is.
+
+    DamagedError if the second line does not fit the first. Whose signature it is, the caller judges.
+    """
+    line, _, rest = body.partition(b"\n")
+    if not rest:
+        return StoredDocument(line, None, has_digest=False)
+    try:
+        fields = exact_fields_of(rest)
+        signature = None if "sha256" in fields else _signature(fields)
+    except ValueError:
+        message = f"{name}: its second line is neither a signature nor a digest"
+        raise DamagedError(message, hint=_ALTERED) from None
+    if signature is None and fields != {"sha256": digest_of(line)}:
+        raise DamagedError(f"{name}: its digest does not match its content", hint=_ALTERED)
+    if signature is not None and not signature.is_of(line):
+        raise DamagedError(f"{name}: the signature does not match the content", hint=_ALTERED)
+    return StoredDocument(line, signature, has_digest=True)
+
+
+def _second_line(fields: dict[str, object]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+
+
+def _signature(fields: dict[str, object]) -> keys.Signature:
+    """Return the signature in the second line of an object. ValueError if the line has none."""
+    found = fields.get("signature")
+    key, value = (found.get("key"), found.get("value")) if isinstance(found, dict) else (None, None)
+    if not isinstance(key, str) or not isinstance(value, str) or len(key) > _LONGEST_TEXT or len(value) > _LONGEST_TEXT:
+        raise ValueError("the line has no signature")
+    return keys.Signature(key, value)
