@@ -283,6 +283,8 @@ class CloneSettings(ConfigSection):
     per_owner: Annotated[int, Field(ge=0)] = 0
     total: Annotated[int, Field(ge=0)] = 0
     free_floor: Annotated[Size, Field(ge=0)] = 1 << 30
+    received_per_owner: Annotated[Size, Field(ge=0)] = 1 << 40
+    """How many bytes the sets may have that are received for clones of a subject (0: no limit). Root has none."""
     quota: Annotated[Size, Field(ge=0)] = 20 << 30
     """How many bytes of its own a clone may have, what it shares with its source not counted (0: no limit)."""
     keep_unused: Annotated[Seconds, Field(ge=0)] = 7 * 86400.0

@@ -12,7 +12,7 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import account, address, catalogue, haproxy, masking_policy, room
+from zsnapdb.jobs.clone import account, address, catalogue, haproxy, masking_policy, received_room, room
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
@@ -223,6 +223,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
             hint=f"choose another name, or run `zsnapdb clone destroy {name}`",
         )
     limits, seen = settings.clones, room.look(top)
+    received_room.refuse_source(settings, top, made_from.source)
     bind = request.bind_address or limits.bind_address
     lease, port, kept = _admitted(settings, instance.host, request, name, seen.free)
     root = limits.mount_root / name

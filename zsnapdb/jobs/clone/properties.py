@@ -47,6 +47,9 @@ BRANCHES_PROPERTY = f"{PROPERTY}:branches"
 KEPT_PROPERTY = f"{PROPERTY}:kept"
 """On every dataset of a received or prepared set: the id of the set."""
 
+CAUSER_PROPERTY = f"{PROPERTY}:caused-by"
+"""On the anchor of a received set: the subject for whom it was received. Not set: an administrator."""
+
 FOLLOWS_PROPERTY = f"{PROPERTY}:follows"
 """On the anchor of a set's replica: the port of the clone it replicates from."""
 SET_PROPERTY = f"{PROPERTY}:set"

@@ -162,7 +162,7 @@ def _reusable_sets(settings: Settings, kind: str, moment: datetime) -> CopyKind[
         lock=lambda item: item.lock,
         leaks=_leaks_of_set,
         judge=lambda item: _judge_reusable_set(settings, item, moment),
-        remove=reusable_sets.remove,
+        remove=reusable_sets.remove_unused,
     )
 
 
@@ -278,6 +278,9 @@ def use_of(info: CloneInfo, moment: datetime, *, notes: bool = False) -> CloneUs
 def _judge_reusable_set(settings: Settings, item: ReusableSet, moment: datetime) -> SweepVerdict:
     if item.phase in HALF_MADE:
         return SweepVerdict.leak("half made")
+    if item.is_of_nobody:
+        reason = f"it was received for {item.caused_by}, and no clone depends on it"
+        return SweepVerdict(LeaseVerdict.REAP, reason)
     unused = UnusedSet(len(item.clones), item.used, item.kind == PREPARED)
     judged = judge_set(unused, settings.clones.keep_unused, room.shortage(settings, pool_of(item.anchor)), moment)
     return SweepVerdict(judged.verdict, judged.reason)
