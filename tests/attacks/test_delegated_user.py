@@ -239,6 +239,11 @@ def test_what_is_received_for_a_person_is_within_the_floor_and_goes_with_the_las
     facts = zfs("get", "-Hpo", "value", "zsnapdb:caused-by,quota,reservation,used", anchor)
     assert (facts[0], facts[2]) == (ANN, "0")
     assert int(facts[3]) <= int(facts[1]), "the set is under a quota, and what was promised is given back"
+    aged = str(lab.changed(("[repository.s3]", '[clones]\nmax_age = "25h"\n\n[repository.s3]')))
+    for longer in (("extend", "first-old", "--ttl", "2d"), ("protect", "first-old", "--for", "2d")):
+        assert "clones.max_age" in run("zsnapdb", "clone", *longer, "--config", aged, env=caused).stderr
+        assert run("zsnapdb", "clone", *longer, "--config", aged).code == 0, "root has no such limit"
+    assert run("zsnapdb", "clone", "protect", "first-old", "--for", "0s").code == 0
     assert as_person(ANN, "destroy", "first-old").code == 0
     assert received(), "the other clone is made of it"
     assert as_person(ANN, "destroy", "second-old").code == 0

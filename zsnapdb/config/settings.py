@@ -277,6 +277,8 @@ class CloneSettings(ConfigSection):
     ttl: Annotated[Seconds, Field(gt=0)] = 86400.0
     max_ttl: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
     max_protection: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
+    max_age: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 90 * 86400.0
+    """How long data that was cloned for a subject may stay, however often its lease is extended. Root has no limit."""
     grace: Annotated[Seconds, Field(ge=0)] = 3600.0
     idle: Annotated[Seconds, Field(gt=0)] | None = None
     reap_limit: Annotated[int, Field(ge=1)] = 20

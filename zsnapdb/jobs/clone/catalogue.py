@@ -72,6 +72,7 @@ _COLUMNS = (
     clone_properties.RULES_PROPERTY,
     clone_properties.HISTORY_PROPERTY,
     clone_properties.BRANCHES_PROPERTY,
+    clone_properties.BEGUN_PROPERTY,
     clone_properties.GROWN_PROPERTY,
     clone_properties.TAKES_OVER_PROPERTY,
     RUN_PROPERTY,
@@ -222,6 +223,7 @@ def _info(
         follows=found.number(clone_properties.FOLLOWS_PROPERTY) if follows.is_local else None,
         run_id=facts[RUN_PROPERTY].value if facts[RUN_PROPERTY].is_local else "",
         asks_for_masking=facts[clone_properties.MASK_PROPERTY] == datasets.Property("yes", "local"),
+        begun=begun.value if (begun := facts[clone_properties.BEGUN_PROPERTY]).is_local else "",
         branches=branches.value if branches.is_local else "",
         history=history.value if history.is_local else None,
     )

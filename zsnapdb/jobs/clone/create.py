@@ -267,6 +267,7 @@ def _facts(planned: ClonePlan, server_id: int, created: datetime) -> dict[str, s
         properties.FLAVOUR_PROPERTY: planned.origin.flavour,
         properties.ROOT_PROPERTY: str(planned.copy.root),
         properties.REVISION_PROPERTY: "1",
+        properties.BEGUN_PROPERTY: planned.begun,
         copy_properties.OWNER_PROPERTY: planned.owner,
         **copy_properties.lease_values(planned.lease),
         properties.PROFILE_PROPERTY: planned.profile,

@@ -39,6 +39,7 @@ from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Commit, RemoteBa
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone.branches import Branches
+from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, snapshots
@@ -218,6 +219,9 @@ def _replace_data(
         ORIGIN_PROPERTY: source.origin.encode(),
         **branches,
     }
+    if source.kind is not SourceKind.COMMIT and not commits(info.current) and source.set.backup_id != info.backup_id:
+        # Nothing of what it had before stays.
+        facts[properties.BEGUN_PROPERTY] = stamp(host.now())
     with uninterrupted(events.warn):
         info.process.kill()
         hide_volumes(info)

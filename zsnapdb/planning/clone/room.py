@@ -9,6 +9,9 @@ from zsnapdb.base.quantities import size
 LEAST = 64 << 20
 """With less no server starts on a clone: redo logs and undo tablespaces are written anew."""
 
+COMPARED = 1 << 30
+"""How much the clone of a state may write on which it is compared with another: its server reads, and has its logs."""
+
 
 def clone_quota(configured: int, available: int, floor: int) -> int:
     """Return how many bytes of its own a new clone may have (0: no limit is configured).
