@@ -206,3 +206,47 @@ def test_a_restore_under_a_private_umask_works(lab: Lab) -> None:
     done = run(*with_private_umask(*words), env={"ZSNAPDB_CONFIG": str(CONFIG)})
     assert done.code == 0, done.stderr
     zfs("destroy", "-r", "tank/umasked")
+
+
+def received() -> list[str]:
+    return [name for name in zfs("list", "-H", "-o", "name") if name.startswith("tank/zsnapdb/received/")]
+
+
+def test_what_is_received_for_a_person_is_within_the_floor_and_goes_with_the_last_clone(lab: Lab) -> None:
+    """Floor and quota are judged before a byte is received; nothing stays when the clones of old moments are gone."""
+    backup = lab.zsnapdb("backup", "--json").json["backup"]
+    for volume in backup["volumes"]:
+        zfs("destroy", f"{volume['dataset']}@zsnapdb-{backup['backup_id']}")
+    create = ("clone", "create", "main", "--from", backup["backup_id"], "--owner", ANN, "--no-start", "--name")
+    caused = {"ZSNAPDB_CAUSED_BY": ANN}
+    before, (free, logical) = everything(), map(int, zfs("get", "-Hpo", "value", "available,logicalused", "tank"))
+    # There is room for what the clone itself needs, but not for what must be received for it.
+    limits = {
+        "clones.free_floor": f"free_floor = {free - (16 << 20)}",
+        "clones.received_per_owner": "received_per_owner = 1",
+    }
+    for limit, terms in limits.items():
+        config = lab.changed(("[repository.s3]", f"[clones]\n{terms}\n\n[repository.s3]"))
+        for words in ((*create, "refused"), (*create, "refused", "--plan")):
+            refused = run("zsnapdb", *words, "--config", str(config), env=caused)
+            assert (refused.code, limit in refused.stderr) == (4, True), refused.stderr
+        assert everything() == before, "nothing was received, and nothing made for it"
+    assert logical, "the pool has data"
+
+    for name in ("first-old", "second-old"):
+        assert as_person(ANN, "create", "main", name, f"--from={backup['backup_id']}", "--no-start").code == 0
+    (anchor,) = {"/".join(name.split("/")[:4]) for name in received()}
+    facts = zfs("get", "-Hpo", "value", "zsnapdb:caused-by,quota,reservation,used", anchor)
+    assert (facts[0], facts[2]) == (ANN, "0")
+    assert int(facts[3]) <= int(facts[1]), "the set is under a quota, and what was promised is given back"
+    aged = str(lab.changed(("[repository.s3]", '[clones]\nmax_age = "25h"\n\n[repository.s3]')))
+    for longer in (("extend", "first-old", "--ttl", "2d"), ("protect", "first-old", "--for", "2d")):
+        assert "clones.max_age" in run("zsnapdb", "clone", *longer, "--config", aged, env=caused).stderr
+        assert run("zsnapdb", "clone", *longer, "--config", aged).code == 0, "root has no such limit"
+    assert run("zsnapdb", "clone", "protect", "first-old", "--for", "0s").code == 0
+    assert as_person(ANN, "destroy", "first-old").code == 0
+    assert received(), "the other clone is made of it"
+    assert as_person(ANN, "destroy", "second-old").code == 0
+    assert not received()
+    assert everything() == before
+    assert lab.zsnapdb("backup").code == 0

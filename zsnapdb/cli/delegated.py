@@ -80,12 +80,14 @@ def _run() -> None:
     from zsnapdb.cli.evidencing import evidence_of_clone
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.clone import login_file, ownership
+    from zsnapdb.jobs.clone import causer, login_file, ownership
     from zsnapdb.jobs.clone.meant import MeantClone
 
     settings = load()
     # Another's clone can have the name when the command comes to it.
     meant = MeantClone(owner=caller.name).variables() if caller.name != ownership.ROOT else {}
+    if caller.name != ownership.ROOT:
+        os.environ[causer.VARIABLE] = caller.name
     if request.clone and request.command != "create":
         ownership.require_owner(settings, THIS_HOST, request.clone, caller.name)
         os.environ.update(meant)

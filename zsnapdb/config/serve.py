@@ -44,11 +44,13 @@ class ServeSettings(ConfigSection):
     root is answered. `ttl` is the lease of a clone whose request names none, `longest_lease` the longest that may be
     asked for, `per_subject` how many clones a subject may have at once, `commits_per_subject` how many commits of its
     clones there may be. `bytes_per_subject` is how much the clones of a subject may write together, each with the quota
-    that it got, and `running_per_subject` of how many of them the server may run (None: no such limit). `project` has
-    limits for all subjects of a project together, by its subject: `ci:shop` is for `ci:shop/web` too. `unmasked` names
-    instances without masking of which everybody may have clones: of others only operators may. `fetch_account` asks
-    issuers of id tokens for their keys; it must not be the account of the web process. `url` is the address of the page
-    as browsers write it: issuers send people who log in back to it. `session` is how long such a log-in lasts.
+    that it got, and `running_per_subject` how many servers may run for them (None: no such limit). `comparisons` is how
+    many times two states may be compared at once, each on two servers, and `comparisons_per_subject` how many of them
+    for clones of a subject. `project` has limits for all subjects of a project together, by its subject: `ci:shop` is
+    for `ci:shop/web` too. `unmasked` names instances without masking of which everybody may have clones: of others
+    only operators may. `fetch_account` asks issuers of id tokens for their keys; it must not be the account of the web
+    process. `url` is the address of the page as browsers write it: issuers send people who log in back to it.
+    `session` is how long such a log-in lasts.
     """
 
     socket: Path = Path("/run/zsnapdb-serve/helper.sock")
@@ -57,6 +59,8 @@ class ServeSettings(ConfigSection):
     commits_per_subject: Annotated[int, Field(ge=0, le=10_000)] = 20
     bytes_per_subject: Annotated[Size, Field(ge=0)] | None = None
     running_per_subject: Annotated[int, Field(ge=0, le=1000)] | None = None
+    comparisons: Annotated[int, Field(ge=0, le=100)] = 2
+    comparisons_per_subject: Annotated[int, Field(ge=0, le=100)] = 1
     project: dict[Annotated[str, AfterValidator(_project)], ProjectLimits] = Field({})
     ttl: Annotated[Seconds, Field(ge=60, le=366 * 86400.0)] = 8 * 3600.0
     longest_lease: Annotated[Seconds, Field(ge=60, le=366 * 86400.0)] = 7 * 86400.0

@@ -277,12 +277,16 @@ class CloneSettings(ConfigSection):
     ttl: Annotated[Seconds, Field(gt=0)] = 86400.0
     max_ttl: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
     max_protection: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
+    max_age: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 90 * 86400.0
+    """How long data that was cloned for a subject may stay, however often its lease is extended. Root has no limit."""
     grace: Annotated[Seconds, Field(ge=0)] = 3600.0
     idle: Annotated[Seconds, Field(gt=0)] | None = None
     reap_limit: Annotated[int, Field(ge=1)] = 20
     per_owner: Annotated[int, Field(ge=0)] = 0
     total: Annotated[int, Field(ge=0)] = 0
     free_floor: Annotated[Size, Field(ge=0)] = 1 << 30
+    received_per_owner: Annotated[Size, Field(ge=0)] = 1 << 40
+    """How many bytes the sets may have that are received for clones of a subject (0: no limit). Root has none."""
     quota: Annotated[Size, Field(ge=0)] = 20 << 30
     """How many bytes of its own a clone may have, what it shares with its source not counted (0: no limit)."""
     keep_unused: Annotated[Seconds, Field(ge=0)] = 7 * 86400.0

@@ -158,6 +158,27 @@ def may_run(
     return None
 
 
+def may_write(limits: Sequence[CloneLimit], clones: Sequence[CountedClone], more: int) -> LimitRefusal | None:
+    """Return which limit of bytes is reached if so many more may be written; None if none is."""
+    for limit in limits:
+        used = limit.used_by(clones)
+        if limit.thing is LimitedThing.BYTES and limit.count(used) + more > limit.most:
+            return _reached(limit, used)
+    return None
+
+
+def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings) -> LimitRefusal | None:
+    """Return why no two states more of the owner's clones may be compared now; None if they may.
+
+    `of_owner` and `of_all` are how many times states are compared now, of his clones and of all.
+    """
+    mine = (of_owner, settings.comparisons_per_subject, f"{owner} has", "serve.comparisons_per_subject")
+    for now, most, who, setting in (mine, (of_all, settings.comparisons, "this host has", "serve.comparisons")):
+        if now >= most:
+            return LimitRefusal(f"{who} {now} comparisons running, and {setting} is {most}", "wait until one has ended")
+    return None
+
+
 def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
     who = f"the project {limit.who}" if limit.is_project else limit.who
     names = ", ".join((_of_owners(limit, used) if limit.is_project else _named(limit, used))[:_MOST_NAMED])

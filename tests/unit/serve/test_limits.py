@@ -30,11 +30,13 @@ from zsnapdb.serve.messages import FailureAnswer
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.verbs import (
     CreateCloneVerb,
+    DiffBranchesVerb,
     ExtendCloneVerb,
     GetSubjectVerb,
     NewClone,
     NewLease,
     ResetCloneVerb,
+    TwoStates,
 )
 
 GIB = 1 << 30
@@ -208,6 +210,34 @@ def test_a_reset_starts_no_server_too_many(tmp_path: Path) -> None:
         host.done(host.token(APP), ResetCloneVerb(name="other"))
         host.clones(stopped, {**running, "pid": None})
         host.done(token, ResetCloneVerb(name="mine"))
+
+
+def test_comparisons_are_few_for_a_subject_and_in_all(tmp_path: Path) -> None:
+    """Each runs two servers, which may write: eight at once ran sixteen."""
+    host = ServeHost(tmp_path, patience=0.1)
+    host.let("slow", "60")
+    diff = {name: DiffBranchesVerb(name=name, states=TwoStates(before="main", after="x")) for name in "abcd"}
+    with host.helper():
+        owners = {"a": WEB, "b": WEB, "c": APP, "d": OTHER}
+        host.clones(*({"name": name, "owner": owner} for name, owner in owners.items()))
+        host.ask(host.token(WEB), diff["a"])
+        refused = host.refused(host.token(WEB), diff["b"])
+        assert (refused.code, "serve.comparisons_per_subject is 1" in refused.message) == ("quota", True)
+        host.ask(host.token(APP), diff["c"])
+        refused = host.refused(host.token(OTHER), diff["d"])
+        assert (refused.code, "serve.comparisons is 2" in refused.message) == ("quota", True)
+        assert WEB not in refused.message
+
+
+def test_a_comparison_counts_what_its_clones_may_write(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, more='bytes_per_subject = "20GiB"\n')
+    diff = DiffBranchesVerb(name="mine", states=TwoStates(before="main", after="x"))
+    with host.helper():
+        host.clones({"name": "mine", "owner": WEB, "quota": 19 * GIB})
+        assert "serve.bytes_per_subject" in host.refused(host.token(WEB), diff).message
+        host.clones({"name": "mine", "owner": WEB, "quota": 18 * GIB})
+        host.ask(host.token(WEB), diff)
+        assert len(host.calls()) == 1, "this one was begun"
 
 
 def test_a_project_has_a_longest_lease_of_its_own_also_for_what_an_operator_extends(tmp_path: Path) -> None:

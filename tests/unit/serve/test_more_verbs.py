@@ -317,7 +317,7 @@ def test_a_branch_and_a_switch_take_the_place_of_a_commit_unless_they_make_none(
 
 
 def test_a_comparison_counts_as_the_two_servers_that_it_needs(tmp_path: Path) -> None:
-    host = ServeHost(tmp_path, patience=0.1, more="running_per_subject = 4")
+    host = ServeHost(tmp_path, patience=0.1, more="running_per_subject = 4\ncomparisons_per_subject = 9")
     tells(host)
     host.clones({**MINE, "pid": 7}, THEIRS)
     diff = DiffBranchesVerb(name="mine", states=TwoStates(before="main", after="x"))

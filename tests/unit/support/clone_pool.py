@@ -115,8 +115,8 @@ class ClonePool:
             return str(native[key]), "-"
         if key == "available":
             return str(1 << 40), "-"
-        if key == "quota":
-            # No dataset inherits it.
+        if key in ("quota", "reservation"):
+            # No dataset inherits them.
             return thing.properties.get(key, "0"), "local" if key in thing.properties else "default"
         if key in thing.properties:
             return thing.properties[key], "local"

@@ -56,6 +56,32 @@ def exclusive(
 
 
 @contextlib.contextmanager
+def shared(name: str, *, patience: float, folder: Path | None = None) -> Iterator[None]:
+    """Run the block as one of several holders of the lock `name`, beside whom nobody has it alone (flock(2)).
+
+    Afterwards the lock file is gone, unless others hold it. The errors are those of `exclusive`.
+    """
+    folder, deadline = folder or THIS_HOST.run, time.monotonic() + patience
+    while True:
+        with open_lock(folder, _file_name(name)) as file:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                if os.fstat(file.fileno()).st_nlink:
+                    try:
+                        yield
+                    finally:
+                        with contextlib.suppress(OSError):
+                            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                            if os.fstat(file.fileno()).st_nlink:
+                                lock_file(folder, _file_name(name)).unlink()
+                    return
+                continue
+            if time.monotonic() >= deadline:
+                raise BusyError(f"another zsnapdb is at work: {_holder(file)}", hint="wait until it ends; see `ps`")
+        time.sleep(_POLL_SECONDS)
+
+
+@contextlib.contextmanager
 def exclusive_with_child(
     name: str,
     *,

@@ -25,6 +25,7 @@ from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import diff as planning
 from zsnapdb.planning.clone.diff import Change, DifferenceKind, RowCount, Shape
+from zsnapdb.planning.clone.room import COMPARED
 from zsnapdb.planning.clone.schema_difference import schema_difference
 from zsnapdb.planning.clone.shown_difference import ShownDifference
 from zsnapdb.planning.table_name import TableName
@@ -104,7 +105,8 @@ def compare(
 
 @contextlib.contextmanager
 def _side(settings: Settings, instance: Instance, commit: Commit) -> Iterator[_Side]:
-    with ephemeral_clone(settings, instance, CloneRequest(owner=OWNER, source=commit.set.backup_id)) as clone:
+    request = CloneRequest(owner=OWNER, source=commit.set.backup_id, quota=COMPARED)
+    with ephemeral_clone(settings, instance, request) as clone:
         with clone.session(read_timeout=_LONG_SECONDS) as session:
             definitions = all_definitions_of(session)
             names = frozenset(

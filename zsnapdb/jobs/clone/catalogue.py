@@ -74,6 +74,7 @@ _COLUMNS = (
     clone_properties.RULES_PROPERTY,
     clone_properties.HISTORY_PROPERTY,
     clone_properties.BRANCHES_PROPERTY,
+    clone_properties.BEGUN_PROPERTY,
     clone_properties.GROWN_PROPERTY,
     clone_properties.TAKES_OVER_PROPERTY,
     RUN_PROPERTY,
@@ -228,6 +229,7 @@ def _info(
         follows=found.number(clone_properties.FOLLOWS_PROPERTY) if follows.is_local else None,
         run_id=_local(facts[RUN_PROPERTY]),
         asks_for_masking=facts[clone_properties.MASK_PROPERTY] == datasets.Property("yes", "local"),
+        begun=_local(facts[clone_properties.BEGUN_PROPERTY]),
         branches=_local(facts[clone_properties.BRANCHES_PROPERTY]),
         history=history.value if history.is_local else None,
     )

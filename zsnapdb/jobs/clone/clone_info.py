@@ -110,6 +110,8 @@ class CloneInfo:
     """Of a clone that was made for a pool: `sources.production_history` then (None: an older version made it)."""
     asks_for_masking: bool = False
     """Whether its request asks for masking, at every first start of new files."""
+    begun: str = ""
+    """When its data was cloned from an instance first, as its anchor says; "": at `created`."""
     branches: str = ""
     """Its branches, as its anchor records them (`Branches`); "" if it is on the first one."""
     kept_bytes: int = 0

@@ -89,6 +89,12 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
         locked.enter_context(locks.on_clone(str(request.name), patience=0))
         with at_low_priority():
             chosen = planned_source(settings, instance, request)
+            if chosen.kind in (SourceKind.REPOSITORY, SourceKind.POINT):
+                locked.enter_context(undone_on_error(lambda: _leave_no_set(settings, instance, chosen.kind)))
+                locked.enter_context(locks.using_received(instance.name))
+                if isinstance(chosen.source, CloneSource):
+                    # Meanwhile the last clone of the set may have gone, and the set with it.
+                    chosen = planned_source(settings, instance, request)
             prepares = chosen.masking.way is MaskingWay.PREPARES
             if prepares or not isinstance(chosen.source, CloneSource):
                 # What must be refused is refused before anything is taken, received or prepared.
@@ -132,6 +138,11 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
     if separated.password is not None:
         info = address.open_to(settings, info, instance.events)
     return Created(info, separated.password, seconds, separated.masking or before, masking)
+
+
+def _leave_no_set(settings: Settings, instance: Instance, kind: SourceKind) -> None:
+    """Remove what was received for a subject whose clone could not be made."""
+    reusable_sets.drop_unused_of_subjects(settings, instance.name, kind)
 
 
 def _seconds(report: MaskingReport | None) -> float:
@@ -258,6 +269,7 @@ def _facts(planned: ClonePlan, key: str, server_id: int, created: datetime) -> d
         properties.FLAVOUR_PROPERTY: planned.origin.flavour,
         properties.ROOT_PROPERTY: str(planned.copy.root),
         properties.REVISION_PROPERTY: "1",
+        properties.BEGUN_PROPERTY: planned.begun,
         copy_properties.OWNER_PROPERTY: planned.owner,
         **copy_properties.lease_values(planned.lease),
         properties.PROFILE_PROPERTY: planned.profile,

@@ -12,7 +12,17 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import account, address, catalogue, haproxy, masking_policy, room
+from zsnapdb.jobs.clone import (
+    account,
+    address,
+    catalogue,
+    causer,
+    haproxy,
+    masking_policy,
+    properties,
+    received_room,
+    room,
+)
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
@@ -22,7 +32,7 @@ from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
 from zsnapdb.jobs.clone.room import HomeRoom
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, origin_at, origin_in, with_volumes
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
-from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.jobs.copies.properties import CREATED_PROPERTY, owner_text
 from zsnapdb.jobs.host import restorable
 from zsnapdb.jobs.host.pools import refuse_alternate_root
 from zsnapdb.jobs.restore.local_start import first_manifest
@@ -30,7 +40,18 @@ from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout
 from zsnapdb.mysql.process import server_program
-from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease, heartbeat_seconds, policy
+from zsnapdb.planning.clone.lease import (
+    FOREVER,
+    CloneLease,
+    Quota,
+    admit,
+    first_lease,
+    heartbeat_seconds,
+    policy,
+    read_stamp,
+    require_within_age,
+    stamp,
+)
 from zsnapdb.planning.clone.ports import choose_port
 from zsnapdb.planning.clone.preparation import MaskingCase, MaskingChoice, masking_choice
 from zsnapdb.planning.clone.profile import ServerProfile
@@ -54,6 +75,7 @@ class ClonePlan:
     first. `replays` counts the batches of archived binlogs that are replayed first. `masks`: whether it must be masked;
     `rules` is the digest of the rules by which its source is masked already ("": it is not), `masking` how it is
     masked. `home` is what the home of all clones had then. `address` is the property that says which port it keeps.
+    `begun` is when its data was cloned from an instance first.
     """
 
     name: str
@@ -85,6 +107,7 @@ class ClonePlan:
     heartbeat: int | None = None
     rules: str = ""
     address: Mapping[str, str] = field(default_factory=dict)
+    begun: str = ""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -225,8 +248,12 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         )
     refuse_alternate_root(pool)
     limits, seen = settings.clones, room.look(top)
+    received_room.refuse_source(settings, top, made_from.source)
     bind = request.bind_address or limits.bind_address
     lease, port, kept = _admitted(settings, instance.host, request, name, seen.free)
+    begun = _begun(made_from) or stamp(instance.host.now())
+    if causer.current():
+        require_within_age(lease, None, read_stamp(begun), limits.max_age)
     root = limits.mount_root / name
     _refuse_files_in(root)
     layout = layout_of(origin, f"{anchor}/r1", root)
@@ -266,7 +293,18 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         rules=made_from.rules,
         home=seen,
         address=kept,
+        begun=begun,
     )
+
+
+def _begun(made_from: PlannedSource) -> str:
+    """Return when the data of a commit was cloned from its instance first; "" for any other source, or if unknown."""
+    if made_from.kind is not SourceKind.COMMIT:
+        return ""
+    snapshot = next(iter(made_from.snapshots.values()))
+    keys = (properties.BEGUN_PROPERTY, CREATED_PROPERTY)
+    seen = datasets.properties(snapshot, keys)
+    return next((seen[key].value for key in keys if read_stamp(seen[key].value) != FOREVER), "")
 
 
 def _refuse_files_in(root: Path) -> None:

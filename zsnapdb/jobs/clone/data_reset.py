@@ -22,6 +22,7 @@ from zsnapdb.jobs.clone import (
     locks,
     masking_policy,
     properties,
+    received_room,
     reusable_sets,
     room,
     volumes,
@@ -38,6 +39,7 @@ from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Commit, RemoteBa
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone.branches import Branches
+from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, snapshots
@@ -70,6 +72,7 @@ def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None,
     else:
         instance = with_volumes(Instance.of(settings, info.instance).on_host(host))
         source = locate(settings, instance, requested, _rules(settings, info), accepts_older=accepts_older)
+    received_room.refuse_source(settings, info.top.rpartition("/")[0], source)
     set_id = source.manifest.backup_id if isinstance(source, RemoteBackup) else source.set.backup_id
     is_original = source.key == info.original_key or (
         not info.original_key and set_id == info.original.removeprefix("@")
@@ -160,10 +163,13 @@ def replace_data(
     settings: Settings, host: Host, info: CloneInfo, requested: str | None, events: Events, *, accepts_older: bool
 ) -> CloneInfo:
     """Replace the data of the clone; the caller holds its lock."""
+    # What the clone may have is judged before anything is received for it.
+    quota_beside(settings, info)
     if requested != LIVE_STATE:
-        source = _source(settings, host, info, requested, events, accepts_older=accepts_older)
-        made = commits(info.current)
-        revision = _clone_beside(settings, info, source, made)
+        with locks.using_received(info.instance):
+            source = _source(settings, host, info, requested, events, accepts_older=accepts_older)
+            made = commits(info.current)
+            revision = _clone_beside(settings, info, source, made)
     else:
         instance = with_volumes(Instance.of(settings, info.instance, events).on_host(host))
         with locks.on_live_sets(instance.name):
@@ -245,6 +251,9 @@ def _replace_data(
         ORIGIN_PROPERTY: source.origin.encode(),
         **branches,
     }
+    if source.kind is not SourceKind.COMMIT and not commits(info.current) and source.set.backup_id != info.backup_id:
+        # Nothing of what it had before stays.
+        facts[properties.BEGUN_PROPERTY] = stamp(host.now())
     with uninterrupted(events.warn):
         info.process.kill()
         hide_volumes(info)
@@ -261,4 +270,5 @@ def _replace_data(
     foreign.warn_of_kept(drop_leftovers(changed), info.name, events)
     if info.source == SourceKind.LIVE:
         drop_unused_live(with_volumes(Instance.of(settings, info.instance).on_host(host)), info.backup_id)
+    reusable_sets.drop_unused_of_subjects(settings, info.instance, info.source)
     return address.open_to(settings, of_dataset(settings, host, info.name), events)

@@ -13,7 +13,7 @@ from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LIVE
-from zsnapdb.jobs.clone import address, foreign, locks, meant
+from zsnapdb.jobs.clone import address, foreign, locks, meant, reusable_sets
 from zsnapdb.jobs.clone.catalogue import find, is_dataset, listing, of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.properties import SOURCE_PART
@@ -158,6 +158,7 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
     foreign.let_go(planned.foreign, name)
     remove_all(host, info.top, name, info.mount, None if planned.foreign else planned.removal)
     address.close(settings, host, info)
+    reusable_sets.drop_unused_of_subjects(settings, info.instance, info.source)
     if origins:
         names = {origin.partition(f"@{SNAPSHOT_PREFIX}")[2] for origin in origins}
         for backup_id in sorted(names - {""}):

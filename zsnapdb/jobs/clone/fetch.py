@@ -14,11 +14,11 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import locks, properties, reusable_sets
+from zsnapdb.jobs.clone import locks, properties, received_room, reusable_sets
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
 from zsnapdb.jobs.clone.reusable_sets import RECEIVED, facts_of
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, find_local, origin_at, origin_in
-from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount, remove_folders, snapshot
+from zsnapdb.jobs.clone.volumes import clone_volumes, mount, remove_folders, snapshot
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.host.dataset_tuning import tune
@@ -67,13 +67,8 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
         repository = instance.open_repository()
         request = RestoreRequest(to=set_id, top=f"{anchor}/c", makes_parent=True)
         planned = make(_with_own_mount_root(settings, set_id), instance, repository, request)
-        datasets.create(
-            anchor,
-            {
-                **NOT_MOUNTED,
-                **facts_of(set_id, instance.name, origin_in(manifest), SourceKind.REPOSITORY, instance.host.now()),
-            },
-        )
+        facts = facts_of(set_id, instance.name, origin_in(manifest), SourceKind.REPOSITORY, instance.host.now())
+        received_room.promise(settings, home, set_id, facts, received_room.needed_for(remote))
         with undone_on_error(lambda: reusable_sets.remove_if_exists(home, RECEIVED, set_id)):
             work = ServerWork(settings, instance, repository, planned)
             run_steps(work, _steps(work, VOLUME_STEPS), VOLUME_STEPS)
@@ -132,9 +127,8 @@ def reach(
     with locks.on_reusable_set(RECEIVED, set_id):
         anchor = _fresh_anchor(home, set_id)
         origin = origin_at(first_manifest(instance, repository, planned), planned)
-        datasets.create(
-            anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin, SourceKind.POINT, instance.host.now())}
-        )
+        facts = facts_of(set_id, instance.name, origin, SourceKind.POINT, instance.host.now())
+        received_room.promise(settings, home, set_id, facts, received_room.needed_for(planned))
         with undone_on_error(lambda: reusable_sets.remove_if_exists(home, RECEIVED, set_id)):
             work = ServerWork(own_settings, instance, repository, planned)
             local = find_local(settings, instance, planned.backup_id)
@@ -239,6 +233,7 @@ def _replay(work: ServerWork) -> None:
 def _ready(instance: Instance) -> dict[str, str]:
     """Return the properties of a set that is complete: nobody has used it for as long as it was being made."""
     return {
+        **received_room.KEPT,
         copy_properties.PHASE_PROPERTY: CopyPhase.READY,
         properties.USED_PROPERTY: stamp(instance.host.now()),
     }

@@ -30,6 +30,7 @@ from zsnapdb.jobs.base.set_properties import (
 )
 from zsnapdb.jobs.clone import (
     address,
+    causer,
     contract,
     credentials,
     foreign,
@@ -155,16 +156,29 @@ def stop(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 def extend(settings: Settings, host: Host, name: str, seconds: float | None) -> CloneInfo:
     """Extend the lease to `seconds` from now (None: clones.ttl). The lease is never made shorter."""
-    return _with_lease(
-        settings, host, name, lambda lease: leases.extended(lease, seconds, policy(settings.clones), host.now())
-    )
+    return _with_lease(settings, host, name, lambda info: extended_lease(settings, host, info, seconds))
 
 
 def protect(settings: Settings, host: Host, name: str, seconds: float) -> CloneInfo:
     """Protect the clone from the reaper for `seconds` from now; 0 removes the protection."""
-    return _with_lease(
-        settings, host, name, lambda lease: leases.protected(lease, seconds, policy(settings.clones), host.now())
-    )
+    return _with_lease(settings, host, name, lambda info: protected_lease(settings, host, info, seconds))
+
+
+def extended_lease(settings: Settings, host: Host, info: CloneInfo, seconds: float | None) -> CloneLease:
+    """Return the lease of the clone after an extension. The errors are those of `leases.extended`, and of its age."""
+    return _aged(settings, info, leases.extended(info.lease, seconds, policy(settings.clones), host.now()))
+
+
+def protected_lease(settings: Settings, host: Host, info: CloneInfo, seconds: float) -> CloneLease:
+    """Return the lease of the clone with another protection. The errors are as for an extension."""
+    return _aged(settings, info, leases.protected(info.lease, seconds, policy(settings.clones), host.now()))
+
+
+def _aged(settings: Settings, info: CloneInfo, lease: CloneLease) -> CloneLease:
+    if not causer.current():
+        return lease
+    begun = leases.read_stamp(info.begun or info.created)
+    return leases.require_within_age(lease, info.lease, begun, settings.clones.max_age)
 
 
 def rename(settings: Settings, host: Host, name: str, new: str) -> CloneInfo:
@@ -232,9 +246,9 @@ def beat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[f
     return info
 
 
-def _with_lease(settings: Settings, host: Host, name: str, change: Callable[[CloneLease], CloneLease]) -> CloneInfo:
+def _with_lease(settings: Settings, host: Host, name: str, change: Callable[[CloneInfo], CloneLease]) -> CloneInfo:
     with held(settings, host, name) as info:
-        lease = change(info.lease)
+        lease = change(info)
         datasets.set_properties(info.top, copy_properties.lease_values(lease))
         return replace(info, lease=lease)
 

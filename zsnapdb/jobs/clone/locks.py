@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from zsnapdb.base.errors import BusyError
-from zsnapdb.jobs.base.exclusion import exclusive, if_free
+from zsnapdb.jobs.base.exclusion import exclusive, if_free, shared
 
 PATIENCE = 60.0
 _TURN_SECONDS = 3600.0
@@ -59,6 +59,16 @@ def on_reusable_set(kind: str, set_id: str) -> contextlib.AbstractContextManager
     """Be the only process that makes or removes the received or prepared set."""
     name = name_of_reusable_set(kind, set_id)
     return exclusive(name, doing=f"making the {kind} set {set_id}", patience=3600.0)
+
+
+def using_received(instance: str) -> contextlib.AbstractContextManager[None]:
+    """Keep every received set of the instance from being removed for having no clones, as others may do too."""
+    return shared(f"received-of-{instance}", patience=PATIENCE)
+
+
+def if_none_uses_received(instance: str) -> contextlib.AbstractContextManager[bool]:
+    """Yield whether no process is about to clone a received set of the instance, and let none begin meanwhile."""
+    return if_free(f"received-of-{instance}")
 
 
 @contextlib.contextmanager

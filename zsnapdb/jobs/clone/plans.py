@@ -20,8 +20,7 @@ from zsnapdb.jobs.clone.locate import locate
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, with_volumes
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.mysql.process import server_program
-from zsnapdb.planning.clone import lease as leases
-from zsnapdb.planning.clone.lease import policy, stamp
+from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import planned_lines
 
 
@@ -67,7 +66,7 @@ def stop(settings: Settings, host: Host, name: str) -> Intention:
 def extend(settings: Settings, host: Host, name: str, seconds: float | None) -> Intention:
     """Return when the lease would end after an extension."""
     info = ready(settings, host, name)
-    lease = leases.extended(info.lease, seconds, policy(settings.clones), host.now())
+    lease = lifecycle.extended_lease(settings, host, info, seconds)
     same = lease.expires == info.lease.expires
     return Intention(
         info, () if same else (f"extend the lease to {stamp(lease.expires)} instead of {stamp(info.lease.expires)}",)
@@ -85,7 +84,7 @@ def quota(settings: Settings, host: Host, name: str, wanted: int) -> Intention:
 def protect(settings: Settings, host: Host, name: str, seconds: float) -> Intention:
     """Return when the protection would end."""
     info = ready(settings, host, name)
-    lease = leases.protected(info.lease, seconds, policy(settings.clones), host.now())
+    lease = lifecycle.protected_lease(settings, host, info, seconds)
     until = (
         f"protect the clone until {stamp(lease.protected_until)}"
         if lease.protected_until is not None

@@ -73,8 +73,9 @@ def prepare(
     rules = masking_policy.rules_of(instance.settings.masking, requested=masks)
     instance = with_volumes(instance)
     located = locate(settings, instance, requested, rules, accepts_older=accepts_older)
-    source = bring_here(settings, instance, located)
-    return prepare_source(settings, instance, source, masking_policy.rules_for(source, rules))
+    with locks.using_received(instance.name):
+        source = bring_here(settings, instance, located)
+        return prepare_source(settings, instance, source, masking_policy.rules_for(source, rules))
 
 
 def prepare_source(

@@ -47,6 +47,11 @@ BRANCHES_PROPERTY = f"{PROPERTY}:branches"
 KEPT_PROPERTY = f"{PROPERTY}:kept"
 """On every dataset of a received or prepared set: the id of the set."""
 
+BEGUN_PROPERTY = f"{PROPERTY}:begun"
+"""On the anchor: when its data was cloned from an instance first; clones of its commits inherit that time."""
+CAUSER_PROPERTY = f"{PROPERTY}:caused-by"
+"""On the anchor of a received set: the subject for whom it was received. Not set: an administrator."""
+
 FOLLOWS_PROPERTY = f"{PROPERTY}:follows"
 """On the anchor of a set's replica: the port of the clone it replicates from."""
 SET_PROPERTY = f"{PROPERTY}:set"

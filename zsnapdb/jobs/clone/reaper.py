@@ -173,7 +173,7 @@ def _reusable_sets(settings: Settings, kind: str, time: RemovalTime) -> CopyKind
         lock=lambda item: item.lock,
         leaks=_leaks_of_set,
         judge=lambda item: _judge_reusable_set(settings, item, time),
-        remove=reusable_sets.remove,
+        remove=reusable_sets.remove_unused,
     )
 
 
@@ -291,6 +291,9 @@ def use_of(info: CloneInfo, moment: datetime, *, notes: bool = False) -> CloneUs
 def _judge_reusable_set(settings: Settings, item: ReusableSet, time: RemovalTime) -> SweepVerdict:
     if item.phase in HALF_MADE:
         return SweepVerdict.leak("half made")
+    if item.is_of_nobody:
+        reason = f"it was received for {item.caused_by}, and no clone depends on it"
+        return SweepVerdict(LeaseVerdict.REAP, reason)
     unused = UnusedSet(len(item.clones), item.used, item.kind == PREPARED)
     keep, short = settings.clones.keep_unused, room.shortage(settings, pool_of(item.anchor))
     judged = judge_at(lambda at: judge_set(unused, keep, short, at), time)

@@ -8,15 +8,17 @@ without files that carries every fact as a local property) and below the anchor 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.errors import BusyError, PreflightError, ZsnapdbError
 from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY, snapshot_name
 from zsnapdb.jobs.clone import locks, properties
 from zsnapdb.jobs.clone.catalogue import homes
@@ -46,8 +48,10 @@ _COLUMNS = (
     properties.POINT_PROPERTY,
     properties.RULES_PROPERTY,
     properties.KEY_PROPERTY,
+    properties.CAUSER_PROPERTY,
     BACKUP_PROPERTY,
     "used",
+    "reservation",
     "mountpoint",
 )
 
@@ -60,6 +64,7 @@ class ReusableSet:
     was masked ("": it is not masked). `used` is the time when a clone was last made from the set. `volumes` are by
     role. `clones` are the datasets that were cloned from the set. `point` is the identity of a point that was reached
     by replay, else `-`. `key` is the identity of the data that a prepared set was made of ("": not recorded).
+    `caused_by` is the subject for whom it was received ("": an administrator), `most_bytes` what it has or is promised.
     """
 
     kind: str
@@ -78,6 +83,13 @@ class ReusableSet:
     own_bytes: int
     point: str
     key: str
+    caused_by: str = ""
+    most_bytes: int = 0
+
+    @property
+    def is_of_nobody(self) -> bool:
+        """Whether it was received for a subject whose clones of it are gone, and no other has one."""
+        return bool(self.caused_by) and self.phase is CopyPhase.READY and not self.clones
 
     @property
     def lock(self) -> str:
@@ -150,6 +162,8 @@ def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> 
         own_bytes=found.number("used"),
         point=found.text(properties.POINT_PROPERTY),
         key=key.value if (key := found.facts[properties.KEY_PROPERTY]).is_local else "",
+        caused_by=causer.value if (causer := found.facts[properties.CAUSER_PROPERTY]).is_local else "",
+        most_bytes=max(found.number("used"), found.number("reservation")),
     )
 
 
@@ -278,6 +292,33 @@ def remove_if_exists(home: str, kind: str, name: str) -> None:
     stored = find(home, kind, name)
     if stored is not None:
         remove(stored)
+
+
+def drop_unused_of_subjects(settings: Settings, instance: str, was_source: str) -> None:
+    """Remove the instance's sets that were received for subjects and have no clone any more, if it is time for it.
+
+    It is after a clone went that was made of a source of this kind. What another process is about to clone, or cannot
+    be removed, stays for the next sweep.
+    """
+    if was_source not in (SourceKind.REPOSITORY, SourceKind.POINT, SourceKind.COMMIT):
+        return
+    with locks.if_none_uses_received(instance) as is_free, contextlib.suppress(ZsnapdbError):
+        for item in known(settings, RECEIVED).copies if is_free else ():
+            if item.is_of_nobody and item.instance == instance:
+                with if_free(item.lock) as is_set_free:
+                    if is_set_free:
+                        remove(item)
+
+
+def remove_unused(item: ReusableSet) -> None:
+    """Destroy the set as `remove` does. BusyError if it is a subject's and a process is about to clone it."""
+    if not item.caused_by:
+        remove(item)
+        return
+    with locks.if_none_uses_received(item.instance) as is_free:
+        if not is_free:
+            raise BusyError(f"a clone of {item.anchor} is being made", hint="the next sweep looks again")
+        remove(item)
 
 
 def _end_servers(members: list[str]) -> None:

@@ -18,7 +18,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone.catalogue import held, homes, of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.copies.properties import HALF_MADE
-from zsnapdb.planning.clone.room import LEAST, clone_quota, form_quota, home_quota
+from zsnapdb.planning.clone.room import COMPARED, LEAST, clone_quota, form_quota, home_quota
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import number_in
 
@@ -27,6 +27,8 @@ _GUARD = f"{PROPERTY}:floor-quota"
 
 LEAST_QUOTA = LEAST
 """With less of its own, in bytes, no clone can have a server."""
+COMPARED_QUOTA = COMPARED
+"""What the clone of a state may write on which it is compared with another, in bytes."""
 
 
 @dataclass(frozen=True)

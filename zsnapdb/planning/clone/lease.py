@@ -126,6 +126,24 @@ def protected(lease: CloneLease, seconds: float, policy: Policy, now: datetime) 
     )
 
 
+def require_within_age(lease: CloneLease, before: CloneLease | None, begun: datetime, most: float) -> CloneLease:
+    """Return the lease. PreflightError if it leads beyond the age of `most` seconds that a subject's data may have.
+
+    `begun` is when the data was cloned from an instance first (FOREVER: it cannot be read, and is not judged), `before`
+    the lease as it was: what it leads to already stays.
+    """
+    last = begun + timedelta(seconds=most) if begun < FOREVER - timedelta(seconds=most) else FOREVER
+    had = (None, None) if before is None else (before.expires, before.protected_until)
+    for old, new in zip(had, (lease.expires, lease.protected_until), strict=True):
+        if new is not None and new > last and new != old:
+            raise PreflightError(
+                f"this would keep the data until {stamp(new)}; it was cloned at {stamp(begun)}, and clones.max_age is"
+                f" {format_duration(most)}: the end is {stamp(last)}",
+                hint="ask for less, or make a new clone of the newest state",
+            )
+    return lease
+
+
 def remaining(lease: CloneLease, now: datetime) -> str:
     """Return in words when the lease ends or ended, as seen at `now`."""
     if lease.expires == FOREVER:

@@ -30,6 +30,7 @@ def test_a_clone_at_a_point_is_made_by_the_plan_that_was_made_for_it(
     made = SimpleNamespace()
     used: list[RestorePlan] = []
     monkeypatch.setattr(fetch, "find_local", lambda *words: None)
+    monkeypatch.setattr(fetch.received_room, "promise", lambda *words: None)
     monkeypatch.setattr(fetch, "run_steps", lambda work, steps, handlers: used.append(work.plan))
     monkeypatch.setattr(reusable_sets, "remove_if_exists", lambda *words: None)
     monkeypatch.setattr(Copy, "remove_identity", lambda copy: None)

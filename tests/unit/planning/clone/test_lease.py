@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -25,6 +26,7 @@ from zsnapdb.planning.clone.lease import (
     protected,
     read_stamp,
     remaining,
+    require_within_age,
     stamp,
 )
 
@@ -170,3 +172,30 @@ def test_heartbeats_that_nobody_can_keep_are_wrong_usage(seconds: float) -> None
     with pytest.raises(UsageError, match="a heartbeat each"):
         heartbeat_seconds(seconds)
     assert heartbeat_seconds(60.5) == 60
+
+
+def test_extending_and_protecting_in_turn_keeps_data_no_longer_than_its_age() -> None:
+    """Each request alone is within the limits; together they would pin the blocks for ever."""
+    begun, now = NOW, NOW
+    lease = first_lease(None, POLICY, NOW)
+    age = 10 * 86400.0
+    refused = 0
+    for _ in range(300):
+        for change in (extended(lease, 86400.0, POLICY, now), protected(lease, 7200.0, POLICY, now)):
+            try:
+                wanted = replace(lease, expires=change.expires, protected_until=change.protected_until)
+                lease = require_within_age(wanted, lease, begun, age)
+            except PreflightError:
+                refused += 1
+        now += HOUR
+    assert refused > 100
+    last = begun + timedelta(seconds=age)
+    assert lease.expires <= last
+    assert lease.protected_until is not None
+    assert lease.protected_until <= last
+    assert require_within_age(protected(lease, 0, POLICY, now), lease, begun, age).protected_until is None
+
+
+def test_the_age_of_data_whose_time_cannot_be_read_is_not_judged() -> None:
+    lease = first_lease(None, POLICY, NOW)
+    assert require_within_age(lease, None, FOREVER, 1.0) is lease
