@@ -18,8 +18,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO
 
+from zsnapdb.base import program_start
 from zsnapdb.base.child_environment import for_site
-from zsnapdb.base.errors import HookError, error_class, exit_code
+from zsnapdb.base.errors import CommandError, HookError, error_class, exit_code
 
 GRACE_SECONDS = 1.0
 """The time between SIGTERM and SIGKILL for a process group."""
@@ -117,18 +118,26 @@ def run(hook: Hook, environment: Mapping[str, str], *, limit: float | None = Non
     process: subprocess.Popen[bytes] | None = None
     status: int | None = None
     left: tuple[int, ...] = ()
+    is_too_much = False
     with tempfile.TemporaryFile() as output:
         try:
             with _signals_wait():
                 process = _start(hook, environment, output)
-            status = process.wait(seconds)
+            status = program_start.wait(process, seconds, output)
         except BaseException as error:
             left = _end_group(process) if process is not None else ()
-            if not isinstance(error, subprocess.TimeoutExpired):
+            is_too_much = isinstance(error, CommandError)
+            if not isinstance(error, subprocess.TimeoutExpired | CommandError):
                 raise
         output.seek(0, os.SEEK_END)
         output.seek(max(0, output.tell() - _OUTPUT_BYTES))
         text = output.read().decode(errors="replace").strip()
+    if is_too_much:
+        most = program_start.MOST_IN_FILE >> 20
+        raise HookError(
+            _failed(hook, f"wrote more than {most} MiB and was {_how_it_ended(left)}", text),
+            hint="let the hook write to a file of its own",
+        )
     if status is None:
         raise HookError(
             _failed(hook, f"did not end within {seconds:.1f} s and was {_how_it_ended(left)}", text),

@@ -44,7 +44,6 @@ STARTERS = {
     # Programs of the site.
     "hooks.py",
     "notify/programs.py",
-    "mysql/process/service.py",
     # zsnapdb itself, and the engine of a trial fleet.
     "agent/children.py",
     "agent/fork_server.py",

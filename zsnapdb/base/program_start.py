@@ -5,12 +5,25 @@ Each gets the environment of `child_environment.for_programs`, whatever the pers
 
 from __future__ import annotations
 
+import contextlib
 import os
+import selectors
+import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from typing import IO, Any, NoReturn
 
 from zsnapdb.base.child_environment import for_programs, for_terminal
+from zsnapdb.base.errors import CommandError
+
+MOST_BYTES = 1 << 30
+"""What a program may write to a pipe: a listing of millions of snapshots is shorter."""
+MOST_IN_FILE = 256 << 20
+"""What a program of the site may write to a temporary file."""
+_LOOK_SECONDS = 0.2
+"""A program that has ended is noticed after this time, if a process that it left holds its output."""
+_KILLED_SECONDS = 10.0
 
 Output = IO[Any] | int
 
@@ -23,22 +36,102 @@ def run(
     stdout: Output = subprocess.PIPE,
     stderr: Output = subprocess.PIPE,
     own_group: bool = False,
+    most_bytes: int = MOST_BYTES,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program to its end. `own_group`: Ctrl-C on the terminal does not reach it.
+
+    A process that it leaves and that holds its output is not waited for.
 
     Raises:
         OSError: the program cannot be started
         subprocess.TimeoutExpired: it did not end within `timeout` seconds, and was killed
+        CommandError: it wrote more than `most_bytes` to a pipe, and was killed
     """
-    return subprocess.run(
+    process = subprocess.Popen(
         list(argv),
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
         env=for_programs(),
-        timeout=timeout,
         process_group=0 if own_group else None,
     )
+    try:
+        output, errors = _outputs(process, time.monotonic() + timeout, most_bytes)
+    except BaseException as error:
+        kill(process)
+        if isinstance(error, TimeoutError):
+            raise subprocess.TimeoutExpired(list(argv), timeout) from None
+        raise
+    finally:
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+    return subprocess.CompletedProcess(list(argv), process.returncode, output, errors)
+
+
+def _outputs(process: subprocess.Popen[bytes], ends: float, most: int) -> tuple[bytes, bytes]:
+    """Return what the program wrote to its pipes until its end. TimeoutError; CommandError if it is too much."""
+    output, errors = bytearray(), bytearray()
+    with selectors.DefaultSelector() as selector:
+        for pipe, written in ((process.stdout, output), (process.stderr, errors)):
+            if pipe is not None:
+                selector.register(pipe, selectors.EVENT_READ, written)
+        while selector.get_map():
+            left = ends - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            has_ended = process.poll() is not None
+            ready = selector.select(min(left, _LOOK_SECONDS))
+            if has_ended and not ready:
+                break
+            for key, _ in ready:
+                part = os.read(key.fd, 1 << 16)
+                if not part:
+                    selector.unregister(key.fileobj)
+                key.data.extend(part)
+            if len(output) + len(errors) > most:
+                raise _too_much(process, most)
+    try:
+        process.wait(max(0.0, ends - time.monotonic()))
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError from error
+    return bytes(output), bytes(errors)
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float, output: IO[bytes]) -> int:
+    """Return the exit status of a program that writes to this file.
+
+    Raises:
+        subprocess.TimeoutExpired: it did not end within `seconds`
+        CommandError: it wrote more than `MOST_IN_FILE`
+    """
+    ends = time.monotonic() + seconds
+    while True:
+        try:
+            return process.wait(max(0.0, min(_LOOK_SECONDS, ends - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            if os.fstat(output.fileno()).st_size > MOST_IN_FILE:
+                raise _too_much(process, MOST_IN_FILE) from None
+            if time.monotonic() >= ends:
+                raise
+
+
+def _too_much(process: subprocess.Popen[bytes], most: int) -> CommandError:
+    program = str(process.args[0]) if isinstance(process.args, Sequence) else "the program"
+    return CommandError(
+        f"{program} wrote more than {most >> 20} MiB and was killed", hint="run it by hand to see what it prints"
+    )
+
+
+def kill(process: subprocess.Popen[bytes], *, is_group: bool = False) -> None:
+    """Kill the program. One that the kernel cannot end, as in a call of a suspended pool, is not waited for."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if is_group:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_KILLED_SECONDS)
 
 
 def start(

@@ -5,13 +5,16 @@ It is loaded by whoever connects: the library, with what it imports, takes longe
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pymysql
 from pymysql.constants import CLIENT, FIELD_TYPE
 
+from zsnapdb.base.deadline import timed, with_timed_sockets, within
 from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql.session import NO_TLS, Address
 from zsnapdb.mysql.tls import TlsMode, context
@@ -25,10 +28,64 @@ _READABLE_PLUGINS = {b"mysql_clear_password", b"dialog", b"mysql_old_password"}
 """Plugins with which a client sends the password itself, or what is as good (refman 8.4, "Authentication Plugins")."""
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)."""
+_MALFORMED = 2027
+"""CR_MALFORMED_PACKET (refman 8.4, "Client Error Message Reference")."""
+_MOST_BYTES = 1 << 30
+"""The size of one answer, or of one batch of rows."""
 UnbufferedCursor = pymysql.cursors.SSCursor
 
 
-class Connection(_PlainConnection):
+class _TimedConnection(_PlainConnection):
+    """A connection on which one limit covers an exchange: PyMySQL limits each read of a packet alone."""
+
+    _answer_seconds: float
+    _result: Any
+
+    def __init__(self, *, read_timeout: float, **options: Any) -> None:
+        self._answer_seconds = read_timeout
+        super().__init__(read_timeout=read_timeout, write_timeout=read_timeout, **options)
+
+    def connect(self, sock: socket.socket | None = None) -> None:
+        """Connect and log in within the time of one answer, however many packets that takes."""
+        try:
+            with self.exchange():
+                super().connect(sock)
+        except BaseException as error:
+            self._force_close()
+            if isinstance(error, UnicodeDecodeError):
+                raise pymysql.OperationalError(_MALFORMED, "the greeting is not that of a server") from error
+            raise
+
+    @contextlib.contextmanager
+    def exchange(self) -> Iterator[None]:
+        """Limit what is sent and read in the block, together, by the time and the size of one answer.
+
+        OperationalError also for packets that no server sends, which the library meets with errors of its parser.
+        """
+        try:
+            with within(self._answer_seconds, most_bytes=_MOST_BYTES):
+                yield
+        except UnicodeDecodeError:
+            raise
+        except (ValueError, LookupError, TypeError, AssertionError, struct.error) as error:
+            self._force_close()
+            raise pymysql.OperationalError(_MALFORMED, "the answer is not that of a server") from error
+
+    def _force_close(self) -> None:
+        """Close the line at once. An answer that was being read has ended: nobody reads on where nothing is."""
+        broken = self._result
+        if broken is not None:
+            broken.unbuffered_active, broken.connection = False, None
+        super()._force_close()  # type: ignore[misc]
+
+    def _get_server_information(self) -> None:
+        """Read the greeting, which comes first, from a socket that keeps to the time of the whole exchange."""
+        self._sock = timed(self._sock)  # type: ignore[has-type]
+        self._rfile = self._sock.makefile("rb")
+        super()._get_server_information()  # type: ignore[misc]
+
+
+class Connection(_TimedConnection):
     """A connection that sends nothing of an account to a server before the line is protected as the address demands."""
 
     Failure: ClassVar[type[pymysql.MySQLError]] = pymysql.MySQLError
@@ -40,6 +97,8 @@ class Connection(_PlainConnection):
         self._public_key: bytes | None = None
         self._secure = False
         protection = None if address.socket else context(address.tls, address.host)
+        if protection is not None:
+            with_timed_sockets(protection)
         super().__init__(
             user=address.user,
             unix_socket=str(address.socket) if address.socket else None,
@@ -56,7 +115,7 @@ class Connection(_PlainConnection):
 
         The kernel gives its number in our own PID namespace, 0 if it has none there (unix(7), SO_PEERCRED).
         """
-        line: socket.socket | None = self._sock  # type: ignore[attr-defined]
+        line: socket.socket | None = self._sock
         if line is None or line.family != socket.AF_UNIX:
             return None
         said = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -111,14 +170,13 @@ def greeting(address: Address, *, timeout: float = 10.0) -> str:
 
     The login is meant to fail: its name belongs to nobody, so no account is locked for wrong passwords.
     """
-    connection = pymysql.Connection(
+    connection = _TimedConnection(
         user="zsnapdb-greeting",
         unix_socket=str(address.socket) if address.socket else None,
         host=address.host,
         port=address.port,
         connect_timeout=max(1, round(timeout)),
         read_timeout=timeout,
-        write_timeout=timeout,
         defer_connect=True,
     )
     try:

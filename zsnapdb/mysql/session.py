@@ -105,9 +105,9 @@ class Session:
         `of_users`: statements of users run in it, so what changes their meaning stays as the server says.
         ServerError if the server cannot be reached, refuses the account, or does not take a setting.
 
-        `timeout` (seconds) limits the connection itself, `read_timeout` each answer including the greeting: a server
-        that accepts connections but never answers is an error, not an endless wait. `scripts` allows several
-        statements in one text.
+        `timeout` (seconds) limits the connection itself, `read_timeout` the login, and each statement until its last
+        row, or until the last row of a batch that is streamed: a server that answers byte by byte is an error, not an
+        endless wait. `scripts` allows several statements in one text, each with that time.
         """
         from zsnapdb.mysql.connection import Connection
 
@@ -117,7 +117,6 @@ class Session:
                 password=password.get_secret_value(),
                 connect_timeout=max(1, round(timeout)),
                 read_timeout=read_timeout,
-                write_timeout=read_timeout,
                 autocommit=True,
                 charset="utf8mb4",
                 program_name="zsnapdb",
@@ -171,16 +170,21 @@ class Session:
         """
         done = rows = 0
         try:
-            self._connection.begin()
+            with self._connection.exchange():
+                self._connection.begin()
             with self._connection.cursor() as cursor:
-                cursor.execute(f"{text}\nSELECT '{_END}'")
+                with self._connection.exchange():
+                    cursor.execute(f"{text}\nSELECT '{_END}'")
                 while cursor.description is None or cursor.fetchall() != ((_END,),):
                     done, rows = done + 1, rows + (0 if cursor.description else max(0, cursor.rowcount))
-                    if not cursor.nextset():
+                    with self._connection.exchange():
+                        is_more = cursor.nextset()
+                    if not is_more:
                         raise ServerError(
                             f"statement {done} of the script does not end", hint="close every quote and comment"
                         )
-            self._connection.commit()
+            with self._connection.exchange():
+                self._connection.commit()
         except self._connection.Failure as error:
             raise _classified(error, f"statement {done + 1} of the script", self.address) from error
         except OSError as error:
@@ -212,7 +216,7 @@ class Session:
                 yield from rows
         finally:
             # Closing reads and drops the remaining rows, so the connection can be used again.
-            with contextlib.suppress(self._connection.Failure, OSError):
+            with contextlib.suppress(self._connection.Failure, OSError), self._connection.exchange():
                 cursor.close()
 
     def _next_rows(self, cursor: UnbufferedCursor, sql: str, batch: int) -> list[Row]:
@@ -230,7 +234,8 @@ class Session:
     def _errors(self, doing: str) -> Iterator[None]:
         """Raise errors of the block as ServerError with the action and the server."""
         try:
-            yield
+            with self._connection.exchange():
+                yield
         except self._connection.Failure as error:
             raise _classified(error, doing, self.address) from error
         except OSError as error:
@@ -245,7 +250,7 @@ class Session:
         prepared fails with ER_UNSUPPORTED_PS (refman 8.4, "PREPARE Statement").
         """
         try:
-            with self._connection.cursor() as cursor:
+            with self._connection.exchange(), self._connection.cursor() as cursor:
                 cursor.execute("PREPARE zsnapdb FROM %s", (statement,))
                 cursor.execute("DEALLOCATE PREPARE zsnapdb")
         except self._connection.Failure as error:

@@ -30,7 +30,7 @@ _PATHS = {
 def deliver(target: NotificationTarget, message: Message, seconds: float) -> None:
     """Make one attempt to deliver the message. DeliveryFailure if it did not arrive.
 
-    No single wait is longer than `seconds`.
+    It takes `seconds` at most.
     """
     try:
         CHANNELS[target.channel](target, message, seconds)

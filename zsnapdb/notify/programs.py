@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
 
+from zsnapdb.base import program_start
 from zsnapdb.base.child_environment import for_site
+from zsnapdb.base.errors import CommandError
 from zsnapdb.notify.failure import DeliveryFailure
 
 _OUTPUT = 500
@@ -36,14 +35,14 @@ def run(argv: Sequence[str], text: bytes, seconds: float) -> None:
         except OSError as error:
             raise DeliveryFailure(f"{argv[0]} cannot be started: {error.strerror}", may_work_later=False) from None
         try:
-            status = process.wait(seconds)
+            status = program_start.wait(process, seconds, output)
         except subprocess.TimeoutExpired:
             raise DeliveryFailure(f"{argv[0]} did not end within {seconds:.1f} s", may_work_later=True) from None
+        except CommandError as error:
+            raise DeliveryFailure(error.message, may_work_later=True) from None
         finally:
             if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                program_start.kill(process, is_group=True)
         output.seek(0)
         said = " ".join(output.read(_OUTPUT).decode(errors="replace").split())
     if status != 0:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from zsnapdb.base.deadline import TimedSocket, within
 from zsnapdb.base.errors import UnreachableError
 from zsnapdb.serve.messages import ANSWER, BegunAnswer, Ending, FailureAnswer, PendingAnswer, failure_of
 from zsnapdb.serve.verbs import HelperRequest
@@ -46,14 +47,19 @@ class HelperClient:
         return _unreachable()
 
     def _lines(self, request: bytes) -> Generator[bytes, None, None]:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as helper:
-            helper.settimeout(self.seconds)
-            helper.connect(str(self.path))
-            # A helper that refuses may close before it has read everything; its answer can be read all the same.
-            with contextlib.suppress(BrokenPipeError):
-                helper.sendall(request)
+        with TimedSocket(socket.AF_UNIX, socket.SOCK_STREAM) as helper:
+            with within(self.seconds):
+                helper.connect(str(self.path))
+                # A helper that refuses may close before it has read everything; its answer can be read all the same.
+                with contextlib.suppress(BrokenPipeError):
+                    helper.sendall(request)
             with helper.makefile("rb") as answers:
-                while line := answers.readline(_MOST_BYTES):
+                # The first part may say that something began, the second how it ended.
+                for _ in range(2):
+                    with within(self.seconds, most_bytes=_MOST_BYTES):
+                        line = answers.readline(_MOST_BYTES)
+                    if not line:
+                        return
                     yield line
 
 

@@ -18,7 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from zsnapdb.base.deadline import within
 from zsnapdb.base.errors import ConfigError, UnreachableError
+from zsnapdb.base.timed_http import TimedHttpsConnection
 
 _SECONDS = 15.0
 _MOST_BYTES = 256 * 1024
@@ -62,12 +64,13 @@ def https_ask(request: HttpsRequest, context: ssl.SSLContext) -> HttpsAnswer:
         port = parts.port
     except ValueError as error:
         raise UnreachableError(f"{url}: {error}", hint="write a port up to 65535") from error
-    connection = http.client.HTTPSConnection(host, port, timeout=_SECONDS, context=context)
+    connection = TimedHttpsConnection(host, port, timeout=_SECONDS, context=context)
     headers = {"Accept": "application/json", "Connection": "close", **request.headers}
     try:
-        connection.request("GET" if request.form is None else "POST", parts.path or "/", request.form, headers)
-        with connection.getresponse() as answer:
-            status, body = answer.status, answer.read(_MOST_BYTES + 1)
+        with within(_SECONDS):
+            connection.request("GET" if request.form is None else "POST", parts.path or "/", request.form, headers)
+            with connection.getresponse() as answer:
+                status, body = answer.status, answer.read(_MOST_BYTES + 1)
     except (OSError, http.client.HTTPException, UnicodeError) as error:
         raise UnreachableError(
             f"{url}: {error or type(error).__name__}", hint="this host must reach it, without a proxy"

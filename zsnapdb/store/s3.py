@@ -6,7 +6,7 @@ import base64
 import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -15,10 +15,19 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
+from zsnapdb.base.deadline import within
 from zsnapdb.base.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
-from zsnapdb.store.s3_client import client_core, error_code, with_md5, without_expect
+from zsnapdb.store.s3_client import (
+    REQUEST_SECONDS,
+    client_core,
+    error_code,
+    request_limit,
+    transfer_limit,
+    with_md5,
+    without_expect,
+)
 from zsnapdb.store.s3_credentials import (
     RenewedCredentials,
     credentials_of_session,
@@ -26,6 +35,7 @@ from zsnapdb.store.s3_credentials import (
     watch_refusals,
 )
 from zsnapdb.store.s3_errors import DENIED_HINT, zsnapdb_error
+from zsnapdb.store.s3_listing import ListingPace
 from zsnapdb.store.s3_locks import afterlife_of, extend_lock_of, hold_of
 from zsnapdb.store.s3_parts import (
     CHECKSUM_REFUSED,
@@ -46,6 +56,9 @@ if TYPE_CHECKING:
 
 _SMALL = 128 << 10
 """Smaller objects (bytes) cost more in the storage classes for rare access than in the standard class."""
+
+_REMOVAL_SECONDS = 5.0
+"""What the removal of one object may take on average, if a provider has no request for many."""
 
 
 def require_listing(page: ListObjectsV2OutputTypeDef) -> None:
@@ -129,11 +142,17 @@ class S3Store:
 
     @contextmanager
     def _requesting(
-        self, doing: str, *, is_conditional: bool = False, denied_hint: str = DENIED_HINT
+        self,
+        doing: str,
+        *,
+        is_conditional: bool = False,
+        denied_hint: str = DENIED_HINT,
+        limit: AbstractContextManager[object] | None = None,
     ) -> Iterator[None]:
         where = f"s3://{self.bucket}" + (f" at {self.endpoint}" if self.endpoint else "")
         try:
-            yield
+            with limit or request_limit():
+                yield
         except (ClientError, BotoCoreError, KeyError, ResponseParserError) as error:
             raise zsnapdb_error(
                 error,
@@ -151,7 +170,8 @@ class S3Store:
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
         """Store the object, locked if so configured. `only_if_absent` makes the request conditional (If-None-Match)."""
-        with self._requesting(f"writing {key}", is_conditional=only_if_absent):
+        limit = transfer_limit(len(body))
+        with self._requesting(f"writing {key}", is_conditional=only_if_absent, limit=limit):
             self._put(key, body, sha256, {**self._lock(), **({"IfNoneMatch": "*"} if only_if_absent else {})})
 
     def _lock(self) -> dict[str, object]:
@@ -217,7 +237,7 @@ class S3Store:
 
     def read_version(self, key: str) -> Version:
         """Return the object with its ETag."""
-        with self._requesting(f"reading {key}"):
+        with self._requesting(f"reading {key}", limit=transfer_limit(most_bytes(key))):
             answer = self._read(key)
             with contextlib.closing(answer["Body"]) as body:
                 most = most_bytes(key)
@@ -251,7 +271,7 @@ class S3Store:
 
     def read_into(self, key: str, target: memoryview) -> int:
         """Read the object, a large one over several connections where one is slow."""
-        with self._requesting(f"reading {key}"):
+        with self._requesting(f"reading {key}", limit=transfer_limit(len(target))):
             return self._reader.read_into(key, target)
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
@@ -262,7 +282,7 @@ class S3Store:
                 hint="the endpoint has lost what it knows of its objects; see its log",
             )
         try:
-            with self._requesting(f"replacing {key}", is_conditional=True):
+            with self._requesting(f"replacing {key}", is_conditional=True, limit=transfer_limit(len(body))):
                 self._put(key, body, None, {"IfMatch": tag})
         except (ExistsError, NotThere) as error:
             if isinstance(error.__cause__, ClientError) and error_code(error.__cause__) == "NoSuchBucket":
@@ -273,21 +293,21 @@ class S3Store:
             ) from error
 
     def _pages(self, prefix: str, delimiter: str = "") -> Iterator[ListObjectsV2OutputTypeDef]:
-        token = ""
+        """Yield the pages of a listing. UnreachableError if it keeps less than the least pace, and so never ends."""
+        token, pace = "", ListingPace(f"listing {prefix} in s3://{self.bucket}")
         while True:
-            with self._requesting(f"listing {prefix}"):
-                if token:
-                    page = self._client.list_objects_v2(
-                        Bucket=self.bucket, Prefix=prefix, Delimiter=delimiter, ContinuationToken=token
-                    )
-                else:
-                    page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, Delimiter=delimiter)
+            with self._requesting(f"listing {prefix}"), pace.page():
+                more = {"ContinuationToken": token} if token else {}
+                page = self._client.list_objects_v2(
+                    Bucket=self.bucket, Prefix=prefix, Delimiter=delimiter, **cast(Any, more)
+                )
                 require_listing(page)
+                pace.add(len(page.get("Contents", [])) + len(page.get("CommonPrefixes", [])))
             yield page
             if not page.get("IsTruncated"):
                 return
             with self._requesting(f"listing {prefix}"):
-                token = page["NextContinuationToken"]
+                token = pace.next_token(page["NextContinuationToken"])
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects under the prefix, page by page."""
@@ -323,7 +343,8 @@ class S3Store:
         """Remove the objects, a thousand in one request, or one by one if the provider refuses such requests."""
         for start in range(0, len(keys), BATCH):
             batch = keys[start : start + BATCH]
-            with self._requesting(f"removing {len(batch)} objects, {batch[0]} first,"):
+            limit = within(REQUEST_SECONDS + len(batch) * _REMOVAL_SECONDS)
+            with self._requesting(f"removing {len(batch)} objects, {batch[0]} first,", limit=limit):
                 self._removal.remove(self._client, batch)
 
     def hold(self, key: str) -> ObjectHold | None:
@@ -342,7 +363,8 @@ class S3Store:
 
     def afterlife(self) -> Afterlife:
         """Return the bucket's versioning, its rule for older versions, and whether it has locks."""
-        return afterlife_of(self._client, self.bucket)
+        with request_limit():
+            return afterlife_of(self._client, self.bucket)
 
     def give_up(self) -> None:
         """Do nothing: no call of this store waits for another attempt."""

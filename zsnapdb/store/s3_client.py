@@ -6,13 +6,56 @@ import base64
 import functools
 import hashlib
 import os
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
 
 import botocore.session
+from botocore.awsrequest import (
+    AWSHTTPConnection,
+    AWSHTTPConnectionPool,
+    AWSHTTPSConnection,
+    AWSHTTPSConnectionPool,
+)
 from botocore.exceptions import ClientError
 from botocore.loaders import Loader
 from botocore.utils import parse_timestamp
+
+from zsnapdb.base.deadline import ExchangeLimit, timed, with_timed_sockets, within
+
+REQUEST_SECONDS = 60.0
+"""What a request may take before its first bytes, and altogether if it has few."""
+LEAST_RATE = 16 << 10
+"""Bytes per second of a request, its body and its answer together. A slower one counts as a store that is away."""
+_MOST_ANSWER = 64 << 20
+"""The size of an answer that is no object: a listing of a thousand keys has a megabyte."""
+
+
+class _TimedConnection(AWSHTTPConnection):
+    def _new_conn(self) -> Any:
+        return timed(super()._new_conn())
+
+
+class _TimedTlsConnection(AWSHTTPSConnection):
+    def connect(self) -> None:
+        if self.ssl_context is not None:
+            with_timed_sockets(self.ssl_context)
+        super().connect()
+
+
+# botocore limits each read of a socket, and has no limit for a request. It makes its connections from these classes.
+AWSHTTPConnectionPool.ConnectionCls = _TimedConnection
+AWSHTTPSConnectionPool.ConnectionCls = _TimedTlsConnection
+
+
+def request_limit() -> AbstractContextManager[ExchangeLimit]:
+    """Limit a request whose answer is read at once."""
+    return within(REQUEST_SECONDS, rate=LEAST_RATE, most_bytes=_MOST_ANSWER)
+
+
+def transfer_limit(size: int) -> AbstractContextManager[ExchangeLimit]:
+    """Limit a request that moves an object of at most `size` bytes, in one piece or, after a part, once more."""
+    return within(REQUEST_SECONDS, rate=LEAST_RATE, most_bytes=2 * size + _MOST_ANSWER)
 
 
 def error_code(error: ClientError) -> str:

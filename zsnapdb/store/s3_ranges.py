@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ClientError, IncompleteReadError
 
 from zsnapdb.base.connection_rate import is_slow, rate_of
-from zsnapdb.store.s3_client import error_code, http_status
+from zsnapdb.store.s3_client import error_code, http_status, transfer_limit
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
@@ -116,6 +116,10 @@ class RangedReader:
 
     def _part(self, key: str, target: memoryview, begin: int, tag: str) -> bool:
         """Fill the target with that part. Return whether it is one of the object with the tag, as the server says."""
+        with transfer_limit(len(target)):
+            return self._limited_part(key, target, begin, tag)
+
+    def _limited_part(self, key: str, target: memoryview, begin: int, tag: str) -> bool:
         began = time.monotonic()
         # Who changes an answer on its way makes its tag a weak one (RFC 9110), and no weak tag matches.
         same = {"IfMatch": tag} if tag and not tag.startswith("W/") else {}

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError
 
 from zsnapdb.base.errors import RepositoryError, UnreachableError
-from zsnapdb.store.s3_client import error_code, http_status
+from zsnapdb.store.s3_client import error_code, http_status, request_limit
 from zsnapdb.store.s3_parts import BUSY, MISSING
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ class ObjectRemoval:
     def _batch(self, client: S3Client, keys: Sequence[str]) -> tuple[list[str], bool]:
         """Return the objects that may be left after a request for many, and whether the provider knows that request."""
         try:
-            answer = client.delete_objects(Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in keys]})
+            with request_limit():
+                answer = client.delete_objects(Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in keys]})
         except ClientError as error:
             status = http_status(error)
             if error_code(error) in BUSY or status == 429:

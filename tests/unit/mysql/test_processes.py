@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from zsnapdb.base import program_start
 from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.mysql.process import processes
 from zsnapdb.mysql.process.processes import Detached, Limits, SystemdUnits, choose, limiting_words, unit_properties
@@ -127,7 +128,7 @@ def test_systemd_writes_the_log_that_was_checked(monkeypatch: pytest.MonkeyPatch
             Path(output).write_text("words of the server")
         return subprocess.CompletedProcess(argv, 0, b"1\n", b"")
 
-    monkeypatch.setattr(subprocess, "run", systemd)
+    monkeypatch.setattr(program_start, "run", systemd)
     SystemdUnits().launch("one", ["/usr/sbin/mysqld"], log, Limits(), getpass.getuser(), None)
     assert (tmp_path / "moved").read_text() == "words of the server"
     assert not victim.exists()
@@ -142,6 +143,6 @@ def test_a_refusal_of_systemd_carries_its_words(monkeypatch: pytest.MonkeyPatch,
     def refused(argv: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
         return subprocess.CompletedProcess(argv, 1, b"", b"Failed to start transient service unit: no room\n")
 
-    monkeypatch.setattr(subprocess, "run", refused)
+    monkeypatch.setattr(program_start, "run", refused)
     with pytest.raises(ServerError, match="Failed to start transient service unit: no room"):
         SystemdUnits().launch("one", ["/usr/sbin/mysqld"], tmp_path / "log", Limits(), getpass.getuser(), None)

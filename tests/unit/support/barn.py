@@ -76,7 +76,7 @@ def make_barn(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Barn:
             seen.append(guests.is_frozen)
         return pool.run(argv, **more)
 
-    monkeypatch.setattr("zsnapdb.zfs.command.subprocess.run", run)
+    monkeypatch.setattr("zsnapdb.base.program_start.run", run)
     monkeypatch.setattr("zsnapdb.zfs.zvols.is_partition", lambda path: False)
     monkeypatch.setattr("zsnapdb.jobs.backup.vm_source.judge_volumes_space", lambda names: [])
     return Barn(pool, guests, FakeGuard(), folder, reported, seen)

@@ -83,7 +83,7 @@ class ClonePool:
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let the package run its `zfs` and `zpool` commands here."""
-        monkeypatch.setattr("zsnapdb.zfs.command.subprocess.run", self.run)
+        monkeypatch.setattr("zsnapdb.base.program_start.run", self.run)
 
     def run(self, argv: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
         """Run one command."""

@@ -36,7 +36,7 @@ class SitePool:
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let the package run its `zfs` commands here."""
-        monkeypatch.setattr("zsnapdb.zfs.command.subprocess.run", self.run)
+        monkeypatch.setattr("zsnapdb.base.program_start.run", self.run)
         monkeypatch.setattr("zsnapdb.zfs.core.load", lambda: None)
 
     def run(self, argv: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:

@@ -20,7 +20,7 @@ def _answers(monkeypatch: pytest.MonkeyPatch, output: str, status: int = 0) -> l
         commands.append(argv)
         return subprocess.CompletedProcess(argv, status, output.encode(), b"broken")
 
-    monkeypatch.setattr("zsnapdb.vm.images.subprocess.run", run)
+    monkeypatch.setattr("zsnapdb.base.program_start.run", run)
     return commands
 
 

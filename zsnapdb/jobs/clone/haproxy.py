@@ -9,11 +9,13 @@ import socket
 import stat
 from collections.abc import Sequence
 
+from zsnapdb.base.deadline import TimedSocket, within
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.address import AddressSettings
 from zsnapdb.planning.clone.addresses import STATE_COMMAND, KeptRoute, KeptRoutes, read_state, switching
 
 _SECONDS = 2.0
+"""The limit of one exchange, from the connection to the last byte of the answer."""
 _MOST_BYTES = 1 << 20
 HINT = "start HAProxy with the configuration that `zsnapdb clone addresses --haproxy FILE` writes"
 _ACCOUNT = "haproxy"
@@ -52,18 +54,15 @@ def _ask(settings: AddressSettings, commands: Sequence[str]) -> str:
     place = settings.socket
     try:
         _refuse_foreign(settings)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as opened:
-            opened.settimeout(_SECONDS)
+        with TimedSocket(socket.AF_UNIX, socket.SOCK_STREAM) as opened, within(_SECONDS, most_bytes=_MOST_BYTES):
             opened.connect(str(place))
             opened.sendall((";".join(commands) + "\n").encode())
-            answer = bytearray()
-            while len(answer) < _MOST_BYTES and (block := opened.recv(1 << 16)):
-                answer += block
+            with opened.makefile("rb") as answer:
+                return answer.read().decode(errors="replace")
     except OSError as error:
         # A time that is over has no number.
         reason = error.strerror or "no answer"
         raise PreflightError(f"HAProxy does not answer at {place}: {reason}", hint=HINT) from error
-    return answer.decode(errors="replace")
 
 
 def _refuse_foreign(settings: AddressSettings) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from zsnapdb.base.child_environment import for_programs
+from zsnapdb.base import program_start
 from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.control import ControlSettings
@@ -135,16 +135,8 @@ def _run(words: tuple[str, ...], timeout: float) -> None:
     # A server that the command starts keeps the command's output open: a pipe would wait for the end of the server.
     with tempfile.TemporaryFile() as output:
         try:
-            done = subprocess.run(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=for_programs(),
-                timeout=timeout,
-                # Ctrl-C on the terminal must not reach a command that stops or starts the server.
-                process_group=0,
-            )
+            # Ctrl-C on the terminal must not reach a command that stops or starts the server.
+            done = program_start.run(words, stdout=output, stderr=output, timeout=timeout, own_group=True)
         except OSError as error:
             raise PreflightError(f"`{' '.join(words)}` cannot be started: {error.strerror}", hint=_HINT) from error
         except subprocess.TimeoutExpired as error:

@@ -72,7 +72,7 @@ def test_a_guest_that_thaws_before_the_snapshot_is_there_is_a_crash(
             barn.guests.is_frozen = False
         return barn.pool.run(argv, **more)
 
-    monkeypatch.setattr("zsnapdb.zfs.command.subprocess.run", thaws)
+    monkeypatch.setattr("zsnapdb.base.program_start.run", thaws)
     with pytest.raises(ConsistencyError, match="its agent thawed 0 of 2 file systems"):
         barn.take(minimum_grade="frozen")
     assert barn.snapshots() == []

@@ -1,0 +1,226 @@
+"""One limit covers an exchange with each party outside: a peer that drips, is silent or never ends is left in time."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from tests.unit.support import certificates
+from tests.unit.support.slow_peer import Manner, greeting, http_answer, packet, slow_peer
+from zsnapdb.base import program_start
+from zsnapdb.base.errors import (
+    CommandError,
+    DamagedError,
+    HookError,
+    PreflightError,
+    RepositoryError,
+    ServerError,
+    UnreachableError,
+)
+from zsnapdb.config.address import AddressSettings
+from zsnapdb.hooks import Hook, When
+from zsnapdb.hooks import run as run_hook
+from zsnapdb.jobs.clone import haproxy
+from zsnapdb.mysql.connection import Connection
+from zsnapdb.mysql.connection import greeting as version_of
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.notify import http
+from zsnapdb.notify.failure import DeliveryFailure
+from zsnapdb.serve import unprivileged_https
+from zsnapdb.serve.helper_client import HelperClient
+from zsnapdb.serve.messages import FailureAnswer
+from zsnapdb.serve.unprivileged_https import HttpsRequest, https_ask
+from zsnapdb.serve.verbs import HelperRequest, ListClonesVerb
+from zsnapdb.store import s3_client, s3_listing
+from zsnapdb.store.s3 import S3Store
+
+_SECONDS = 0.6
+_LATEST = 5.0
+"""After this time a client has surely missed its limit."""
+
+
+@contextmanager
+def in_time() -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < _LATEST
+
+
+@pytest.fixture(params=list(Manner))
+def manner(request: pytest.FixtureRequest) -> Manner:
+    return Manner(request.param)
+
+
+def test_haproxy_holds_no_lock_for_longer_than_its_limit(
+    manner: Manner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(haproxy, "_SECONDS", _SECONDS)
+    settings = AddressSettings(socket=tmp_path / "admin")
+    with slow_peer(manner, at=settings.socket), in_time(), pytest.raises(PreflightError):
+        haproxy.routes(settings)
+
+
+@pytest.mark.parametrize("prefix", [b"", packet(0, b"x" * 200)[:9]], ids=["nothing", "a packet's head"])
+def test_server_that_greets_slowly_is_no_server(manner: Manner, prefix: bytes) -> None:
+    with slow_peer(manner, talk=lambda client: client.sendall(prefix)) as peer, in_time():
+        place = Address("zsnapdb", host="127.0.0.1", port=peer.port)
+        with pytest.raises(ServerError):
+            Session.open(place, SecretStr("x"), timeout=_SECONDS, read_timeout=_SECONDS)
+        if not prefix or manner is not Manner.ENDLESS:
+            with pytest.raises(ServerError):
+                version_of(place, timeout=_SECONDS)
+
+
+COLUMN = packet(1, b"\1") + packet(2, b"\3def\0\0\0\1a\0\x0c\x2d\0\4\0\0\0\xfd\0\0\0\0\0") + packet(3, b"\xfe\0\0\2\0")
+"""The beginning of an answer with one column; rows follow."""
+ROWS = b"".join(packet((4 + number) % 256, b"\1a") for number in range(256))
+OK = packet(1, b"\0\0\0\2\0\0\0")
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_statement_ends_in_its_time_with_all_its_rows(
+    manner: Manner, is_streamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zsnapdb.mysql.connection._MOST_BYTES", 1 << 20)
+    with slow_peer(manner, talk=greeting([OK, COLUMN]), rest=ROWS) as peer:
+        connection = _connection(peer.port)
+        session = Session(connection, Address("x"))
+        with in_time(), pytest.raises(ServerError):
+            list(session.stream("SELECT a", batch=1 << 30)[1]) if is_streamed else session.query("SELECT a")
+        session.close()
+
+
+def _connection(port: int) -> Connection:
+    return Connection(
+        Address("x", host="127.0.0.1", port=port), takes_scripts=False, password="", read_timeout=_SECONDS,
+        connect_timeout=1, autocommit=True,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def bucket_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    monkeypatch.setattr(s3_client, "REQUEST_SECONDS", _SECONDS)
+    monkeypatch.setattr(s3_client, "_MOST_ANSWER", 1 << 20)
+
+
+S3_CALLS: dict[str, Callable[[S3Store], object]] = {
+    "list": lambda store: list(store.list("p/")),
+    "get": lambda store: store.get("p/zsnapdb.json"),
+    "read_into": lambda store: store.read_into("p/chunk", memoryview(bytearray(1 << 20))),
+    "read_into in parts": lambda store: store.read_into("p/chunk", memoryview(bytearray(16 << 20))),
+    "put": lambda store: store.put("p/x", bytes(32 << 20)),
+    "delete_many": lambda store: store.delete_many(["p/x", "p/y"]),
+    "hold": lambda store: store.hold("p/x"),
+}
+S3_TALKS = {
+    "silent from the start": lambda _: None,
+    "headers drip": http_answer(),
+    "body drips": http_answer("Content-Length: 100000000", 'ETag: "a"'),
+}
+
+
+def _store(endpoint: str) -> S3Store:
+    return S3Store("b", endpoint=endpoint, region="us-east-1", credentials_file=None, addressing="path", connections=2)
+
+
+@pytest.mark.usefixtures("bucket_settings")
+@pytest.mark.parametrize("call", S3_CALLS)
+@pytest.mark.parametrize("talk", S3_TALKS)
+def test_store_that_drips_cannot_be_reached(manner: Manner, call: str, talk: str) -> None:
+    with slow_peer(manner, talk=S3_TALKS[talk]) as peer, in_time():
+        store = _store(f"http://127.0.0.1:{peer.port}")
+        if (call, talk) == ("hold", "body drips"):
+            store.hold("p/x")  # An answer to HEAD has no body.
+        elif call.startswith("read_into") and talk == "body drips" and manner is Manner.ENDLESS:
+            assert store.read_into("p/chunk", memoryview(bytearray(1 << 20))) == 100000000
+        else:
+            with pytest.raises((RepositoryError, DamagedError)):
+                S3_CALLS[call](store)
+
+
+@pytest.mark.usefixtures("bucket_settings")
+def test_issuer_and_tls_have_one_limit_too(manner: Manner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unprivileged_https, "_SECONDS", _SECONDS)
+    files = certificates.make(tmp_path, "localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.cert, files.key)
+    client = ssl.create_default_context(cafile=str(files.ca))
+    for talk in (http_answer(), http_answer("Content-Length: 100000000")):
+        with slow_peer(manner, talk=talk, context=context) as peer, in_time(), pytest.raises(UnreachableError):
+            https_ask(HttpsRequest(f"https://localhost:{peer.port}/"), client)
+    with slow_peer(manner, rest=b"\x16\x03\x03\x40\x00") as peer, in_time(), pytest.raises(UnreachableError):
+        https_ask(HttpsRequest(f"https://localhost:{peer.port}/"), client)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(files.ca))
+    with slow_peer(manner, talk=http_answer(), context=context) as peer, in_time(), pytest.raises(RepositoryError):
+        _store(f"https://localhost:{peer.port}").check()
+
+
+def test_webhook_has_one_limit(manner: Manner) -> None:
+    with slow_peer(manner, talk=http_answer()) as peer, in_time(), pytest.raises(DeliveryFailure):
+        http.post(f"http://127.0.0.1:{peer.port}/", b"{}", {}, _SECONDS)
+
+
+def test_helper_has_one_limit_for_each_answer(manner: Manner, tmp_path: Path) -> None:
+    client = HelperClient(tmp_path / "helper", _SECONDS)
+    with slow_peer(manner, at=client.path), in_time():
+        assert isinstance(client.ask(HelperRequest(token="x" * 40, verb=ListClonesVerb())), FailureAnswer)
+
+
+def test_listing_that_repeats_a_page_or_never_brings_names_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    pace = s3_listing.ListingPace("listing")
+    pace.next_token("a")
+    with pytest.raises(RepositoryError, match="repeats a page"):
+        pace.next_token("a")
+    monkeypatch.setattr(s3_listing, "SECONDS", 0.1)
+    with pytest.raises(UnreachableError), in_time():
+        _brings_nothing(pace)
+    with pytest.raises(RepositoryError, match="more than"):
+        pace.add(s3_listing.MOST_NAMES + 1)
+
+
+def _brings_nothing(pace: s3_listing.ListingPace) -> None:
+    for _ in range(100):
+        with pace.page():
+            time.sleep(0.05)
+
+
+PROGRAMS = {
+    "writes without end": "import os\nwhile True: os.write(1, b'x' * 65536)",
+    "drips": "import os, time\nwhile True: os.write(1, b'x'); time.sleep(0.05)",
+    "leaves a child with its output": (
+        "import subprocess, sys\nsubprocess.Popen(['sleep', '8'])\nprint('done', flush=True)"
+    ),
+    "ignores SIGTERM": "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(8)",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program_ends_in_its_time_and_size(program: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(program_start, "MOST_IN_FILE", 4 << 20)
+    argv = [sys.executable, "-c", PROGRAMS[program]]
+    ends_well = program.startswith("leaves")
+    with in_time():
+        if ends_well:
+            assert program_start.run(argv, timeout=3).stdout == b"done\n"
+        else:
+            with pytest.raises((CommandError, subprocess.TimeoutExpired)):
+                program_start.run(argv, timeout=_SECONDS, most_bytes=1 << 20)
+    script = tmp_path / "hook"
+    script.write_text(f"#!{sys.executable}\n{PROGRAMS[program]}")
+    script.chmod(0o755)
+    with in_time():
+        if ends_well:
+            run_hook(Hook(When.BEFORE, (str(script),), 3), {})
+        else:
+            with pytest.raises(HookError):
+                run_hook(Hook(When.BEFORE, (str(script),), 1.5), {})

@@ -1,0 +1,25 @@
+"""Connections of HTTP on timed sockets: `within` limits a request until the last byte of its answer."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from typing import Any
+
+from zsnapdb.base.deadline import timed, with_timed_sockets
+
+
+class TimedHttpConnection(http.client.HTTPConnection):
+    """A connection of HTTP whose reads and writes end with the exchange of the thread."""
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock = timed(self.sock)
+
+
+class TimedHttpsConnection(http.client.HTTPSConnection):
+    """A connection of HTTPS of which the same is true."""
+
+    def __init__(self, *place: Any, context: ssl.SSLContext | None = None, **options: Any) -> None:
+        protected = with_timed_sockets(context or ssl.create_default_context())
+        super().__init__(*place, context=protected, **options)
