@@ -276,7 +276,7 @@ def plan_backup(instance: Instance) -> None:
         {volume.role: {volume.guid} for volume in newest.volumes},
         [newest.volumes[0].send_flags],
         now=datetime.now(UTC),
-        future=checked.future,
+        unchosen=checked.unchosen,
     )
     assert plan.base is newest
     assert not checked.findings
@@ -289,7 +289,7 @@ def record(instance: Instance) -> None:
     from zsnapdb.jobs.record.record_file import HostRecord
 
     repository = instance.open_repository()
-    stored = tuple(host_record._recorded(backup) for backup in instance.summaries(repository).backups)
+    stored = tuple(host_record._recorded(backup, backup.digest) for backup in instance.summaries(repository).backups)
     known = HostRecord.of(instance, repository)
     assert known is not None
     known.change_backups(lambda before: before.model_copy(update={"stored": stored}))

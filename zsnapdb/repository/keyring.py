@@ -146,12 +146,11 @@ class Keyring:
 
     def signer(self, body: bytes) -> str | None:
         """Return the key with a valid signature in a stored object, believed or not; None if there is none."""
-        line, _, rest = body.partition(b"\n")
         try:
-            signature = _signature(rest)
-        except ValueError:
+            signature = stored_document.opened(body, "it").signature
+        except DamagedError:
             return None
-        return signature.key if signature.is_of(line) else None
+        return signature.key if signature is not None else None
 
     def verified(self, body: bytes, name: str) -> bytes:
         """Return the document's line from the stored object. `name` says in errors which object it is.

@@ -106,7 +106,7 @@ def add_backups(count: int) -> None:
     origin = Origin(repository.id, newest.pool_guid, server_source(newest).server.server_uuid or "")
     for backup_id, body in manifests(count, origin):
         repository.overwrite(layout.manifest("main", backup_id), body)
-    stored = tuple(host_record._recorded(backup) for backup in instance.summaries(repository).backups)
+    stored = tuple(host_record._recorded(backup, backup.digest) for backup in instance.summaries(repository).backups)
     record = HostRecord.of(instance, repository)
     assert record is not None
     record.change_backups(lambda known: known.model_copy(update={"stored": stored}))

@@ -456,7 +456,13 @@ def _compared(
         *others,
     )
     return StoredCheck(
-        all_findings, missing, archived if short is not None else None, placed, own, {}, known, tuple(local)
+        all_findings,
+        missing,
+        archived if short is not None else None,
+        placed,
+        own,
+        record=known,
+        local=tuple(local),
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.jobs.clone import create_plan, fetch, reusable_sets, topology
+from zsnapdb.jobs.clone import create_plan, fetch, received_room, reusable_sets, topology
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import RemoteBackup
 from zsnapdb.jobs.server_copy.prepare import Copy
@@ -30,7 +30,7 @@ def test_a_clone_at_a_point_is_made_by_the_plan_that_was_made_for_it(
     made = SimpleNamespace()
     used: list[RestorePlan] = []
     monkeypatch.setattr(fetch, "find_local", lambda *words: None)
-    monkeypatch.setattr(fetch.received_room, "promise", lambda *words: None)
+    monkeypatch.setattr(received_room, "promise", lambda *words: None)
     monkeypatch.setattr(fetch, "run_steps", lambda work, steps, handlers: used.append(work.plan))
     monkeypatch.setattr(reusable_sets, "remove_if_exists", lambda *words: None)
     monkeypatch.setattr(Copy, "remove_identity", lambda copy: None)
