@@ -5,13 +5,14 @@ A clone counts with the most bytes that it may write, its quota: the file system
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.serve.roles import VerbKind
 
 _MOST_NAMED = 20
 
@@ -221,3 +222,38 @@ def objection_to_lease(asked: str, seconds: float, longest: LongestLease) -> Lim
         f"{asked}, for a lease or protection, is not between 0 and {format_duration(longest.seconds)}",
         f"ask for a shorter one; {longest.setting} is the limit",
     )
+
+
+_STATE = ("serve.commits_per_subject", "serve.running_per_subject")
+_LEASE = ("serve.longest_lease", "clones.max_age")
+JUDGED_BY: Mapping[VerbKind, tuple[str, ...]] = {
+    VerbKind.CLONE_CREATE: (
+        "serve.per_subject",
+        "serve.bytes_per_subject",
+        "serve.running_per_subject",
+        *_LEASE,
+        "clones.per_owner",
+        "clones.total",
+        "clones.free_floor",
+        "clones.received_per_owner",
+    ),
+    VerbKind.CLONE_RESET: (
+        "serve.running_per_subject",
+        "clones.quota",
+        "clones.free_floor",
+        "clones.received_per_owner",
+    ),
+    VerbKind.CLONE_EXTEND: _LEASE,
+    VerbKind.CLONE_PROTECT: _LEASE,
+    VerbKind.CLONE_COMMIT: ("serve.commits_per_subject",),
+    VerbKind.BRANCH_CREATE: ("serve.commits_per_subject",),
+    VerbKind.BRANCH_SWITCH: (*_STATE, "clones.quota"),
+    VerbKind.BRANCH_DIFF: (
+        "serve.running_per_subject",
+        "serve.bytes_per_subject",
+        "serve.comparisons",
+        "serve.comparisons_per_subject",
+        "clones.free_floor",
+    ),
+}
+"""The limits that judge each verb before its first effect: those of `serve` in the helper, others in its command."""

@@ -19,7 +19,6 @@ from zsnapdb.jobs.clone import (
     causer,
     haproxy,
     masking_policy,
-    properties,
     received_room,
     room,
 )
@@ -30,9 +29,17 @@ from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
 from zsnapdb.jobs.clone.properties import is_clone_name
 from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
 from zsnapdb.jobs.clone.room import HomeRoom
-from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, origin_at, origin_in, with_volumes
+from zsnapdb.jobs.clone.sources import (
+    LIVE_STATE,
+    CloneSource,
+    RemoteBackup,
+    begun_of,
+    origin_at,
+    origin_in,
+    with_volumes,
+)
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
-from zsnapdb.jobs.copies.properties import CREATED_PROPERTY, owner_text
+from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.jobs.host import restorable
 from zsnapdb.jobs.host.pools import refuse_alternate_root
 from zsnapdb.jobs.restore.local_start import first_manifest
@@ -41,7 +48,6 @@ from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout
 from zsnapdb.mysql.process import server_program
 from zsnapdb.planning.clone.lease import (
-    FOREVER,
     CloneLease,
     Quota,
     admit,
@@ -251,7 +257,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     received_room.refuse_source(settings, top, made_from.source)
     bind = request.bind_address or limits.bind_address
     lease, port, kept = _admitted(settings, instance.host, request, name, seen.free)
-    begun = _begun(made_from) or stamp(instance.host.now())
+    begun = begun_of(made_from.source) or stamp(instance.host.now())
     if causer.current():
         require_within_age(lease, None, read_stamp(begun), limits.max_age)
     root = limits.mount_root / name
@@ -295,16 +301,6 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         address=kept,
         begun=begun,
     )
-
-
-def _begun(made_from: PlannedSource) -> str:
-    """Return when the data of a commit was cloned from its instance first; "" for any other source, or if unknown."""
-    if made_from.kind is not SourceKind.COMMIT:
-        return ""
-    snapshot = next(iter(made_from.snapshots.values()))
-    keys = (properties.BEGUN_PROPERTY, CREATED_PROPERTY)
-    seen = datasets.properties(snapshot, keys)
-    return next((seen[key].value for key in keys if read_stamp(seen[key].value) != FOREVER), "")
 
 
 def _refuse_files_in(root: Path) -> None:

@@ -35,11 +35,11 @@ from zsnapdb.jobs.clone.live_set import take_live
 from zsnapdb.jobs.clone.locate import bring_here, locate
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
-from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Commit, RemoteBackup, commits, with_volumes
+from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Commit, RemoteBackup, begun_of, commits, with_volumes
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone.branches import Branches
-from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.clone.lease import read_stamp, stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, snapshots
@@ -251,7 +251,10 @@ def _replace_data(
         ORIGIN_PROPERTY: source.origin.encode(),
         **branches,
     }
-    if source.kind is not SourceKind.COMMIT and not commits(info.current) and source.set.backup_id != info.backup_id:
+    if source.kind is SourceKind.COMMIT:
+        # The data may be that of an older clone.
+        facts[properties.BEGUN_PROPERTY] = min(begun_of(source), info.begun or info.created, key=read_stamp)
+    elif not commits(info.current) and source.set.backup_id != info.backup_id:
         # Nothing of what it had before stays.
         facts[properties.BEGUN_PROPERTY] = stamp(host.now())
     with uninterrupted(events.warn):

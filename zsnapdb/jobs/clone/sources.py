@@ -25,6 +25,7 @@ from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.local_sets import as_backed_up_last, described_sets, newest_set
 from zsnapdb.planning import order
+from zsnapdb.planning.clone.lease import FOREVER, read_stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, Place, decode
@@ -322,6 +323,15 @@ def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> l
             )
         )
     return result
+
+
+def begun_of(source: object) -> str:
+    """Return when the data of a commit was cloned from its instance first; "" for any other source, or if unknown."""
+    if not isinstance(source, CloneSource) or source.kind is not SourceKind.COMMIT:
+        return ""
+    keys = (properties.BEGUN_PROPERTY, copy_properties.CREATED_PROPERTY)
+    seen = datasets.properties(next(iter(source.set.snapshots.values())).full_name, keys)
+    return next((seen[key].value for key in keys if read_stamp(seen[key].value) != FOREVER), "")
 
 
 def find_commit(settings: Settings, commit_id: str) -> Commit | None:
