@@ -96,6 +96,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.exclusion import exclusive
     from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.base.removal_time import removal_time
     from zsnapdb.jobs.clone import catalogue, lifecycle, sources
     from zsnapdb.report.clone.list import ClonesView
     from zsnapdb.report.fleet.look import FleetLook
@@ -140,7 +141,7 @@ def serve_helper(config: ConfigFile = None) -> None:
 
     recent = RecentAnswers()
     with exclusive("serve-helper", doing="the helper of `zsnapdb serve`", folder=THIS_HOST.run):
-        operations = Operations(THIS_HOST.serve / "operations", THIS_HOST.now)
+        operations = Operations(THIS_HOST.serve / "operations", THIS_HOST.now, lambda: removal_time(THIS_HOST).at)
         keys = IssuerKeys(
             THIS_HOST.serve / "issuers", lambda: load(config).serve.issuer, fetch_with(fetcher), THIS_HOST.now
         )

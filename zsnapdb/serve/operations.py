@@ -61,10 +61,14 @@ class OperationRecord(BaseModel):
 
 @dataclass
 class Operations:
-    """The operations of this host. One helper has them at a time."""
+    """The operations of this host. One helper has them at a time.
+
+    `removal_time` is the time by which old ones are forgotten (None: `now`): their keys would begin them again.
+    """
 
     folder: Path
     now: Callable[[], datetime]
+    removal_time: Callable[[], datetime] | None = None
     _known: dict[str, OperationRecord] = field(init=False, default_factory=dict)
     _cancels: dict[str, threading.Event] = field(init=False, default_factory=dict)
     _changed: threading.Condition = field(init=False, default_factory=threading.Condition)
@@ -173,7 +177,7 @@ class Operations:
                 self._changed.release()
 
     def _forget_old(self) -> None:
-        oldest = self.now() - _KEPT
+        oldest = (self.removal_time or self.now)() - _KEPT
         self._forget([one.id for one in self._known.values() if one.finished is not None and one.finished < oldest])
 
     def _sweep(self, subject: str) -> None:

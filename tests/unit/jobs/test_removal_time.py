@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,9 @@ from zsnapdb.jobs.base.removal_time import confirm, removal_time
 from zsnapdb.jobs.record.once_record import Deed, OnceRecords, RunVerdict
 from zsnapdb.jobs.repository import prune
 from zsnapdb.planning.clock_guard import RemovalTime
+from zsnapdb.serve.messages import ResultAnswer
+from zsnapdb.serve.operations import OperationRecord, Operations, new_id
+from zsnapdb.serve.roles import VerbKind
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
@@ -159,3 +163,25 @@ def test_this_host_has_steady_clock_beside_its_own(tmp_path: Path) -> None:
     assert second is not None
     assert (first.boot, first.steady <= second.steady) == (second.boot, True)
     assert replace(host, now=lambda: first.wall).reading() is None
+
+
+def test_serve_keeps_operations_through_clock_ahead(clocks: Clocks, tmp_path: Path) -> None:
+    host = clocks.host
+    operations = Operations(tmp_path / "operations", host.now, lambda: removal_time(host).at)
+    record = OperationRecord(
+        id=new_id(),
+        subject="unix:eve",
+        verb=VerbKind.CLONE_CREATE,
+        clone="dev",
+        request="0" * 64,
+        key="1" * 64,
+        started=host.now(),
+    )
+    operations.begin(record, lambda: ResultAnswer(document={}), threading.Event())
+    operations.settle(60.0)
+    clocks.jump(40 * DAY)
+    operations.forget_old()
+    assert operations.of_key("unix:eve", "1" * 64) is not None
+    clocks.jump(-40 * DAY)
+    clocks.world.time += 2 * DAY
+    assert operations.of_key("unix:eve", "1" * 64) is None
