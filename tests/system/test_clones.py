@@ -307,7 +307,7 @@ def test_a_name_taken_is_refused(lab: Lab) -> None:
     with clone(lab, "twice"):
         done = lab.zsnapdb("clone", "create", "main", "--name", "twice")
         assert done.code == 8
-        assert "the clone twice exists" in done.stderr
+        assert "the name twice is taken" in done.stderr
 
 
 @pytest.mark.any_server

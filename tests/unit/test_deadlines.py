@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ssl
 import subprocess
 import sys
@@ -224,3 +225,26 @@ def test_program_ends_in_its_time_and_size(program: str, monkeypatch: pytest.Mon
         else:
             with pytest.raises(HookError):
                 run_hook(Hook(When.BEFORE, (str(script),), 1.5), {})
+
+
+PLAIN = {"recv", "recv_into", "settimeout", "urlopen", "create_connection", "communicate"}
+"""What limits one read at most, or nothing."""
+HOMES = {
+    # The mechanism.
+    "base/deadline.py",
+    # One deadline over all its reads, beside the call.
+    *("mysql/process/greeting.py", "serve/helper.py", "agent/web.py"),
+    # Packets of processes of our own: one read is one exchange.
+    "agent/fork_server.py",
+}
+
+
+def test_only_modules_with_one_deadline_read_from_a_socket() -> None:
+    root = Path(program_start.__file__).parents[1]
+    found = {
+        str(file.relative_to(root))
+        for file in sorted(root.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PLAIN
+    }
+    assert found == HOMES

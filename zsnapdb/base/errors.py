@@ -45,13 +45,18 @@ CLOSED_PIPE = 141
 class ZsnapdbError(Exception):
     """An error. The message says what was attempted, on what, and what is wrong. `hint` says what to do.
 
-    Control characters in both, which a server or store may have sent, are escaped.
+    Control characters in both, which a server or store may have sent, are escaped. `about` are the owners of the clones
+    and commits that the text names: none if it repeats what was asked for, and nothing else of this host. None: the
+    text may name anything, and is for administrators (`base/audience.py`).
     """
 
     code = "internal"
     exit_code = INTERNAL
+    about: tuple[str, ...] | None = None
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", about: tuple[str, ...] | None = None) -> None:
+        if about is not None:
+            self.about = about
         self.message = printed(message)
         self.hint = printed(hint)
         super().__init__(self.message)
@@ -68,10 +73,14 @@ class ConfigError(ZsnapdbError):
 
 
 class UsageError(ZsnapdbError):
-    """The command line is not valid: the form of an option's value, or options that do not fit together."""
+    """The command line is not valid: the form of an option's value, or options that do not fit together.
+
+    Its text repeats what was asked for, so whoever asked may read it.
+    """
 
     code = "usage"
     exit_code = 2
+    about = ()
 
 
 class PreflightError(ZsnapdbError):
@@ -202,6 +211,7 @@ class HistoryError(DamagedError):
     """
 
     code = "history"
+    about = ()
 
 
 class AmbiguousPointError(HistoryError):

@@ -11,11 +11,13 @@ from zsnapdb.base.errors import UsageError
 
 _SIZES = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_LONGEST = 36500 * 86400.0
+"""Seconds. The calendar has room for as much before and after now."""
 
 
 def _size(value: object) -> object:
     if isinstance(value, str):
-        match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", value.strip())
+        match = re.fullmatch(r"([0-9]{1,19})\s*([A-Za-z]*)", value.strip())
         if match is None or match.group(2).upper() not in _SIZES:
             raise ValueError('a size is a number with B, KiB, MiB, GiB or TiB, such as "32MiB"')
         return int(match.group(1)) * _SIZES[match.group(2).upper()]
@@ -24,10 +26,13 @@ def _size(value: object) -> object:
 
 def _duration(value: object) -> object:
     if isinstance(value, str):
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", value.strip())
+        match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(ms|s|m|h|d|w)", value.strip())
         if match is None:
             raise ValueError('a duration is a number with ms, s, m, h, d or w, such as "5s"')
-        return float(match.group(1)) * _TIMES[match.group(2)]
+        seconds = float(match.group(1)) * _TIMES[match.group(2)]
+        if seconds > _LONGEST:
+            raise ValueError("a duration is at most 36500d")
+        return seconds
     return value
 
 

@@ -13,13 +13,16 @@ import contextlib
 import os
 import pwd
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.base.errors import NotAllowedError
+from zsnapdb.base import audience
+from zsnapdb.base.errors import NotAllowedError, ZsnapdbError
 from zsnapdb.cli import exit_codes
 from zsnapdb.jobs.clone.delegation import parse, usage
+from zsnapdb.jobs.copies.properties import owner_text
 
 _KEPT = ("LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "TERM", "NO_COLOR", "COLUMNS", "SUDO_UID", "SUDO_USER")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -91,8 +94,8 @@ def _run() -> None:
     if request.clone and request.command != "create":
         ownership.require_owner(settings, THIS_HOST, request.clone, caller.name)
         os.environ.update(meant)
-    if request.source:
-        ownership.require_own_source(settings, request.source, caller.name)
+    if caller.name != ownership.ROOT:
+        os.environ[audience.VARIABLE] = owner_text(caller.name)
     destroys = request.command == "destroy" and "--plan" not in request.words
     ending = ownership.names_of(settings, THIS_HOST, request.clone) if destroys else set()
     if request.command != "login" or not request.wants_login_file:
@@ -122,3 +125,10 @@ def _zsnapdb(words: Sequence[str]) -> None:
     except SystemExit as ended:
         if ended.code:
             raise
+    except (ZsnapdbError, OSError, exit_codes.Failure):
+        raise
+    except Exception as error:
+        if audience.current().sees_all:
+            raise
+        exit_codes.record_for_administrators(traceback.format_exc())
+        raise ZsnapdbError("an unexpected error", about=()) from error

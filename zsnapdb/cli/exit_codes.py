@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
+from zsnapdb.base import audience
 from zsnapdb.base.errors import CLOSED_PIPE, INTERNAL, INTERRUPTED, ZsnapdbError
+from zsnapdb.base.printed import printed
 from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.log_options import VALUED_LOG_OPTIONS, log_options, wants_json_progress
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _STREAMS = 3
+_MOST_RECORDED = 4000
 _DESTRUCTOR_SECONDS = 0.01
 """How long an object that is being removed has to be gone, before the command is interrupted."""
 _CLIENT_OF_FLEET = "temporalio.bridge.temporal_sdk_bridge"
@@ -287,14 +290,27 @@ def _run(command: Callable[[], object]) -> int:
     return 0
 
 
-def _failed(error: ZsnapdbError) -> int:
-    _print(str(error))
-    _print_notes(error)
+def _failed(whole: ZsnapdbError) -> int:
+    error = audience.current().told(whole)
+    if error is whole:
+        _print(str(error))
+        _print_notes(error)
+    else:
+        record_for_administrators(f"{whole.code}: {whole}")
+        _print(str(error))
     if "--json" in sys.argv:
         from zsnapdb.report import document
 
         _print_document(document.error(error))
     return error.exit_code
+
+
+def record_for_administrators(text: str) -> None:
+    """Write to the log of the system what the reader of this command's output may not see."""
+    import syslog
+
+    syslog.openlog("zsnapdb", syslog.LOG_PID, syslog.LOG_AUTHPRIV)
+    syslog.syslog(syslog.LOG_NOTICE, f"for {audience.current().owner}: {printed(text)}"[:_MOST_RECORDED])
 
 
 def _print_document(text: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from zsnapdb.base import run_id
+from zsnapdb.base import audience, run_id
 from zsnapdb.cli.progress_bars import SCREEN
 from zsnapdb.report.log_lines import LogFormat, LogLevel, LogRecord, Value, journal_message, json_line, text_line
 
@@ -34,7 +34,9 @@ class LogStyle:
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> LogStyle:
         """Return the style that the environment asks for. What it does not know counts as left out."""
-        level, named = environment.get(LEVEL, ""), environment.get(FORMAT, "")
+        # Lines about what happens meanwhile name whatever the command meets.
+        level = LogLevel.ERROR.value if environment.get(audience.VARIABLE) else environment.get(LEVEL, "")
+        named = environment.get(FORMAT, "")
         has_progress = environment.get(PROGRESS, "").lower() in ("1", "true", "yes")
         chosen = LogFormat(named) if named in set(LogFormat) else LogFormat.TEXT
         return cls(

@@ -116,9 +116,13 @@ def report_verify(
 
 def _day(text: str) -> date:
     from zsnapdb.base.errors import UsageError
+    from zsnapdb.planning.restore.targets import FIRST_YEAR, LAST_YEAR
 
     try:
-        return date.fromisoformat(text)
+        found = date.fromisoformat(text)
+        if not FIRST_YEAR <= found.year <= LAST_YEAR:
+            raise ValueError
+        return found
     except ValueError as error:
         raise UsageError(f"{text!r} is not a day", hint="write it as 2026-11-01") from error
 

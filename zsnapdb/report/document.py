@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base import audience
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.base.retry_classes import retry_class
 
@@ -21,11 +22,15 @@ VERSION = 1
 
 
 class ErrorFields(TypedDict):
-    """An error: its code, what happened, and what to do about it."""
+    """An error: its code, what happened, and what to do about it.
+
+    `audience` is the owner of clones who may read the text, if the command ran for one.
+    """
 
     code: str
     message: str
     hint: str
+    audience: NotRequired[str]
 
 
 class ErrorDocument(TypedDict):
@@ -73,7 +78,10 @@ def document(kind: str, **fields: Any) -> str:
 
 def error_fields(error: ZsnapdbError) -> ErrorFields:
     """Return the fields of an error in a document."""
-    return {"code": error.code, "message": error.message, "hint": error.hint}
+    reader = audience.current()
+    told = reader.told(error)
+    fields: ErrorFields = {"code": told.code, "message": told.message, "hint": told.hint}
+    return fields if reader.sees_all else {**fields, "audience": reader.owner}
 
 
 def errors_fields(errors: Sequence[ZsnapdbError]) -> list[ErrorFields]:

@@ -17,10 +17,12 @@ from typing import IO, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from zsnapdb.base import run_id, subject
+from zsnapdb.base import audience, run_id, subject
 from zsnapdb.base.errors import INTERNAL, CommandTimeout
 from zsnapdb.base.foreign_json import fields_of
+from zsnapdb.base.printed import printed
 from zsnapdb.jobs.clone.meant import MeantClone
+from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve.messages import FailureAnswer, ResultAnswer, cancelled, too_busy
 
 CLEAN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
@@ -41,7 +43,7 @@ class CommandCall:
     `cancelled` ends it early. `judges`: its exit code judges what its document tells, and the document is the answer.
     `issuer` vouched for the subject ("": zsnapdb itself). `meant` is the clone that the command is about, and about no
     other of its name (None: it is about none that is there). `given` is what it reads from stdin, at most 16 KiB:
-    nobody else can read it there.
+    nobody else can read it there. `audience` is whose clones its answer may name ("": everybody's).
     """
 
     words: Sequence[str]
@@ -54,6 +56,7 @@ class CommandCall:
     issuer: str = ""
     meant: MeantClone | None = None
     given: bytes = field(default=b"", repr=False)
+    audience: str = ""
 
 
 class RunCommand(Protocol):
@@ -135,6 +138,7 @@ class ChildRunner:
             own = {run_id.VARIABLE: call.run_id, subject.VARIABLE: call.subject}
             own |= {subject.ISSUER_VARIABLE: call.issuer} if call.issuer else {}
             own |= call.meant.variables() if call.meant is not None else {}
+            own |= {audience.VARIABLE: owner_text(call.audience)} if call.audience else {}
             environment = {**CLEAN, **self.environment, **own}
             with _stdin_of(call.given) as stdin:
                 process = self.start(call.words, environment, (stdin, out.fileno(), errors.fileno()))
@@ -201,6 +205,7 @@ class _ErrorFields(BaseModel):
     code: str
     message: str
     hint: str = ""
+    audience: str = ""
 
 
 class _ErrorDocument(BaseModel):
@@ -215,7 +220,7 @@ def _read(call: CommandCall, code: int, out: IO[bytes], errors: IO[bytes]) -> Re
     if code != 0:
         with contextlib.suppress(ValidationError):
             said = _ErrorDocument.model_validate_json(text).error
-            return FailureAnswer(code=said.code, message=said.message, hint=said.hint, exit_code=code)
+            return _failure(call, code, said)
     if (code == 0 or call.judges) and len(text) <= _MOST_BYTES:
         with contextlib.suppress(ValueError, ValidationError):
             return ResultAnswer.model_validate({"document": fields_of(text)})
@@ -227,6 +232,14 @@ def _read(call: CommandCall, code: int, out: IO[bytes], errors: IO[bytes]) -> Re
         hint="the log of the helper has its last words",
         exit_code=code if code > 0 else INTERNAL,
     )
+
+
+def _failure(call: CommandCall, code: int, said: _ErrorFields) -> FailureAnswer:
+    """Return the failure of a command as its audience may read it: a text that was not made for it stays here."""
+    if not call.audience or said.audience == owner_text(call.audience):
+        return FailureAnswer(code=said.code, message=said.message, hint=said.hint, exit_code=code)
+    print(printed(f"run {call.run_id} of {call.subject}: {said.message}; {said.hint}"), file=sys.stderr, flush=True)
+    return FailureAnswer(code=said.code, message=audience.told_of(code), hint=audience.ASK, exit_code=code)
 
 
 def _ended_early(message: str) -> FailureAnswer:

@@ -7,15 +7,17 @@ import hashlib
 import secrets
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
+from zsnapdb.base.audience import Audience
 from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone.meant import MeantClone
+from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve import argv, instance_access, messages
 from zsnapdb.serve.admission import COUNTED_DEED, Admission
 from zsnapdb.serve.argv import CloneTerms
@@ -123,7 +125,13 @@ class Desk:
             return self._login(request.token, request.verb)
         asks = self._holder(request.token)
         with self.turns.of(asks.subject):
-            return self._answer(asks, request.verb, tell)
+            try:
+                return self._answer(asks, request.verb, tell)
+            except ZsnapdbError as error:
+                told = Audience(_audience(asks)).told(error)
+                if told is not error:
+                    print(error, file=sys.stderr, flush=True)
+                raise told from error
 
     def _answer(self, asks: CredentialHolder, verb: RoleVerb, tell: Callable[[BegunAnswer], None]) -> Ending:
         match verb:
@@ -225,7 +233,8 @@ class Desk:
         clone = self._permitted(asks, verb.kind, verb.name)
         if isinstance(verb, CloneLogsVerb):
             self._require_visible(asks, clone)
-        told = self.protection.told(argv.told(verb, clone.id, asks.subject), asks.subject, clone.meant)
+        words = argv.told(verb, clone.id, asks.subject)
+        told = self.protection.told(words, asks.subject, clone.meant, audience=_audience(asks))
         # Another clone can have had the name when it was read.
         gone = self._objection(asks, verb.kind, clone)
         if gone is not None:
@@ -250,7 +259,9 @@ class Desk:
         every = clone.fields.get("heartbeat")
         if every is None:
             raise PreflightError(
-                f"no heartbeats are expected for clone {clone.name}", hint='make one with "heartbeat", such as "30s"'
+                f"no heartbeats are expected for clone {clone.name}",
+                hint='make one with "heartbeat", such as "30s"',
+                about=(clone.owner,),
             )
         self.beat(clone.id)
         return ResultAnswer(document={"clone": clone.name, "heartbeat": every})
@@ -350,7 +361,6 @@ class Desk:
         if refused is not None:
             raise refused
         _, instance = settings.one_instance(verb.wanted.instance)
-        self._require_source(asks, verb.wanted.source)
         name = verb.wanted.name or f"{verb.wanted.instance[:20]}-{secrets.token_hex(4)}"
         masks = verb.wanted.mask or (bool(instance.masking.run) and not may_see_unmasked(asks.role))
         lease = self._admission.lease(verb.wanted.ttl, asks.subject)
@@ -363,13 +373,6 @@ class Desk:
             words = argv.create(verb.wanted, CloneTerms(name, lease, masks, admits.most_bytes), asks.subject)
             most = settings.clones.quota if admits.most_bytes is None else admits.most_bytes
             return self._begin(asks, verb.kind, name, words, request=request, key=verb.key, most_bytes=most)
-
-    def _require_source(self, asks: CredentialHolder, source: str | None) -> None:
-        """Refuse a commit of another's clone: it has what its owner wrote. Sets of instances are for everybody."""
-        if source is None or sees_all(asks.role):
-            return
-        if any(one.id == source and not one.belongs_to(asks.subject) for one in self.commits()):
-            raise messages.no_such("set or commit", source)
 
     def _begin(
         self,
@@ -397,6 +400,7 @@ class Desk:
             started=self.now(),
         )
         call = CommandCall(words, asks.subject, record.id, seconds, objection, issuer=asks.issuer, meant=meant)
+        call = replace(call, audience=_audience(asks))
         self.operations.begin(record, lambda: self.run(call), call.cancelled)
         return record
 
@@ -406,6 +410,11 @@ class Desk:
         if waited is None:
             raise messages.no_such("operation", record.id)
         return waited.ending or PendingAnswer(operation=record.id)
+
+
+def _audience(asks: CredentialHolder) -> str:
+    """Return whose clones an answer may name, as an owner of clones; "" if the role sees those of everybody."""
+    return "" if sees_all(asks.role) else owner_text(asks.subject)
 
 
 def _digest(text: str) -> str:

@@ -90,14 +90,19 @@ class ProtectionReader:
         return points.model_copy(update={"sets": here.sets})
 
     def _document(self, model: type[_M], words: Sequence[str], subject: str) -> _M:
-        return narrowed(model, self.told(words, subject))
+        # What is kept for all who may see it names nothing of anybody.
+        return narrowed(model, self.told(words, subject, audience=subject))
 
-    def told(self, words: Sequence[str], subject: str, meant: MeantClone | None = None) -> ResultAnswer:
+    def told(
+        self, words: Sequence[str], subject: str, meant: MeantClone | None = None, *, audience: str
+    ) -> ResultAnswer:
         """Return the document of a command, whatever its exit code says of it. RefusedRequest if it is an error.
 
-        `meant` is the clone that it is about (None: it is about none).
+        `meant` is the clone that it is about (None: it is about none), `audience` whose clones an error may name.
         """
-        call = CommandCall((*words, "--json"), subject, run_id.new(), _SECONDS, judges=True, meant=meant)
+        call = CommandCall(
+            (*words, "--json"), subject, run_id.new(), _SECONDS, judges=True, meant=meant, audience=audience
+        )
         answer = self.run(call)
         if isinstance(answer, FailureAnswer):
             raise RefusedRequest(answer)

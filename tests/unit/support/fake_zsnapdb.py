@@ -37,7 +37,7 @@ def main() -> int:
         while time.monotonic() < until and not (FOLDER / "go").exists():
             time.sleep(0.02)
     if _text("fails"):
-        print(_text("fails"))
+        print(_told(json.loads(_text("fails"))))
         return 7
     if words[0] != "clone" or words[1] in ("logs", "branch"):
         name = f"branch-{words[2]}" if words[1] == "branch" else words[1] if words[0] == "clone" else words[0]
@@ -51,6 +51,13 @@ def main() -> int:
         (FOLDER / "clones").write_text(json.dumps(left))
     print(json.dumps(document))
     return 0
+
+
+def _told(document: dict[str, dict[str, str]]) -> str:
+    """Return the document of an error. It says for whom its text is, unless there is a file `undeclared`."""
+    if "ZSNAPDB_AUDIENCE" in os.environ and not _text("undeclared"):
+        document["error"]["audience"] = os.environ["ZSNAPDB_AUDIENCE"]
+    return json.dumps(document)
 
 
 def _undo(_number: int, _frame: object) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.base import audience
 from zsnapdb.cli.clone.options import CloneName
 from zsnapdb.cli.evidencing import evidence_of_clone
 from zsnapdb.cli.opened import on_host
@@ -20,8 +21,9 @@ def list_clones(config: ConfigFile = None, json: AsJson = False) -> None:
     from zsnapdb.jobs.clone import catalogue
     from zsnapdb.report.clone import list as report
 
-    known = catalogue.known(*on_host(config))
-    show(report.ClonesView(known.copies, THIS_HOST.now(), known.unreadable), json)
+    known, reader = catalogue.known(*on_host(config)), audience.current()
+    seen = tuple(info for info in known.copies if reader.sees(info.owner))
+    show(report.ClonesView(seen, THIS_HOST.now(), known.unreadable if reader.sees_all else ()), json)
 
 
 def show_clone(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:

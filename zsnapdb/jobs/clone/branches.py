@@ -72,11 +72,13 @@ def resolve(seen: CloneBranches, text: str) -> Commit:
         raise PreflightError(
             f"branch {text} of clone {seen.info.label} has no commit yet",
             hint=f"run `zsnapdb clone commit {seen.info.label}`",
+            about=(seen.info.owner,),
         )
     known = ", ".join(sorted(seen.branches.heads))
     raise UnknownNameError(
         f"clone {seen.info.label} has no branch and no commit {text[:80]!r}",
         hint=f"its branches are {known}; `zsnapdb clone show {seen.info.label}` lists its commits",
+        about=(seen.info.owner,),
     )
 
 
@@ -143,11 +145,14 @@ def _usable(info: CloneInfo) -> CloneInfo:
         raise PreflightError(
             f"clone {info.label} is one of the set {info.set_name}",
             hint="branches are of clones that replicate nothing",
+            about=(info.owner,),
         )
     # One whose reset was interrupted was never started either, and has other data than the head of its branch.
     if info.phase is CopyPhase.NEW and branch_heads.read(info).head != info.backup_id:
         raise PreflightError(
-            f"the server of clone {info.label} was never started", hint=f"run `zsnapdb clone start {info.label}`"
+            f"the server of clone {info.label} was never started",
+            hint=f"run `zsnapdb clone start {info.label}`",
+            about=(info.owner,),
         )
     return info
 

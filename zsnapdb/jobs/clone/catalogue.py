@@ -274,10 +274,15 @@ def _masked(volumes: Iterable[Properties]) -> str | None:
     return max(mark.value for mark in marks) if is_masked else None
 
 
+def no_such_clone(name: str) -> UnknownNameError:
+    """Return the one answer to a name that no clone has, and to one that a clone has which the asker may not see."""
+    return UnknownNameError(f"there is no clone {name}", hint="list what there is: `clone list`", about=())
+
+
 def find(settings: Settings, host: Host, name: str) -> CloneInfo:
     """Return the clone that people call so, by its label or its id.
 
-    UnknownNameError (with the existing labels), DamagedError if it cannot be read.
+    UnknownNameError, DamagedError if it cannot be read.
     """
     one = _of_dataset(settings, host, name)
     if one is not None and one.is_called(name):
@@ -286,8 +291,7 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
     everything = known(settings, host)
     called = next((info for info in everything.copies if info.is_called(name)), None)
     if called is None:
-        labels = ", ".join(info.label for info in everything.copies) or "none"
-        raise UnknownNameError(f"there is no clone {name!r}", hint=f"existing: {labels}")
+        raise no_such_clone(name)
     return called
 
 
@@ -295,7 +299,7 @@ def of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo:
     """Return the clone whose dataset has that name, whatever people call it. The errors are those of `find`."""
     one = _of_dataset(settings, host, name)
     if one is None:
-        raise UnknownNameError(f"there is no clone with the dataset {name!r}", hint="`zsnapdb clone list` shows all")
+        raise no_such_clone(name)
     return one
 
 
@@ -335,8 +339,9 @@ def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
     other = next((one for one in others if one.is_called(label) or label in (one.name, one.set_name)), None)
     if other is not None:
         raise ExistsError(
-            f"the clone {label} exists: {other.top}",
-            hint=f"choose another name, or run `zsnapdb clone destroy {other.label}`",
+            f"the name {label} is taken by another clone",
+            hint=f"choose another name, or destroy clone {label}",
+            about=(),
         )
 
 

@@ -66,7 +66,9 @@ def commit(settings: Settings, host: Host, name: str, message: str) -> Committed
     with held(settings, host, name) as info:
         if info.phase is not CopyPhase.READY:
             raise PreflightError(
-                f"the server of clone {name} was never started ({info.phase})", hint=f"run `zsnapdb clone start {name}`"
+                f"the server of clone {name} was never started ({info.phase})",
+                hint=f"run `zsnapdb clone start {name}`",
+                about=(info.owner,),
             )
         return commit_locked(host, info, text)
 

@@ -249,8 +249,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     anchor = f"{top}/{name}"
     if datasets.exists(anchor):
         raise ExistsError(
-            f"the clone {name} exists: {anchor}",
-            hint=f"choose another name, or run `zsnapdb clone destroy {name}`",
+            f"the name {name} is taken by another clone", hint=f"choose another name, or destroy clone {name}", about=()
         )
     refuse_alternate_root(pool)
     limits, seen = settings.clones, room.look(top)

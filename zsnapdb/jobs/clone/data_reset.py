@@ -106,6 +106,7 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
         raise PreflightError(
             f"clone {info.label} was created from the snapshot set {info.original}, which does not exist any more",
             hint="choose another snapshot set with --from",
+            about=(info.owner,),
         ) from error
 
 

@@ -60,7 +60,7 @@ COMMANDS: Mapping[str, DelegatedCommand] = {
     "create": DelegatedCommand(
         "clone create", "make a clone of an instance", {"INSTANCE": INSTANCE_NAME, "NAME": CLONE}, _CREATE
     ),
-    "list": DelegatedCommand("clone list", "list all clones", {}, _SHOWN),
+    "list": DelegatedCommand("clone list", "list your clones", {}, _SHOWN),
     "login": DelegatedCommand(
         "clone connect",
         "write a file with the login that only you can read, or print the login",

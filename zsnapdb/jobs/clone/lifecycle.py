@@ -199,7 +199,9 @@ def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
     info = ready(settings, host, name)
     if info.lease.heartbeat is None:
         raise PreflightError(
-            f"no heartbeats are expected for clone {name}", hint="make a clone with --heartbeat, such as 60s"
+            f"no heartbeats are expected for clone {name}",
+            hint="make a clone with --heartbeat, such as 60s",
+            about=(info.owner,),
         )
     heartbeat.beat(host, info.name)
     now_there = Heartbeat(info.lease.heartbeat.every, host.now())
@@ -263,7 +265,7 @@ def login(settings: Settings, host: Host, name: str) -> credentials.Login:
     # The file is in the folder of a dataset. It was this clone's if the clone still has the same one.
     again = ready(settings, host, info.id)
     if (again.name, again.guid) != (info.name, info.guid):
-        raise UnknownNameError(f"the clone {name} is gone", hint="list the clones: another has its name by now")
+        raise UnknownNameError(f"the clone {name} is gone", hint="list what there is: `clone list`", about=())
     return credentials.Login(info.host, info.client_port, info.process.socket, ACCOUNT, password)
 
 

@@ -62,6 +62,7 @@ def locate(
         raise NotThere(
             f"instance {instance.name} has no snapshot set {requested}, neither on this host nor in the repository",
             hint="run `zsnapdb list` to see the backups",
+            about=(),
         )
     target = repository.manifest(instance.name, requested)
     server_source(target)

@@ -178,4 +178,5 @@ def refuse_unmasked(settings: Settings, info: CloneInfo) -> None:
         raise PreflightError(
             f"clone {info.label} is not masked, and instance {info.instance} requires it",
             hint=f"run `zsnapdb clone reset {info.label}`: it masks the clone",
+            about=(info.owner,),
         )

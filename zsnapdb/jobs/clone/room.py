@@ -127,6 +127,7 @@ def of_other_data(settings: Settings, info: CloneInfo, *, keeps_data: bool) -> i
             f"the commits of clone {info.label} keep {size(info.own_bytes)} of the {size(info.quota)} that it may have"
             f" of its own, and other data needs {size(LEAST)}",
             hint=f"`zsnapdb clone extend {info.label} --quota SIZE` gives it more",
+            about=(info.owner,),
         )
     return left
 

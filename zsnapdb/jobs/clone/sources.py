@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from zsnapdb.base import audience
 from zsnapdb.base.errors import NotThere, PreflightError, ServerError, UsageError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
@@ -335,8 +336,9 @@ def begun_of(source: object) -> str:
 
 
 def find_commit(settings: Settings, commit_id: str) -> Commit | None:
-    """Return the commit of that id on this host, of whatever clone it is; None if there is none."""
-    return next((one for top in homes(settings) for one in commits(top) if one.set.backup_id == commit_id), None)
+    """Return the commit of that id on this host, of a clone that the audience sees; None if there is none."""
+    found = next((one for top in homes(settings) for one in commits(top) if one.set.backup_id == commit_id), None)
+    return found if found is not None and audience.current().sees(found.owner) else None
 
 
 def _commit(settings: Settings, instance: Instance, commit_id: str) -> CloneSource | None:
@@ -348,5 +350,6 @@ def _commit(settings: Settings, instance: Instance, commit_id: str) -> CloneSour
         raise PreflightError(
             f"commit {commit_id} is of clone {commit.clone} of instance {commit.instance}, not of {instance.name}",
             hint=f"clone it with `zsnapdb clone create {commit.instance} --from {commit_id}`",
+            about=(commit.owner,),
         )
     return CloneSource(SourceKind.COMMIT, commit.set, commit.origin)

@@ -97,6 +97,7 @@ def _bounded(seconds: float, limit: float, what: str, key: str) -> timedelta:
         raise PreflightError(
             f"{what} of {format_duration(seconds)} is longer than {key}, {format_duration(limit)}",
             hint=f"request less, or raise {key}",
+            about=(),
         )
     return timedelta(seconds=seconds)
 

@@ -16,10 +16,12 @@ from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Flavour, is_backup_id, parse_gtids
 from zsnapdb.base.quantities import parse_duration
 
-_TIME = re.compile(r"(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)\s*(.*)")
-_DAY = re.compile(r"(19|20)\d{2}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
-_AGO = re.compile(r"\d{1,9}(\.\d{1,6})?\s*(s|m|h|d|w)")
-_OFFSET = re.compile(r"[+-]\d{2}:?\d{2}")
+_TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?)\s*(.*)")
+_DAY = re.compile(r"(19|20)[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
+_AGO = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?\s*(s|m|h|d|w)")
+FIRST_YEAR, LAST_YEAR = 1970, 9900
+"""No binlog and no snapshot is from before; no sum of a time and a duration leaves the calendar."""
+_OFFSET = re.compile(r"[+-][0-9]{2}:?[0-9]{2}")
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,22 @@ def _count(flavour: Flavour, text: str) -> int:
 def parse_time(text: str) -> datetime:
     """Return a moment, UTC.
 
-    The zone must be given: Z, UTC, an offset, or a name such as Europe/Berlin. No zone is assumed.
+    The zone must be given: Z, UTC, an offset, or a name such as Europe/Berlin. No zone is assumed. UsageError for any
+    other text, and for a time so far from ours that the calendar has none before or after it.
     """
+    try:
+        found = _moment(text)
+    except OverflowError:
+        found = None
+    if found is None or not FIRST_YEAR <= found.year <= LAST_YEAR:
+        raise UsageError(
+            f"{text!r} is not between the years {FIRST_YEAR} and {LAST_YEAR}",
+            hint="name a point within the time of the backups",
+        )
+    return found
+
+
+def _moment(text: str) -> datetime:
     match = _TIME.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{text!r} is not a time", hint="write it as 2026-11-20T10:00:00Z")

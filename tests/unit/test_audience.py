@@ -1,0 +1,62 @@
+"""Errors say whose objects they name, and one place decides who may read them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import zsnapdb
+from zsnapdb.base import audience
+from zsnapdb.base.audience import Audience
+from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError, UsageError
+from zsnapdb.report import document
+
+ANN = Audience("ann")
+
+
+def test_error_that_does_not_say_what_it_names_is_told_by_its_class() -> None:
+    told = ANN.told(DamagedError("vault/merger of bob is damaged", hint="see vault/merger"))
+    assert (told.code, told.exit_code) == ("damaged", 7)
+    assert "merger" not in str(told)
+    assert str(Audience().told(told)) == str(told)
+
+
+@pytest.mark.parametrize(
+    ("about", "is_told"), [((), True), (("ann",), True), (("bob",), False), (("ann", "bob"), False)]
+)
+def test_error_is_told_if_all_that_it_names_is_seen(about: tuple[str, ...], is_told: bool) -> None:
+    error = PreflightError("clone x waits", about=about)
+    assert (ANN.told(error) is error) is is_told
+    assert Audience().told(error) is error
+
+
+def test_document_of_an_error_says_for_whom_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = UnknownNameError("clone of bob", hint="bob")
+    assert document.error_fields(error) == {"code": "unknown-name", "message": "clone of bob", "hint": "bob"}
+    monkeypatch.setenv(audience.VARIABLE, "ann")
+    fields = document.error_fields(error)
+    assert fields["audience"] == "ann"
+    assert "bob" not in str(fields)
+    assert document.error_fields(UsageError("'x' is no time"))["message"] == "'x' is no time"
+
+
+def test_only_the_boundary_asks_who_reads() -> None:
+    """A job that changed its texts for a reader would be one more place to forget."""
+    users = {
+        str(file.relative_to(Path(zsnapdb.__file__).parent))
+        for file in sorted(Path(zsnapdb.__file__).parent.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and any(alias.name in ("audience", "Audience") for alias in node.names)
+    }
+    assert users == {
+        "cli/clone/inventory.py",
+        "cli/delegated.py",
+        "cli/exit_codes.py",
+        "cli/log.py",
+        "jobs/clone/sources.py",
+        "report/document.py",
+        "serve/children.py",
+        "serve/desk.py",
+    }
