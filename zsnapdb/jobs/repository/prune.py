@@ -159,10 +159,7 @@ def _plan(
         base = choose_base(trusted, here.guids, instance.send_flags(), now=moment, unchosen=checked.unchosen).base
     known = RetentionFacts(
         unreadable={name: error.message for name, error in backups.unreadable.items()},
-        faulty={
-            name: f"{damage.by} found {'; '.join(damage.findings[:2])}"
-            for name, damage in known_damage(repository, instance.name).stored().items()
-        },
+        faulty=prune_facts.faulty(repository, instance.name),
         pinned=prune_facts.pinned(repository, instance.name, host_record.pinned_here(instance, repository)),
         writers=by_backup(writers(counted, moment)),
         foreign=provenance.foreign,
