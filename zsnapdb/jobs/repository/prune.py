@@ -189,15 +189,13 @@ def _plan(
         host_record.removed_here(instance, repository),
         {v.guid: b.backup_id for b in counted if b.backup_id in kept for v in b.volumes},
     )
-    limits = LocalLimits(policy.local, policy.local_minimum)
-    local_decisions = local_sets.decide(here.snapshots, here.bookmarks, there, limits)
     parts = prune_binlogs.leftovers(instance, repository, moment, policy.sweep_after, knows_any=provenance.knows_any)
     return PrunePlan(
         instance.name,
         backups,
         decided,
         leftovers,
-        local_decisions,
+        local_sets.decide(here.snapshots, here.bookmarks, there, LocalLimits(policy.local, policy.local_minimum)),
         afterlife,
         there.base,
         binlogs,

@@ -85,9 +85,8 @@ def judge(
     twins |= {guids: name for name, guids in here.items()}
     proofs: dict[str, KnownBy] = {}
     foreign: dict[str, str] = {}
-    rewritten: list[str] = []
+    rewritten, inherited = list[str](), list[str]()
     unsealed: dict[str, str] = {}
-    inherited: list[str] = []
     heritage = _heritage(record, consolidated)
     for link in there:
         name, digest = link.backup_id, digests.get(link.backup_id, "")
