@@ -168,10 +168,7 @@ def _plan(
         base = choose_base(trusted, here.guids, instance.send_flags(), now=moment, unchosen=checked.unchosen).base
     known = RetentionFacts(
         unreadable={name: error.message for name, error in backups.unreadable.items()},
-        faulty={
-            name: f"{damage.by} found {'; '.join(damage.findings[:2])}"
-            for name, damage in known_damage(repository, instance.name).stored().items()
-        },
+        faulty=prune_facts.faulty(repository, instance.name),
         pinned=prune_facts.pinned(repository, instance.name, host_record.pinned_here(instance, repository)),
         writers=by_backup(writers(counted, moment)),
         foreign=provenance.foreign,
@@ -202,15 +199,13 @@ def _plan(
         host_record.removed_here(instance, repository),
         {v.guid: b.backup_id for b in counted if b.backup_id in kept for v in b.volumes},
     )
-    limits = LocalLimits(policy.local, policy.local_minimum)
-    local_decisions = local_sets.decide(here.snapshots, here.bookmarks, there, limits)
     parts = prune_binlogs.leftovers(instance, repository, moment, policy.sweep_after, knows_any=provenance.knows_any)
     return PrunePlan(
         instance.name,
         backups,
         decided,
         leftovers,
-        local_decisions,
+        local_sets.decide(here.snapshots, here.bookmarks, there, LocalLimits(policy.local, policy.local_minimum)),
         afterlife,
         there.base,
         binlogs,

@@ -10,6 +10,7 @@ from zsnapdb.base.model import is_backup_id
 from zsnapdb.planning.repository.sweep import Leftover
 from zsnapdb.repository import layout
 from zsnapdb.repository.catalogue import Summaries, Summary
+from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.pins import pins
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import Unfinished
@@ -26,6 +27,14 @@ def pinned(repository: Repository, instance: str, here: Sequence[str]) -> dict[s
         for name in here
     }
     return hidden | {name: pin.reason for name, pin in pins(repository, instance).items()}
+
+
+def faulty(repository: Repository, instance: str) -> dict[str, str]:
+    """Return what checks found wrong with each backup that is known to be damaged."""
+    return {
+        name: f"{damage.by} found {'; '.join(damage.findings[:2])}"
+        for name, damage in known_damage(repository, instance).stored().items()
+    }
 
 
 def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[str, str]:

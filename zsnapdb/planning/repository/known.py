@@ -85,11 +85,9 @@ def judge(
     twins |= {guids: name for name, guids in here.items()}
     proofs: dict[str, KnownBy] = {}
     foreign: dict[str, str] = {}
-    rewritten: list[str] = []
+    rewritten, inherited = list[str](), list[str]()
     unsealed: dict[str, str] = {}
-    inherited: list[str] = []
-    is_first_sight = all(backup.manifest is None for backup in record.stored)
-    increments = {_guids(backup) for backup in record.stored if any(v.from_guid is not None for v in backup.volumes)}
+    heritage = _heritage(record, consolidated)
     for link in there:
         name, digest = link.backup_id, digests.get(link.backup_id, "")
         if name in stored:
@@ -104,23 +102,33 @@ def judge(
             proofs[name] = KnownBy.RECORD
         elif name not in removed and here.get(name) == _guids(link):
             proofs[name] = KnownBy.SNAPSHOTS
-        elif is_first_sight and name in consolidated and name not in removed and _guids(link) in increments:
+        elif name not in removed and (name, _guids(link)) in heritage:
             proofs[name] = KnownBy.RECORD
             inherited.append(name)
         else:
             foreign[name] = _why(name, removed, twins.get(_guids(link)))
-    untrusted = {link.backup_id for link in there if link.backup_id in foreign and _guids(link) in twins}
+    claims = {link.backup_id for link in there if link.backup_id in foreign and _guids(link) in twins}
     return Provenance(
         knows_any=bool(ids),
         proofs=proofs,
         foreign=foreign,
         rewritten=tuple(rewritten),
-        untrusted=frozenset({*untrusted, *rewritten}),
+        untrusted=frozenset({*claims, *rewritten}),
         begun=frozenset(name for name in proofs if name in removed and name not in stored),
         unsealed=unsealed,
         inherited=tuple(inherited),
         stored=ids,
     )
+
+
+def _heritage(
+    record: BackupRecord, consolidated: Collection[str]
+) -> Collection[tuple[str, frozenset[tuple[str, int]]]]:
+    """Return the ids and snapshots that consolidated backups of an earlier version may have."""
+    if any(backup.manifest is not None for backup in record.stored):
+        return ()
+    increments = [backup for backup in record.stored if any(v.from_guid is not None for v in backup.volumes)]
+    return {(name, _guids(backup)) for name in consolidated for backup in increments}
 
 
 def _why(name: str, removed: Mapping[str, RemovedBackup], twin: str | None) -> str:
