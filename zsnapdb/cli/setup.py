@@ -49,6 +49,9 @@ CredentialsFile = Annotated[
     ),
 ]
 PlainBackups = Annotated[bool, typer.Option("--plain", help="Do not encrypt the backups.")]
+Unsigned = Annotated[
+    bool, typer.Option("--no-signing", help="Make no signing key: believe what anybody writes to the repository.")
+]
 NewConfigFile = Annotated[
     Path | None,
     typer.Option(
@@ -93,6 +96,7 @@ def setup(
     endpoint: StoreEndpoint = None,
     credentials_file: CredentialsFile = None,
     plain: PlainBackups = False,
+    no_signing: Unsigned = False,
     config: NewConfigFile = None,
     binary: ServerBinary = None,
     move: MovedFiles = False,
@@ -129,7 +133,9 @@ def setup(
         raise UsageError("setup needs the ADDRESS of the repository, or --answers", hint="name one of the two")
     if repository is not None:
         options = (socket, pool, credentials_file, endpoint)
-        chosen = job.SetupAnswers(repository, instance, *options, not plain, program, move, not no_proof, notify)
+        chosen = job.SetupAnswers(
+            repository, instance, *options, not plain, program, move, not no_proof, notify, not no_signing
+        )
     else:
         assert answers is not None
         chosen = setup_answers.read(answers)

@@ -81,6 +81,19 @@ class EncryptionSettings(ConfigSection):
     signers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")], ...] = ()
     accept_plain: bool = False
     """Whether a host that encrypts also uses backups that are not encrypted, such as those of before it encrypted."""
+    signing: Literal["none"] | None = None
+    """`"none"`: this host signs nothing, by decision. It then believes what anybody writes who can write there."""
+
+    @model_validator(mode="after")
+    def _one_decision(self) -> EncryptionSettings:
+        if self.signing is not None and self.signing_key_file is not None:
+            raise ValueError('signing = "none" and signing_key_file contradict each other; leave one out')
+        return self
+
+    @property
+    def is_signing_undecided(self) -> bool:
+        """Whether nothing says that this host signs, that it only reads, or that it is not to sign."""
+        return self.signing_key_file is None and not self.signers and self.signing is None
 
 
 class ObjectLockSettings(ConfigSection):

@@ -56,6 +56,7 @@ class SetupDocument(SetupPlanDocument):
 
     done: list[str]
     recipient: str | None
+    signer: str | None
     proof: list[DoctorProofFields | BackupProofFields | DrillProofFields]
 
 
@@ -89,6 +90,11 @@ class SetupView(View):
                 f"Without {plan.identity} nobody can read a backup: keep a copy where this host is not.",
                 f"its recipient is {self.result.recipient}",
             ]
+        if plan.signing_key is not None:
+            lines += [
+                f"This host believes only what {plan.signing_key} signs. A host that reads the repository needs:",
+                f'signers = ["{self.result.signer}"]',
+            ]
         left = _left(plan)
         return "\n".join([*lines, *(["what is left to do:", *_steps(left)] if left else ["nothing is left to do"])])
 
@@ -96,7 +102,13 @@ class SetupView(View):
         plan = self.result.plan
         done = [step.action.value for step in plan.steps if step.action is not None]
         proof = [_proof_fields(result) for result in self.proof]
-        return {**_fields(plan, _left(plan)), "done": done, "recipient": self.result.recipient, "proof": proof}
+        return {
+            **_fields(plan, _left(plan)),
+            "done": done,
+            "recipient": self.result.recipient,
+            "signer": self.result.signer,
+            "proof": proof,
+        }
 
 
 def proof_view(result: ProofResult) -> View:

@@ -96,6 +96,11 @@ class Keyring:
             )
         return key
 
+    @property
+    def own_signer(self) -> str | None:
+        """The public part of this host's signing key, None if this host does not sign."""
+        return None if self._signing_key is None else self._signing_key.public
+
     @cached_property
     def trusted(self) -> tuple[str, ...]:
         """The public keys whose signatures this host believes: the signers, or its own key. Empty: any manifest."""

@@ -36,6 +36,7 @@ from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, Setup
 from zsnapdb.report.setup import SetupPlanView, SetupView
 from zsnapdb.repository import conditional_writes, drills
 from zsnapdb.repository.drills import Outcome
+from zsnapdb.repository.keys import SigningKey
 from zsnapdb.zfs import command, datasets, encryption, version
 from zsnapdb.zfs.mounts import MountEntry
 
@@ -148,6 +149,8 @@ def test_setup_leaves_an_identity_a_configuration_an_account_and_a_repository_th
     encryption = settings.repository["backups"].encryption
     assert encryption.recipients == (result.recipient,)
     assert encryption.identity_file == host.configuration.parent / "identity"
+    assert encryption.signing_key_file == host.configuration.parent / "signing-key"
+    assert SigningKey.read(host.configuration.parent / "signing-key").public == result.signer
     instance = settings.instance["main"]
     assert (instance.user, str(instance.socket)) == ("zsnapdb", "/run/m.sock")
     assert host.passwords == {"zsnapdb": instance.password().get_secret_value()}
@@ -159,6 +162,7 @@ def test_setup_leaves_an_identity_a_configuration_an_account_and_a_repository_th
     ]
     text = SetupView(result).text()
     assert f"its recipient is {result.recipient}" in text
+    assert f'signers = ["{result.signer}"]' in text
     assert "keep a copy where this host is not" in text
     assert (host.configuration.parent / "identity").read_text().split()[-1] not in text, "the secret is not printed"
     assert host.passwords["zsnapdb"] not in SetupView(result).document() + SetupPlanView(host.plan()).document()
@@ -393,7 +397,7 @@ def test_whoever_hears_of_failures_hears_of_a_test_before_anything_is_changed(
         here = settings.notifications.model_copy(update={"state": tmp_path / "notifications"})
         return settings.model_copy(update={"notifications": here})
 
-    monkeypatch.setattr(setup_steps, "parse", parsed)
+    monkeypatch.setattr(job, "parse", parsed)
     program = tmp_path / "tell"
     program.write_text(f"#!/bin/sh\ncat > {tmp_path}/heard\nexit {ends}\n")
     program.chmod(0o755)

@@ -44,6 +44,7 @@ from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
 from zsnapdb.planning.health.facts import ExchangedServer
 from zsnapdb.planning.health.objectives import Objective, Verdict
+from zsnapdb.planning.repository.signing import signing_note
 from zsnapdb.planning.server_copy.versions import BackupVersion, SeriesNeed, needs
 from zsnapdb.repository.manifest import is_of_server, server_source
 from zsnapdb.repository.marker import prove_conditional_writes
@@ -248,6 +249,8 @@ def _about_repository(instance: Instance, stored: Stored, locks: Sequence[Fitnes
     doubts = [warning("repository", finding.text, finding.hint) for finding in stored.missing if finding.is_warning]
     doubts += [warning("repository", error.message, error.hint) for error in stored.unreadable.values()]
     doubts += locks
+    if note := signing_note(instance.repository.encryption, instance.settings.repository):
+        doubts.append(ok("signing", note))
     if instance.repository.s3.is_readable_on_the_way:
         text = f"{url}: {instance.repository.s3.endpoint} is not encrypted: the network can change what is stored"
         doubts.append(warning("repository", text, "use an endpoint with https://"))

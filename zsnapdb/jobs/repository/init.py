@@ -1,14 +1,18 @@
-"""Creates the marker of a repository, writes a lost marker again, or updates its list of recipients."""
+"""Creates a repository with its marker and signing key, writes a lost marker again, or updates the recipients in it."""
 
 from __future__ import annotations
 
+import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 
 from zsnapdb.base.errors import NotThere, UsageError
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.repository import keys
 from zsnapdb.planning.evidence.policy import PolicyChange, policy_changes
+from zsnapdb.planning.repository.signing import SigningState
 from zsnapdb.repository import conditional_writes, layout
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.marker import Marker
@@ -35,28 +39,36 @@ class InitPlan:
     step: InitStep
     marker: Marker
     before: tuple[str, ...] = ()
+    signing: SigningState = SigningState.UNDECIDED
+    new_key: Path | None = None
+    """The file of the signing key that init makes, None if it makes none."""
+    signer: str | None = None
+    """The public part of the signing key, once it is there."""
 
     @property
     def changes(self) -> tuple[PolicyChange, ...]:
         """What it changes in the list of recipients of the marker."""
+        made = keys.KeyFiles(signing_key=self.new_key, signer=self.signer).changes if self.new_key is not None else ()
         if self.step is InitStep.NOTHING:
-            return ()
+            return made
         before, after = (
             {f"recipient {key} in the marker": "listed" for key in listed}
             for listed in (self.before, self.marker.recipients)
         )
-        return policy_changes(before, after)
+        return (*made, *policy_changes(before, after))
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A configured repository with its open store."""
+    """A configured repository with its open store. `missing_key` is the configured file of a key that is to be."""
 
     name: str
     url: str
     objects: RepositoryObjects
     keyring: Keyring
     instances: tuple[str, ...]
+    signing: SigningState
+    missing_key: Path | None
 
 
 def chosen(settings: Settings, name: str | None) -> str:
@@ -76,6 +88,7 @@ def chosen(settings: Settings, name: str | None) -> str:
 def _place(settings: Settings, name: str | None) -> _Place:
     name = chosen(settings, name)
     configured = settings.repository[name]
+    key = configured.encryption.signing_key_file
     instances = tuple(sorted(key for key, instance in settings.instance.items() if instance.repository == name))
     return _Place(
         name,
@@ -83,6 +96,8 @@ def _place(settings: Settings, name: str | None) -> _Place:
         RepositoryObjects(*open_store(configured)),
         Keyring.of(configured.encryption),
         instances,
+        SigningState.of(configured.encryption),
+        key if key is not None and not configured.encryption.signers and not os.path.lexists(key) else None,
     )
 
 
@@ -92,21 +107,32 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
     ConfigError if a configured key cannot be used.
     """
     place = _place(settings, name)
-    place.keyring.check_signing()
+    if place.missing_key is None:
+        place.keyring.check_signing()
     recipients = place.keyring.recipients
     place.objects.check()
     try:
         marker = Marker.read(place.objects)
     except NotThere:
-        return _without_marker(place)
+        return _with_signing(_without_marker(place), place)
+    # Where documents may be signed already, a key that is missing was lost: another one would believe none of them.
+    place.keyring.check_signing()
     step = InitStep.RECIPIENTS if recipients and recipients != marker.recipients else InitStep.NOTHING
-    return InitPlan(
+    planned = InitPlan(
         place.name,
         place.url,
         step,
         marker.with_recipients(recipients) if step is InitStep.RECIPIENTS else marker,
         marker.recipients,
     )
+    return _with_signing(planned, place)
+
+
+def _with_signing(planned: InitPlan, place: _Place) -> InitPlan:
+    """Return the plan with what it says about signing."""
+    if place.missing_key is not None:
+        return replace(planned, signing=place.signing, new_key=place.missing_key)
+    return replace(planned, signing=place.signing, signer=place.keyring.own_signer)
 
 
 def prove(settings: Settings, name: str | None) -> None:
@@ -139,6 +165,8 @@ def init(settings: Settings, name: str | None) -> InitPlan:
     """
     planned = plan(settings, name)
     place = _place(settings, planned.name)
+    if planned.new_key is not None:
+        planned = replace(planned, signer=keys.generate(None, planned.new_key).signer)
     if planned.step in (InitStep.CREATE, InitStep.REBUILD):
         refuse_unfit(settings.repository[planned.name])
         planned.marker.write(place.objects)

@@ -18,6 +18,7 @@ from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.damage import KnownDamage
 from zsnapdb.planning.health.objectives import Health
 from zsnapdb.planning.repository.host_record import StoredFinding
+from zsnapdb.planning.repository.signing import signing_note
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
@@ -54,6 +55,8 @@ class ProtectionStatus:
     missing: tuple[StoredFinding, ...] = ()
     """What the repository lacks of what this host stored."""
     known_damage: tuple[KnownDamage, ...] = ()
+    signing: str = ""
+    """What a person should know about a host that does not sign; "" if it signs."""
     machines: tuple[str, ...] = ()
     """The backups of virtual machines that can be restored, oldest first. The window knows servers alone."""
 
@@ -89,6 +92,7 @@ def status_of(instance: Instance, stored: Stored) -> ProtectionStatus:
         damaged=stored.damaged,
         missing=stored.missing,
         known_damage=tuple(item for item in stored.damage.known if item.name in stored.present),
+        signing=signing_note(instance.repository.encryption, instance.settings.repository),
         machines=tuple(
             backup.backup_id for backup in stored.restorable if isinstance(backup.source, MachineSourcePart)
         ),

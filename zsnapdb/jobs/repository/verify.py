@@ -18,7 +18,8 @@ from zsnapdb.base.model import Progress
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.repository import verify_binlogs
+from zsnapdb.jobs.repository import verify_binlogs, verify_documents
+from zsnapdb.jobs.repository.verify_documents import NO_DOCUMENTS, DocumentCheck
 from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.planning.repository.verification import Consequences, consequences, due
 from zsnapdb.repository import layout, verifications
@@ -82,11 +83,14 @@ class VerifyResult:
     unrecorded: str
     missing: tuple[StoredFinding, ...] = ()
     """What the repository lacks of what this host stored."""
+    documents: DocumentCheck = NO_DOCUMENTS
+    """The check of all other documents: the damage of manifests stands in `damage`."""
 
     @property
     def is_whole(self) -> bool:
         is_lacking = any(finding.is_alarming for finding in self.missing)
-        return not self.damage and not self.meaning.broken and not self.binlogs and not is_lacking
+        is_damaged = self.damage or self.meaning.broken or self.binlogs or self.documents.damage
+        return not is_damaged and not is_lacking
 
     @property
     def raw(self) -> tuple[str, ...]:
@@ -194,6 +198,7 @@ def verify(
         time.monotonic() - began,
         notebook.unrecorded,
         missing,
+        verify_documents.check(repository, instance.name).without(layout.manifest(instance.name, one) for one in bad),
     )
 
 

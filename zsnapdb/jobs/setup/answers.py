@@ -25,6 +25,7 @@ class AnswersDocument(BaseModel):
     credentials_file: str | None = None
     endpoint: str | None = None
     plain: bool = False
+    signing: bool = True
     binary: str | None = None
     move: bool = False
     proof: bool = True
@@ -44,4 +45,4 @@ def read(file: Path) -> SetupAnswers:
         message, known = explain(every_error(raw, AnswersDocument), AnswersDocument)
         raise ConfigError(f"{file}: {message}", hint=known or hint) from None
     values = document.model_dump()
-    return SetupAnswers(encrypt=not values.pop("plain"), **values)
+    return SetupAnswers(encrypt=not values.pop("plain"), sign=values.pop("signing"), **values)

@@ -11,7 +11,7 @@ from pathlib import Path
 from zsnapdb.base import text_files
 from zsnapdb.base.errors import ConfigError, PreflightError, ServerError, ZsnapdbError
 from zsnapdb.base.model import Flavour
-from zsnapdb.config.settings import DEFAULT_PATH, load, parse
+from zsnapdb.config.settings import DEFAULT_PATH, Settings, load, parse
 from zsnapdb.config.store_address import STORE_ADDRESSES, parse_address
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import init, keys
@@ -30,7 +30,7 @@ from zsnapdb.planning.family import flavour_in
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
 from zsnapdb.planning.setup.move import dataset_names
 from zsnapdb.planning.setup.move_state import MoveStep, decide
-from zsnapdb.planning.setup.plan import SetupPlan, StartedMove, plan_setup
+from zsnapdb.planning.setup.plan import SetupPlan, StartedMove, leave_signing_open, plan_setup
 from zsnapdb.planning.setup.schedule import (
     CRON_FOLDER,
     PACKAGED_UNITS,
@@ -65,15 +65,23 @@ def with_store(planned: SetupPlan) -> SetupPlan:
     if planned.refusals:
         return planned
     try:
-        settings = parse(planned.text(None), planned.configuration)
+        settings = before_keys(planned)
     except ConfigError as error:
         return replace(planned, steps=(), refusals=(f"the answers make no configuration: {error.message}",))
     try:
-        init.plan(settings, planned.around.repository)
+        found = init.plan(settings, planned.around.repository)
     except ZsnapdbError as error:
         why = f"the repository {planned.answers.repository} cannot be used: {error.message}"
         return replace(planned, steps=(), refusals=(why,), refusal_hint=error.hint)
+    is_new_key = planned.signing_key is not None and planned.signer is None and planned.kept is None
+    if is_new_key and found.step is not init.InitStep.CREATE:
+        return leave_signing_open(planned)
     return planned
+
+
+def before_keys(planned: SetupPlan) -> Settings:
+    """Return the settings of the plan without keys that it has not made yet. ConfigError if they are wrong."""
+    return parse(replace(planned, signing=None).text(None), planned.configuration)
 
 
 def _interrupted_move() -> StartedMove | None:
@@ -99,6 +107,7 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
         configuration=str(configuration),
         configured=_settings_in(configuration),
         recipient=_recipient(configuration.parent / "identity"),
+        signer=_signer(configuration.parent / "signing-key"),
         unit=_missing_unit(configuration),
         cron=_cron(configuration, answers) if Path(CRON_FOLDER).is_dir() else None,
         grants={flavour: examples.grants(flavour) for flavour in Flavour},
@@ -148,6 +157,10 @@ def _recipient(identity: Path) -> str | None:
         return None
     (recipient, *_) = keys.public_parts(identity, None).recipients
     return recipient
+
+
+def _signer(key: Path) -> str | None:
+    return keys.public_parts(None, key).signer if key.exists() else None
 
 
 def _agent_reads() -> str | None:

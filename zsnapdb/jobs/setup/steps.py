@@ -11,11 +11,12 @@ from pydantic import SecretStr
 
 from zsnapdb.base import text_files, whole_file
 from zsnapdb.base.errors import CommandError, PreflightError, ServerError
-from zsnapdb.config.settings import Settings, load, parse
+from zsnapdb.config.settings import Settings, load
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.repository import init, keys
 from zsnapdb.jobs.setup import configuration
 from zsnapdb.jobs.setup import move as setup_move
+from zsnapdb.jobs.setup.find import before_keys
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.setup.account import AccountPlan
@@ -28,10 +29,11 @@ from zsnapdb.zfs import command
 
 @dataclass(frozen=True)
 class SetupResult:
-    """The plan that was carried out, and the public part of the identity."""
+    """The plan that was carried out, and the public parts of the identity and the signing key."""
 
     plan: SetupPlan
     recipient: str | None
+    signer: str | None = None
 
 
 def execute(
@@ -56,13 +58,13 @@ def execute(
         if plan.move_step is MoveStep.START:
             why = "a move of the files of the server was interrupted, and the server is stopped"
         raise PreflightError(why, hint="see what --plan prints; with --move setup does it")
-    settings = parse(plan.text(None), plan.configuration)
+    settings = before_keys(plan)
     init.prove(settings, plan.around.repository)
     if plan.around.target and plan.kept is None and not hears(settings, plan.around.target):
         why = f"the test message did not reach {plan.answers.notify}, and nothing was changed"
         raise CommandError(why, hint="the reason stands above; name another way with --notify, or leave it out")
     with exclusive("setup", doing="setting up this host"):
-        recipient = plan.recipient
+        recipient, signer = plan.recipient, plan.signer
         if plan.move is not None and plan.way is SetupWay.MOVE:
             setup_move.execute(plan.move, plan.move_step, tell)
         for step in plan.steps:
@@ -71,9 +73,11 @@ def execute(
             tell(step.title)
             if step.action is SetupAction.IDENTITY:
                 recipient = recipient or _make_identity(plan)
+            elif step.action is SetupAction.SIGNING_KEY:
+                signer = signer or _make_signing_key(plan)
             else:
                 _do(plan, step, recipient)
-    return SetupResult(plan, recipient)
+    return SetupResult(plan, recipient, signer)
 
 
 def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:
@@ -105,6 +109,13 @@ def _make_identity(plan: SetupPlan) -> str:
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     (recipient,) = keys.generate(file, None).recipients
     return recipient
+
+
+def _make_signing_key(plan: SetupPlan) -> str | None:
+    assert plan.signing_key is not None
+    file = Path(plan.signing_key)
+    file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    return keys.generate(None, file).signer
 
 
 def _write(file: Path, text: str, mode: int) -> None:

@@ -17,6 +17,8 @@ _HEAD = (
 )
 RECIPIENT = "AGE-RECIPIENT"
 """Stands for the recipient in the plan, before the identity is made."""
+NO_SIGNING = "none"
+"""The value of `signing` where a person decided that the host signs nothing."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +49,19 @@ def configuration_text(
     server: ServerPlaces = NO_PLACES,
     around: SetupSurroundings = ALONE,
     *,
+    signing: str | None = None,
     archives: bool = True,
 ) -> str:
     """Return the text of the configuration.
 
     `recipient`: to whom backups are encrypted, None if they are not. `identity`: the file with which drills read them.
+    `signing`: the file of the signing key, or NO_SIGNING; None: the configuration says neither.
     `server`: what of the server has to be configured. `around`: what is configured already.
     `archives`: the server has binlogs.
     """
     lines = [*_instance(answers, login, around.repository, server, archives=archives)]
     if not around.is_shared:
-        lines += ["", *_repository(answers, around.repository, recipient, identity)]
+        lines += ["", *_repository(answers, around.repository, recipient, identity, signing)]
     if not around.has_agent:
         lines += ["", "[agent]", 'reap = { every = "15m" }', 'status = { every = "5m" }']
     if around.target and answers.notify is not None:
@@ -98,17 +102,23 @@ def _instance(
     yield 'doctor = { cron = "50 5 * * *" }'
 
 
-def _repository(answers: SetupAnswers, name: str, recipient: str | None, identity: str | None) -> Iterator[str]:
+def _repository(
+    answers: SetupAnswers, name: str, recipient: str | None, identity: str | None, signing: str | None
+) -> Iterator[str]:
     yield f"[repository.{name}]"
     yield _line("url", answers.repository)
     if answers.endpoint:
         yield _line("s3.endpoint", answers.endpoint)
     if answers.credentials_file:
         yield _line("s3.credentials_file", answers.credentials_file)
+    if recipient is not None or signing is not None:
+        yield from ("", f"[repository.{name}.encryption]")
     if recipient is not None:
-        yield from ("", f"[repository.{name}.encryption]", f"recipients = [{json.dumps(recipient)}]")
+        yield f"recipients = [{json.dumps(recipient)}]"
         if identity is not None:
             yield _line("identity_file", identity)
+    if signing is not None:
+        yield _line("signing" if signing == NO_SIGNING else "signing_key_file", signing)
 
 
 def _way(notify: str) -> str:

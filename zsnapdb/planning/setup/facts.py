@@ -104,6 +104,8 @@ class SetupFacts:
     configuration: str
     configured: str | None = None
     recipient: str | None = None
+    signer: str | None = None
+    """The public part of the signing key beside the configuration, None if there is none."""
     unit: str | None = None
     cron: str | None = None
     """The text of the file for cron, None on a host without a folder for it."""
@@ -127,7 +129,7 @@ class SetupAnswers:
     `repository` is an address such as s3://bucket/prefix or file:///folder. `encrypt`: whether backups are encrypted.
     `binary` is the server program that copies of the server run. `move`: the server may be stopped while its files are
     moved to ZFS. `proof`: setup ends with doctor, a backup and a drill. `notify`: who hears of failures: an address of
-    e-mail, a URL, or the absolute path of a program.
+    e-mail, a URL, or the absolute path of a program. `sign`: whether this host signs what it stores.
     """
 
     repository: str
@@ -141,3 +143,4 @@ class SetupAnswers:
     move: bool = False
     proof: bool = True
     notify: str | None = None
+    sign: bool = True

@@ -12,7 +12,7 @@ from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import DEFAULT_PATH
 from zsnapdb.planning.family import family
 from zsnapdb.planning.setup.account import AccountPlan, account_plan, user_of
-from zsnapdb.planning.setup.configuration import RECIPIENT, ServerLogin, ServerPlaces, configuration_text
+from zsnapdb.planning.setup.configuration import NO_SIGNING, RECIPIENT, ServerLogin, ServerPlaces, configuration_text
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
 from zsnapdb.planning.setup.merging import ALONE, SetupSurroundings, document_of, surroundings
 from zsnapdb.planning.setup.move import ServerMove, dataset_names, objections, planned_move
@@ -35,6 +35,7 @@ class SetupAction(StrEnum):
 
     MOVE = "move"
     IDENTITY = "identity"
+    SIGNING_KEY = "signing-key"
     CONFIGURATION = "configuration"
     ACCOUNT = "account"
     REPOSITORY = "repository"
@@ -76,7 +77,8 @@ class SetupPlan:
     `move` None: the files stay where they are. `move_step` is what is done of the move; if it is FINISH, also if there
     are refusals: the server runs on ZFS, and setup only notes that. `refusal_hint` says what to do about refusals.
     `around` is the configuration without what setup writes. `kept` is the text of one that has all that setup writes:
-    it stays as it is.
+    it stays as it is. `signing` is the file of the signing key, NO_SIGNING if none is wanted, and None if an earlier
+    setup or the repository's own configuration leaves it open: then this setup does so too.
     """
 
     way: SetupWay
@@ -94,6 +96,14 @@ class SetupPlan:
     refusal_hint: str = "answer with --socket, --pool or --config"
     around: SetupSurroundings = ALONE
     kept: str | None = None
+    signing: str | None = None
+    signer: str | None = None
+    """The public part of a signing key that is there already."""
+
+    @property
+    def signing_key(self) -> str | None:
+        """The file of the signing key, None if setup has none."""
+        return self.signing if self.signing != NO_SIGNING else None
 
     @property
     def socket(self) -> str:
@@ -115,7 +125,16 @@ class SetupPlan:
         login = ServerLogin(self.socket, user_of(self.server), self.account.password_file if self.account else None)
         identity = self.identity if recipient is not None else None
         places = ServerPlaces(self.answers.binary or self.server.binary, self.server.server_id_file)
-        return configuration_text(self.answers, login, recipient, identity, places, self.around, archives=self.archives)
+        return configuration_text(
+            self.answers,
+            login,
+            recipient,
+            identity,
+            places,
+            self.around,
+            signing=self.signing,
+            archives=self.archives,
+        )
 
 
 def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None = None) -> SetupPlan:
@@ -125,7 +144,17 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
     identity = f"{folder}/identity" if answers.encrypt and not (around and around.is_shared) else None
     server, why = _server(facts, answers, started)
     recipient = facts.recipient if identity else None
-    plan = SetupPlan(SetupWay.ADOPT, server, answers, facts.configuration, identity, recipient)
+    signing = _signing(facts, answers, around, f"{folder}/signing-key")
+    plan = SetupPlan(
+        SetupWay.ADOPT,
+        server,
+        answers,
+        facts.configuration,
+        identity,
+        recipient,
+        signing=signing,
+        signer=facts.signer if signing is not None and signing != NO_SIGNING else None,
+    )
     if started is not None and started.decision.step is None:
         return replace(plan, refusals=(started.decision.why,), refusal_hint=started.decision.hint)
     is_ended = started is not None and started.decision.step is MoveStep.FINISH
@@ -159,6 +188,34 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
     return replace(plan, notes=notes, steps=tuple(_protection(facts, plan, server)))
 
 
+def _signing(facts: SetupFacts, answers: SetupAnswers, around: SetupSurroundings | None, file: str) -> str | None:
+    """Return the file of the signing key, NO_SIGNING, or None if the configuration that is there leaves it open.
+
+    An installation without a key is not switched by another run of setup: its backups are not signed.
+    """
+    if around is None or around.is_shared:
+        return None
+    if not answers.sign:
+        return NO_SIGNING
+    repositories = (document_of(facts.configured or "") or {}).get("repository")
+    known = repositories.get(around.repository) if isinstance(repositories, dict) else None
+    encryption = known.get("encryption", {}) if isinstance(known, dict) else None
+    is_open = isinstance(encryption, dict) and not {"signing", "signing_key_file"} & set(encryption)
+    return None if is_open else file
+
+
+def leave_signing_open(plan: SetupPlan) -> SetupPlan:
+    """Return the plan that makes no signing key: the repository is there, and a new key signed nothing in it."""
+    plan = replace(plan, signing=None, signer=None, notes=(*plan.notes, _REPOSITORY_THERE))
+    text = plan.text((plan.recipient or RECIPIENT) if plan.identity is not None else None)
+    steps = (
+        replace(step, text=text) if step.action is SetupAction.CONFIGURATION else step
+        for step in plan.steps
+        if step.action is not SetupAction.SIGNING_KEY
+    )
+    return replace(plan, steps=tuple(steps))
+
+
 def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundings | None) -> SetupPlan:
     """Return the plan with what it leaves of the configuration that is there; refused if that cannot be."""
     path, name = facts.configuration, plan.answers.instance
@@ -190,6 +247,8 @@ def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundi
         plan = replace(
             plan, notes=(*plan.notes, f"{plan.answers.notify} hears of failures, and of a test before the rest")
         )
+    if plan.signing is None and not around.is_shared:
+        plan = replace(plan, notes=(*plan.notes, _UNDECIDED))
     if around.is_silent:
         plan = replace(plan, notes=(*plan.notes, _SILENT))
     return plan
@@ -207,6 +266,13 @@ def _replaced(facts: SetupFacts, text: str) -> Iterator[str]:
     yield from (f"  {line[0]} {line[1:]}" for line in list(lines)[2:] if not line.startswith("@@"))
 
 
+_REPOSITORY_THERE = (
+    "the repository is there already: setup makes no signing key, as what is stored there would no longer be believed"
+)
+_UNDECIDED = (
+    "an earlier setup left signing open, and this one does not change that: `zsnapdb doctor` says how to sign; with"
+    " --no-signing the configuration says that this host does not"
+)
 _SILENT = "nobody is told when something fails: --notify names an address, a URL or a program"
 _ENDED = "an earlier setup moved the files of the server, which runs on ZFS: setup notes that, and stops nothing"
 _ONE_AT_A_TIME = "the files of another server were moved before: setup notes that, and moves no other files in this run"
@@ -318,6 +384,9 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
         if plan.recipient is not None:
             title = f"Use the identity {plan.identity}, which is there: keep a copy elsewhere"
         yield SetupStep(title, action=SetupAction.IDENTITY)
+    if plan.signing_key is not None:
+        title = f"{'Use' if plan.signer else 'Make'} the signing key {plan.signing_key}: only what it signs is believed"
+        yield SetupStep(title, action=SetupAction.SIGNING_KEY)
     text = plan.text((plan.recipient or RECIPIENT) if plan.identity is not None else None)
     yield SetupStep("Write the configuration", path=facts.configuration, text=text, action=SetupAction.CONFIGURATION)
     if plan.account is not None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from typing_extensions import TypedDict
 
 from zsnapdb.jobs.repository.init import InitPlan, InitStep
+from zsnapdb.planning.repository.signing import SigningState, signing_hint
 from zsnapdb.report.view import View
 
 _DONE = {
@@ -39,6 +40,9 @@ class InitDocument(TypedDict):
     repository: str
     url: str
     step: str
+    signing: str
+    signer: str | None
+    new_key: str | None
     marker: MarkerFields
 
 
@@ -56,7 +60,19 @@ class InitPlanView(View):
         lines += [f"  recipient   {recipient}" for recipient in recipients] or [
             "  encryption  none: no recipients are configured"
         ]
+        lines += self._signing()
         return "\n".join(lines + [f"  no longer   {name}" for name in plan.before if name not in recipients])
+
+    def _signing(self) -> list[str]:
+        plan = self.plan
+        if plan.signing is SigningState.KEY:
+            key = [f"  new key     {plan.new_key} signs what this host stores"] if plan.new_key is not None else []
+            return [*key, *([f"  signer      {plan.signer}"] if plan.signer is not None else [])]
+        if plan.signing is SigningState.UNDECIDED:
+            return [f"  signing     not decided: {signing_hint(plan.name)}"]
+        if plan.signing is SigningState.NONE:
+            return ["  signing     none: this host believes whoever can write to the repository"]
+        return []
 
     def fields(self) -> InitDocument:
         plan, marker = self.plan, self.plan.marker
@@ -64,6 +80,9 @@ class InitPlanView(View):
             "repository": plan.name,
             "url": plan.url,
             "step": plan.step.value,
+            "signing": plan.signing.value,
+            "signer": plan.signer,
+            "new_key": str(plan.new_key) if plan.new_key is not None else None,
             "marker": {"format": marker.format, "id": marker.id, "recipients": list(marker.recipients)},
         }
 

@@ -53,6 +53,21 @@ class VerifiedBinlogsFields(TypedDict):
     damaged: list[DamagedBinlogFields]
 
 
+class DamagedDocumentFields(TypedDict):
+    """A damaged document that is no manifest, by its key."""
+
+    file: str
+    damage: list[str]
+
+
+class VerifiedDocumentsFields(TypedDict):
+    """The documents of a verification. `without_digest`: stored by an earlier version, without signature and digest."""
+
+    read: int
+    without_digest: int
+    damaged: list[DamagedDocumentFields]
+
+
 class VerifyDocument(TypedDict):
     """The result of a verification. `unrecorded`: why the findings could not be saved.
 
@@ -69,6 +84,7 @@ class VerifyDocument(TypedDict):
     restorable: list[str]
     missing: list[MissingFields]
     binlogs: VerifiedBinlogsFields
+    documents: VerifiedDocumentsFields
     bytes: int
     seconds: float
     unrecorded: str | None
@@ -154,6 +170,11 @@ class VerifyView(View):
             )
         for name, damage in result.binlogs.items():
             lines += [f"  damaged   {name}", *(f"            {text}" for text in damage[:_SHOWN])]
+        for name, damage in result.documents.damage.items():
+            lines += [f"  damaged   {name}", *(f"            {text}" for text in damage)]
+        if result.documents.without_digest:
+            count = f"{result.documents.without_digest} of {result.documents.read} documents"
+            lines.append(f"  note      {count} carry no digest: an earlier version stored them")
         lines += missing_lines(result.missing, 10, "  ")
         if result.unrecorded:
             lines.append(f"  note      the findings could not be saved: {result.unrecorded}")
@@ -177,6 +198,11 @@ class VerifyView(View):
             "binlogs": {
                 "verified": [name_of(file) for file in result.plan.binlogs],
                 "damaged": [{"file": name, "damage": list(damage)} for name, damage in result.binlogs.items()],
+            },
+            "documents": {
+                "read": result.documents.read,
+                "without_digest": result.documents.without_digest,
+                "damaged": [{"file": name, "damage": list(damage)} for name, damage in result.documents.damage.items()],
             },
             "bytes": result.size,
             "seconds": result.seconds,

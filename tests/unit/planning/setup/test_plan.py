@@ -20,7 +20,7 @@ from zsnapdb.planning.setup.facts import FoundFiles, FoundPool, FoundServer, Set
 from zsnapdb.planning.setup.layout import two_datasets
 from zsnapdb.planning.setup.move import ServerMove
 from zsnapdb.planning.setup.move_state import MoveDecision, MoveStep
-from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupWay, StartedMove, plan_setup
+from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupWay, StartedMove, leave_signing_open, plan_setup
 from zsnapdb.planning.setup.schedule import configuration_in, cron_file, cron_text, unit_text
 
 GIB = 1 << 30
@@ -151,6 +151,24 @@ def test_a_configuration_that_setup_wrote_is_no_obstacle_for_the_same_setup() ->
     assert "goes on from there" in plan.notes[-1]
     other = planned(configured=text, written=written, recipient="age1zzzz")
     assert '  + recipients = ["age1zzzz"]' in other.notes
+
+
+def test_setup_again_does_not_switch_signing_on() -> None:
+    assert "signing_key_file" in planned().text(None)
+    before = replace(planned(), signing=None)
+    text, written = before.text("age1qqqq"), WrittenTables(before.around.tables("main"))
+    again = planned(configured=text, written=written, recipient="age1qqqq")
+    assert (again.signing, again.text("age1qqqq")) == (None, text)
+    assert any("left signing open" in note for note in again.notes)
+    refused = planned(SERVER, replace(ANSWERS, sign=False), configured=text, written=written, recipient="age1qqqq")
+    assert '  + signing = "none"' in refused.notes
+
+
+def test_setup_makes_no_key_for_a_repository_that_is_there() -> None:
+    assert SetupAction.SIGNING_KEY in [step.action for step in planned().steps]
+    plan = leave_signing_open(planned())
+    assert SetupAction.SIGNING_KEY not in [step.action for step in plan.steps]
+    assert "signing" not in next(step.text for step in plan.steps if step.action is SetupAction.CONFIGURATION)
 
 
 def test_a_missing_unit_is_written_with_its_program_and_its_configuration() -> None:
