@@ -151,10 +151,10 @@ def test_a_disk_that_cannot_be_cloned_leaves_no_machine_though_others_are_cloned
 ) -> None:
     before, clone = house.state(), datasets.clone
 
-    def fail(snapshot: str, dataset: str, options: Mapping[str, str]) -> None:
+    def fail(snapshot: str, guid: int, dataset: str, options: Mapping[str, str]) -> None:
         if dataset.endswith("pxc2/vdb"):
             raise CommandError("out of space")
-        clone(snapshot, dataset, options)
+        clone(snapshot, guid, dataset, options)
 
     monkeypatch.setattr("zsnapdb.zfs.datasets.clone", fail)
     with pytest.raises(CommandError, match="out of space"):
