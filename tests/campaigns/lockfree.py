@@ -186,7 +186,8 @@ class Campaign:
         try:
             for role, dataset in sorted(layout.datasets.items(), key=lambda item: len(item[1])):
                 options = {"mountpoint": layout.mountpoints[role], MARK.name: "lockfree"}
-                datasets.clone(taken.set.snapshots[role].full_name, dataset, options)
+                snapshot = taken.set.snapshots[role]
+                datasets.clone(snapshot.full_name, snapshot.guid, dataset, options)
             return self._compare(taken, observed, layout)
         finally:
             made = [dataset for dataset in layout.datasets.values() if datasets.exists(dataset)]
