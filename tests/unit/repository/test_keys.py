@@ -18,6 +18,8 @@ from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.manifests import encrypted, manifest
 from zsnapdb.base.errors import ConfigError, DamagedError, ExistsError, NotThere
 from zsnapdb.config.repository import EncryptionSettings
+from zsnapdb.config.settings import parse
+from zsnapdb.jobs.repository import init as init_job
 from zsnapdb.repository import keys, layout
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.repository import Repository
@@ -291,3 +293,19 @@ def test_who_encrypts_or_decrypts_refuses_a_backup_in_the_clear_unless_it_says_s
 def test_a_signed_manifest_of_another_repository_is_refused_in_this_one(signed: Repository) -> None:
     with pytest.raises(DamagedError, match="belongs to repository id-1, this is repository id-2"):
         replace(signed, id="id-2").manifest("main", BACKUP)
+
+
+def test_init_makes_the_configured_signing_key_of_a_new_repository_alone(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    key = tmp_path / "signing-key"
+    text = f'[instance.main]\nsocket = "/x"\nrepository = "a"\n[repository.a]\nurl = "file://{tmp_path}/store"\n'
+    settings = parse(f'{text}encryption = {{ signing_key_file = "{key}" }}\n', "test")
+    planned = init_job.plan(settings, None)
+    assert (planned.new_key, planned.signer, key.exists()) == (key, None, False)
+    done = init_job.init(settings, None)
+    assert (keys.SigningKey.read(key).public, key.stat().st_mode & 0o777) == (done.signer, 0o600)
+    assert init_job.init(settings, None).new_key is None
+    key.unlink()
+    with pytest.raises(ConfigError, match="signing_key_file"):
+        init_job.init(settings, None)
+    assert not key.exists()
