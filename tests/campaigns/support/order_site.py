@@ -378,6 +378,9 @@ class Site:
             command("zfs", "set", "canmount=on", name)
             subprocess.run(["zfs", "mount", name], capture_output=True, check=False)
         (FOLDER / "data" / "auto.cnf").unlink(missing_ok=True)
+        for index in FOLDER.glob("*.index"):
+            # The server was restored elsewhere, and its lists of binlogs have paths.
+            index.write_text("".join(f"{FOLDER}/{Path(line).name}\n" for line in index.read_text().splitlines()))
         self.start()
         return str(done.document.get("backup_id", ""))
 
