@@ -72,7 +72,8 @@ ALLOWED = {
     "planning/repository/retention.py": {
         "decide": "a backup from the future takes no place of another",
         "_apply_rules": AGE,
-        "_protect": "a backup from the future stays; an unreadable manifest outside of every order protects by time",
+        "_protect": "a backup from the future stays",
+        "_needing": "an unreadable manifest that has no place protects by its time, and removes nothing",
     },
     "planning/repository/sweep.py": {"decide": SHOWN, "_one": AGE},
     "planning/repository/writers.py": {"_is_replaced": AGE},

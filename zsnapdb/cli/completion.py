@@ -84,7 +84,7 @@ def backups(incomplete: str) -> list[str]:
     def find() -> list[str]:
         settings = load(None)
         sets = [one.backup_id for name in settings.instance for one in local_sets(Instance.of(settings, name))]
-        return ["latest", *sorted(sets, reverse=True)]
+        return ["latest", *reversed(sets)]
 
     return _names(find, incomplete)
 

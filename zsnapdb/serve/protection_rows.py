@@ -126,8 +126,9 @@ def points_of(document: Document, now: datetime) -> PointsCard:
     rows = [SpanRow(one.begin, one.to, "") for one in told.recoverable]
     rows += [SpanRow(one.begin, one.to, one.reason) for one in told.gaps]
     rows.sort(key=lambda row: row.begin, reverse=True)
-    backups = sorted((one for part in told.recoverable for one in part.backups), reverse=True)
-    sets = sorted((one.id for one in told.sets), reverse=True)
+    # The answer has both oldest first, and not by their ids.
+    backups = [one for part in told.recoverable for one in part.backups][::-1]
+    sets = [one.id for one in told.sets][::-1]
     spans = [(moment(row.begin), moment(row.end), bool(row.reason)) for row in rows]
     known = [TimeSpan(begin, end, is_gap) for begin, end, is_gap in spans if begin is not None and end is not None]
     here = frozenset(sets)

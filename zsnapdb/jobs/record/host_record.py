@@ -28,6 +28,7 @@ from zsnapdb.jobs.base.set_properties import (
 )
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name, read
 from zsnapdb.planning import order
+from zsnapdb.planning.order import PlacedLink
 from zsnapdb.planning.repository import host_record
 from zsnapdb.planning.repository.clock import from_future
 from zsnapdb.planning.repository.host_record import (
@@ -216,6 +217,12 @@ class StoredCheck:
     """The ids of the backups that are this host's own, by its record and its snapshots."""
     future: Mapping[str, datetime] = field(default_factory=dict)
     """The times of the backups from the future, by backup id. They are chosen for nothing unless named."""
+    record: BackupRecord | None = None
+    local: tuple[LocalBackup, ...] = ()
+
+    def order_with(self, there: Sequence[PlacedLink]) -> tuple[str, ...]:
+        """Return `order` for other backups and sets than those that were compared, such as local sets beside them."""
+        return host_record.order_of(self.record, self.local, there) if self.record is not None else self.order
 
     def warn(self, instance: Instance) -> None:
         """Report every finding as a warning of the instance's job."""
@@ -290,7 +297,9 @@ def _compared(
         *([short] if short is not None else []),
         *others,
     )
-    return StoredCheck(all_findings, missing, archived if short is not None else None, placed, own)
+    return StoredCheck(
+        all_findings, missing, archived if short is not None else None, placed, own, {}, known, tuple(local)
+    )
 
 
 def findings(

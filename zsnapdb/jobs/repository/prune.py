@@ -152,6 +152,7 @@ def _plan(
         pinned=prune_facts.pinned(repository, instance.name, host_record.pinned_here(instance, repository)),
         writers=by_backup(writers(backups.backups, moment)),
         in_use=prune_facts.in_use(backups.backups, base, marks, moment, policy.sweep_after),
+        order=checked.order,
     )
     decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
     afterlife = repository.afterlife()

@@ -118,9 +118,15 @@ def of_one_server(
 
 
 def notes_on_newer(
-    choice: RestoreRoute, catalogue: Catalogue, checked: StoredCheck, requested: str, *, accepts_older: bool
+    choice: RestoreRoute,
+    catalogue: Catalogue,
+    checked: StoredCheck,
+    requested: str,
+    local: Sequence[Manifest] = (),
+    *,
+    accepts_older: bool,
 ) -> tuple[str, ...]:
-    """Return what the plan says about newer states that cannot be used.
+    """Return what the plan says about newer states that cannot be used. `local` are local sets among its candidates.
 
     DamagedError names them, unless the caller accepts an older state.
     """
@@ -128,7 +134,8 @@ def notes_on_newer(
         return ()
     short = next((finding for finding in checked.findings if checked.archive and finding.is_archive), None)
     archive = UnusableArchive(short.text, checked.archive.last_commit) if short and checked.archive else None
-    newer = newest.newer_than(choice, unusable(catalogue, checked), archive, checked.order)
+    order = checked.order_with([*catalogue.manifests, *local]) if local else checked.order
+    newer = newest.newer_than(choice, unusable(catalogue, checked), archive, order)
     if not newer:
         return ()
     if accepts_older:

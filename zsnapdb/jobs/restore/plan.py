@@ -97,7 +97,9 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     candidates = with_local_sets(instance, candidates, target, request.origin, request.top)
     local = local_binlogs(candidates, request.origin)
     chosen = choose(instance, repository, candidates, target, archive, request.history, local)
-    newer = newest.notes_on_newer(chosen.choice, catalogue, checked, request.to, accepts_older=request.accepts_older)
+    sets = [manifest for manifest in candidates if is_local_set(manifest)]
+    accepts = request.accepts_older
+    newer = newest.notes_on_newer(chosen.choice, catalogue, checked, request.to, sets, accepts_older=accepts)
     manifest = next(m for m in candidates if m.backup_id == chosen.choice.point.backup_id)
     facts = server_source(manifest).server
     restorable.refuse(instance.settings.server, facts)

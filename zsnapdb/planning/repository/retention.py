@@ -53,6 +53,9 @@ class RetentionFacts:
     writers: Mapping[str, str] = field(default_factory=dict)
     """The server that wrote each backup. The rules apply to the backups of each server apart."""
 
+    order: Sequence[str] = ()
+    """The ids of all backups whose place is known, also of unreadable ones, oldest first."""
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -240,14 +243,28 @@ def _protect(
         for name, why in names.items():
             if name in keep:
                 keep[name].append(f"{protection}: {why}")
-    doubtful = max(known.unreadable, key=time_of, default=None)
+    needing = _needing(list(keep), known)
     for name, reasons in keep.items():
         if time_of(name) > now:
             reasons.append("its time is in the future: a clock was wrong")
         if name in family.unsound and unrestorable is Unrestorable.KEEP:
             reasons.append(f"protected, and counted by no rule, as it cannot be restored: {family.unsound[name]}")
-        if doubtful is not None and not reasons and time_of(name) - CLOCK_SLACK < time_of(doubtful):
-            reasons.append(f"protected: {doubtful}, whose manifest cannot be read, may need it")
+        if name in needing and not reasons:
+            reasons.append(f"protected: {needing[name]}, whose manifest cannot be read, may need it")
+
+
+def _needing(names: Sequence[str], known: RetentionFacts) -> dict[str, str]:
+    """Return, for each backup that an unreadable one may be an increment of, that one.
+
+    It is no older than what it needs. Where its place is not known, its time says how old it is.
+    """
+    placed = [name for name in known.order if name in known.unreadable]
+    before = frozenset(known.order[: known.order.index(placed[-1])]) if placed else frozenset[str]()
+    latest = max((name for name in known.unreadable if name not in placed), key=time_of, default=None)
+    needing = {name: placed[-1] for name in names if name in before}
+    if latest is not None:
+        needing |= {name: latest for name in names if time_of(name) - CLOCK_SLACK < time_of(latest)}
+    return needing
 
 
 def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:

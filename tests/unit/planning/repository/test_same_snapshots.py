@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from zsnapdb.planning.repository.host_record import (
     RecordedVolume,
     RemovedBackup,
     missing_backups,
+    order_of,
 )
 from zsnapdb.planning.repository.local_sets import (
     LocalBookmark,
@@ -176,10 +178,32 @@ def test_a_local_set_is_placed_by_its_transaction_group_whatever_its_id_says() -
 
 
 def test_an_original_that_another_host_pruned_is_no_alarm_until_the_other_backup_is_gone_too() -> None:
-    def missed(*there: RecordedBackup) -> list[tuple[str, bool]]:
+    def missed(*there: Any) -> list[tuple[str, bool]]:
         found = missing_backups(RECORD, [], there, (), KeepSettings(last=3, minimum=1), NOW)
         return [(backup.backup_id, backup.is_expired) for backup in found]
 
     full, last, twin = recorded(FULL, 1), recorded(LAST, 3), recorded(CONSOLIDATED, 2)
     assert missed(full, twin, last) == [(INCREMENT, True)]
     assert missed(full, last) == [(INCREMENT, False)]
+
+
+def test_the_newest_backup_of_a_clock_that_was_behind_is_missed_and_not_called_expired() -> None:
+    newest = recorded("20250101T000000Z-0000", 9)
+    record = RECORD.with_stored(newest)
+    there: Any = (recorded(FULL, 1), recorded(INCREMENT, 2), recorded(LAST, 3))
+    for known in (record, record.model_copy(update={"stored": tuple(map(unplaced, record.stored))})):
+        found = missing_backups(known, [], there, (), KeepSettings(last=1, minimum=1), NOW)
+        assert [(backup.backup_id, backup.is_expired) for backup in found] == [(newest.backup_id, False)]
+        assert order_of(known, [], there)[-1] == newest.backup_id
+
+
+def unplaced(backup: RecordedBackup) -> RecordedBackup:
+    """Return the backup as an earlier version recorded it."""
+    return backup.model_copy(update={"pool_guid": None, "createtxg": None})
+
+
+def test_an_unreadable_backup_protects_what_is_before_it_whatever_its_id_says() -> None:
+    unreadable = {"20250101T000000Z-0000": "damaged"}
+    order = (FULL, INCREMENT, CONSOLIDATED, *unreadable, LAST)
+    kept = decide(CHAIN, KeepSettings(last=1, minimum=1), NOW, RetentionFacts(unreadable=unreadable, order=order)).kept
+    assert {FULL, INCREMENT, CONSOLIDATED} <= kept
