@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.in_guest import Lab, run, zfs
+from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.zfs import mounting
 
 pytestmark = pytest.mark.usefixtures("first")
@@ -135,8 +138,29 @@ def test_the_client_of_a_clone_reads_no_option_of_the_servers_account(lab: Lab) 
             file.write("plugin_dir=/srv/evil\nno_such_option=1\n")
         done = run("zsnapdb", "clone", "connect", "a-client", "-N", "-e", "SELECT @@port")
         assert (done.stdout.strip(), done.code) == (str(made["port"]), 0), done.stderr
+        a_process_that_poses_as_the_server_is_not_taken_for_it(Path(made["mount"]))
     finally:
         assert lab.zsnapdb("clone", "destroy", "a-client").code == 0
+
+
+def a_process_that_poses_as_the_server_is_not_taken_for_it(mount: Path) -> None:
+    """Any account of the host can have mounts of its own, and a folder of theirs with the path of a clone's."""
+    ours = ServerProcess(mount / ".zsnapdb")
+    python = "import signal; print(flush=True); signal.pause()"
+    posing = f'mount -t tmpfs none {mount} && mkdir {mount}/data && cd {mount}/data && exec "$0" -c "$1" "$2"'
+    account = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "unshare", "--user", "--map-root-user")
+    words = ["--mount", "sh", "-c", posing, sys.executable, python, f"--defaults-file={ours.option_file}"]
+    with subprocess.Popen([*account, *words], stdout=subprocess.PIPE) as poser:
+        assert poser.stdout is not None
+        assert poser.stdout.readline() == b"\n"
+        assert os.readlink(f"/proc/{poser.pid}/cwd") == f"{mount}/data"
+        real, file = ours.pid(), ours.pid_file.read_text()
+        ours.pid_file.write_text(str(poser.pid))
+        try:
+            assert ours.pid() == real != poser.pid
+        finally:
+            ours.pid_file.write_text(file)
+            poser.kill()
 
 
 def test_a_linked_list_of_binlogs_is_not_rewritten(lab: Lab, victim: Path) -> None:

@@ -17,7 +17,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue, lifecycle, pool
 from zsnapdb.jobs.clone.request import CloneRequest
 
-from .in_guest import Lab, ask, connect, end_process, everything
+from .in_guest import SOCKET, Lab, ask, connect, end_process, everything
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -51,6 +51,10 @@ def test_a_clone_of_the_pool_has_its_owner_at_once_and_lives_as_any_other(lab: L
     assert (planned["name"], planned["slot"]["waits"]) == ("mine", True)
     for around in (("--fresh",), ("--binary", lab.server)):
         assert "slot" not in lab.zsnapdb("clone", "create", "main", *around, "--plan", "--json", config=config).json
+    # The instance is another server by now.
+    named = "[repository.s3]\n", "[instance.main.pool]\nsize = 3\n\n[repository.s3]\n"
+    elsewhere = lab.changed(named, (SOCKET, "/run/mysqld/other.sock"))
+    assert "slot" not in lab.zsnapdb(*create, "--plan", config=elsewhere).json
     assert planned["slot"]["id"] in filled["made"]
     began = time.monotonic()
     made = lab.zsnapdb(*create, config=config).json

@@ -147,6 +147,7 @@ def test_a_reset_undoes_rows_to_the_same_state_and_replaces_the_data_where_that_
         # It goes to no binlog.
         ("ALTER TABLE `rows`.parted ADD PARTITION NO_WRITE_TO_BINLOG PARTITIONS 1", "defined otherwise"),
         hidden(lab),
+        (with_histogram(lab), "defined otherwise"),
     ):
         with connect(made) as here:
             ask(here, change)
@@ -158,13 +159,18 @@ def test_a_reset_undoes_rows_to_the_same_state_and_replaces_the_data_where_that_
         assert state(made) == original
     the_binlog_is_reset_by_its_user(lab, made, original)
     the_server_dies_when_the_undo_commits(lab, made, original)
-    # After that a reset is by rows again.
+    # After that a reset is by rows again. Statistics of rows that were undone are those of no rows.
     with connect(made) as here:
-        ask(here, "INSERT INTO `rows`.counted (word) VALUES ('again')")
+        words = ", ".join(f"('again {n}')" for n in range(90))
+        ask(here, f"INSERT INTO `rows`.counted (word) VALUES {words}")
         here.commit()
-    assert lab.zsnapdb("clone", "reset", "undone", "--plan", "--json").json["undoes"] == 1
-    assert lab.zsnapdb("clone", "reset", "undone", "--json").json["undone"] == 1
+        ask(here, "ANALYZE LOCAL TABLE `rows`.counted")
+        assert known_rows(here) > 80
+    assert lab.zsnapdb("clone", "reset", "undone", "--plan", "--json").json["undoes"] == 90
+    assert lab.zsnapdb("clone", "reset", "undone", "--json").json["undone"] == 90
     assert state(made) == original
+    with connect(made) as here:
+        assert known_rows(here) < 20
     assert lab.zsnapdb("clone", "destroy", "undone").code == 0
     assert everything() == before
 
@@ -174,6 +180,19 @@ def hidden(lab: Lab) -> tuple[str, str]:
     if lab.flavour == "mysql":
         return "/*M!100000 BEGIN */ TRUNCATE `rows`.counted", "no change of rows"
     return "TRUNCATE `rows`.counted", "no change of rows"
+
+
+def with_histogram(lab: Lab) -> str:
+    """A statement that leaves values of rows in statistics, and nothing in a binlog."""
+    kept = "UPDATE HISTOGRAM ON word" if lab.flavour == "mysql" else "PERSISTENT FOR ALL"
+    return f"ANALYZE LOCAL TABLE `rows`.counted {kept}"
+
+
+def known_rows(here: pymysql.Connection) -> int:
+    """Return how many rows the statistics of the table have."""
+    if ask(here, "SHOW VARIABLES LIKE 'information_schema_stats_expiry'"):
+        ask(here, "SET SESSION information_schema_stats_expiry = 0")
+    return int(ask(here, "SELECT table_rows FROM information_schema.tables WHERE table_name = 'counted'")[0][0])
 
 
 def the_binlog_is_reset_by_its_user(lab: Lab, made: dict[str, Any], original: dict[str, Any]) -> None:

@@ -138,7 +138,7 @@ def reach(
         with undone_on_error(lambda: reusable_sets.remove_if_exists(home, RECEIVED, set_id)):
             work = ServerWork(own_settings, instance, repository, planned)
             local = find_local(settings, instance, planned.backup_id)
-            if local is not None:
+            if local is not None and _is_planned(planned, local):
                 _clone_base(work, local)
             else:
                 run_steps(work, _steps(work, VOLUME_STEPS), VOLUME_STEPS)
@@ -208,6 +208,13 @@ def _steps(work: ServerWork, handlers: Handlers) -> list[Step]:
     unknown = [step.name for step in work.plan.steps if type(step) not in {*VOLUME_STEPS, *SERVER_STEPS, LeaveStopped}]
     assert not unknown, f"a set has no such steps: {unknown}"
     return [step for step in work.plan.steps if type(step) in handlers]
+
+
+def _is_planned(planned: RestorePlan, local: CloneSource) -> bool:
+    """Whether the snapshots are those of the plan, by their GUIDs."""
+    (volumes,) = (step for step in planned.steps if isinstance(step, MountVolumes))
+    wanted = {part.dataset: part.guid for part in volumes.parts}
+    return {planned.layout.datasets.get(role): one.guid for role, one in local.set.snapshots.items()} == wanted
 
 
 def _clone_base(work: ServerWork, local: CloneSource) -> None:

@@ -24,7 +24,7 @@ from zsnapdb.mysql.binlog.known_tail import digest_of
 from zsnapdb.mysql.binlog.opening import open_binlog
 from zsnapdb.mysql.capability import binlog_status
 from zsnapdb.mysql.process.processes import started_at
-from zsnapdb.mysql.schema.counters import counters, definitions
+from zsnapdb.mysql.schema.counters import counters, definitions, server_time
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.row_reset import MOST_TABLES
 from zsnapdb.planning.server_copy.identity import binlog_paths
@@ -77,6 +77,8 @@ class HandedState(BaseModel):
     locks_accounts: bool
     counters: tuple[Counter, ...] | None
     """None: there are more tables than are looked at."""
+    at: Annotated[int, Field(ge=0)] = 0
+    """The time of the server then, in seconds since 1970; 0: an older version noted it."""
     reset: NotedReset | None = None
 
     @property
@@ -127,6 +129,7 @@ def note(host: Host, data: HandedData, copy: Copy, session: Session) -> None:
             digest=digest,
             inode=inode,
             definitions=definitions(session) if known is not None else "",
+            at=server_time(session),
             locks_accounts=data.locks_accounts,
             counters=None
             if known is None

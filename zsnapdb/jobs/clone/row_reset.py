@@ -33,7 +33,7 @@ from zsnapdb.mysql.binlog.row_changes import row_changes
 from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
 from zsnapdb.mysql.capability import binlog_status
 from zsnapdb.mysql.connections import end_others, has_prepared_transactions, wait_briefly_for_locks
-from zsnapdb.mysql.schema.counters import counters, counters_of, definitions, set_back
+from zsnapdb.mysql.schema.counters import analyze_again, counters, counters_of, definitions, server_time, set_back
 from zsnapdb.mysql.schema.table_shapes import TableShapes
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import stop_logging
@@ -76,8 +76,8 @@ class _Since:
 def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
     """Give the running clone the data again that its user got, by undoing rows; the caller holds the clone's lock.
 
-    Afterwards every session of its users is ended, and every row and counter is as it was. ZsnapdbError if that is not
-    certain: then the data must be replaced.
+    Afterwards every session of its users is ended, every row and counter is as it was, and statistics are of these
+    rows. ZsnapdbError if that is not certain: then the data must be replaced.
     """
     began, state = time.monotonic(), _state(settings, host, info)
     copy, transactions, rows = server_of(settings, info).copy, 0, 0
@@ -94,6 +94,8 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
             end_others(own)
             if _end(own) == (state.file, state.offset):
                 _set_counters_back(own, state)
+                analyze_again(own, state.at)
+                state = state.model_copy(update={"at": server_time(own)})
                 _refuse(None if definitions(own) == state.definitions else "a table is defined otherwise")
                 # Not as the server is by now: what others write from here on is written since.
                 handed.store(host, info.name, state)

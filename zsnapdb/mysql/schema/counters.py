@@ -1,8 +1,9 @@
-"""The AUTO_INCREMENT counters of the tables of users, and a digest of how the tables are defined."""
+"""What changes tables of users and is in no row: AUTO_INCREMENT counters, definitions, and statistics."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable, Mapping
 
 from zsnapdb.mysql.session import Row, Session
@@ -22,6 +23,19 @@ _DEFINITIONS = tuple(
         ),
     )
 )
+_STATISTICS = {
+    "COLUMN_STATISTICS": "schema_name, table_name, column_name, histogram FROM information_schema.column_statistics",
+    "table_stats": "db_name, table_name, cardinality FROM mysql.table_stats",
+    "column_stats": "db_name, table_name, column_name, min_value, max_value, avg_frequency FROM mysql.column_stats",
+    "index_stats": "db_name, table_name, index_name, prefix_arity, avg_frequency FROM mysql.index_stats",
+}
+"""What ANALYZE alone writes: the histograms of MySQL, the statistics of MariaDB that no engine keeps."""
+_WITH_STATISTICS = (
+    "SELECT table_name FROM information_schema.tables WHERE table_schema IN ('mysql', 'information_schema')"
+    f" AND table_name IN ({', '.join(repr(name) for name in _STATISTICS)})"
+)
+_ANALYZED = "SELECT database_name, table_name FROM mysql.innodb_table_stats WHERE UNIX_TIMESTAMP(last_update) >= %s"
+_PARTITION = re.compile("#p#", re.IGNORECASE)
 _WITH_COUNTER = (
     "SELECT table_schema, table_name FROM information_schema.columns"
     f" WHERE table_schema NOT IN {_SYSTEM} AND extra LIKE '%auto_increment%'"
@@ -63,16 +77,34 @@ def _next(rows: Iterable[Row], tables: Collection[tuple[str, str]]) -> dict[tupl
 
 
 def definitions(session: Session) -> str:
-    """Return the SHA-256 of the columns, keys and partitions of the tables of users.
+    """Return the SHA-256 of the columns, keys, partitions and histograms of the tables of users.
 
-    Not all that changes them is in a binlog: ALTER TABLE ... PARTITION NO_WRITE_TO_BINLOG is not (sql_yacc.yy of both
-    families).
+    Not all that changes them is in a binlog: ALTER TABLE ... PARTITION NO_WRITE_TO_BINLOG and ANALYZE LOCAL are not
+    (sql_yacc.yy of both families).
     """
     seen = hashlib.sha256()
-    for question in _DEFINITIONS:
+    there = {str(name) for (name,) in session.query(_WITH_STATISTICS)}
+    statistics = (f"SELECT {told} ORDER BY 1, 2, 3" for view, told in _STATISTICS.items() if view in there)
+    for question in (*_DEFINITIONS, *statistics):
         for row in session.query(question):
             seen.update(repr([None if value is None else str(value) for value in row]).encode())
     return seen.hexdigest()
+
+
+def server_time(session: Session) -> int:
+    """Return the time of the server, in seconds since 1970."""
+    return int(session.value("SELECT UNIX_TIMESTAMP()"))
+
+
+def analyze_again(session: Session, since: int) -> None:
+    """Give each table of InnoDB statistics of its rows as they are now, if it got some since then (seconds since 1970).
+
+    The engine makes new ones by itself after many changes, and ANALYZE LOCAL makes them of any rows.
+    """
+    seen = {(str(schema), _PARTITION.split(str(table))[0]) for schema, table in session.query(_ANALYZED, [since])}
+    for schema, table in sorted(seen):
+        if schema not in ("mysql", "sys"):
+            session.query(f"ANALYZE LOCAL TABLE {quoted(schema, table)}")
 
 
 def set_back(session: Session, wanted: Mapping[tuple[str, str], int]) -> None:
