@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import functools
 import io
@@ -20,7 +21,7 @@ from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import query, state_at
 
-from .in_guest import CONFIG, SOCKET, Lab, ask, everything
+from .in_guest import CONFIG, SOCKET, Lab, ask, connect, everything
 from .neighbours import TABLE, NeighboursTable
 
 pytestmark = pytest.mark.usefixtures("first")
@@ -44,6 +45,16 @@ def next_second() -> datetime:
     while int(time.time()) <= before:
         time.sleep(0.01)
     return datetime.now(UTC)
+
+
+@contextlib.contextmanager
+def clock_moved(days: float) -> Iterator[None]:
+    """Move the clock for the block, forth or back."""
+    time.clock_settime(time.CLOCK_REALTIME, time.time() + days * 86400)
+    try:
+        yield
+    finally:
+        time.clock_settime(time.CLOCK_REALTIME, time.time() - days * 86400)
 
 
 @pytest.fixture(scope="module")
@@ -215,3 +226,43 @@ def test_what_cannot_be_compared_is_refused_before_a_clone_is_made(lab: Lab, pas
         done = lab.zsnapdb("diff", "main", "--table", "past.words", "--from", begin, "--to", end)
         assert done.code in (2, 4, 6), done.stderr
         assert said in done.stderr
+
+
+# ZFS, the record of the host and the repository order what is made: the server has no part in it. It comes last, as
+# the sets and backups that it makes have wrong times.
+@pytest.mark.any_server
+def test_the_latest_is_what_was_made_last_whatever_the_clock_says(lab: Lab, past: Past) -> None:
+    lab.sql("CREATE TABLE past.clocks (n INT PRIMARY KEY AUTO_INCREMENT)")
+
+    def rows_of_a_clone() -> int:
+        made = lab.zsnapdb("clone", "create", "main", "--name", "clocks", "--json").json
+        with connect(made) as connection:
+            count = int(ask(connection, "SELECT COUNT(*) FROM past.clocks")[0][0])
+        lab.zsnapdb("clone", "destroy", "clocks")
+        return count
+
+    with clock_moved(40):
+        lab.zsnapdb("snapshot", "main")
+    lab.sql("INSERT INTO past.clocks VALUES ()")
+    made = lab.zsnapdb("snapshot", "main", "--json").json["backup_id"]
+    assert rows_of_a_clone() == 1
+    assert lab.zsnapdb("backup", "main", "--set", "latest", "--json").json["backup"]["backup_id"] == made
+    with clock_moved(40):
+        lab.zsnapdb("backup", "main")
+    lab.sql("INSERT INTO past.clocks VALUES ()")
+    with clock_moved(-400):
+        newest = lab.zsnapdb("backup", "main", "--json").json["backup"]["backup_id"]
+    assert rows_of_a_clone() == 2
+    to_newest = ("restore", "main", "--to", "latest-backup", "--target", "tank/clocks", "--plan", "--json")
+    assert lab.zsnapdb(*to_newest).json["backup_id"] == newest
+
+    # Gone from the bucket, it is the newest one that is missed, and not one that had expired.
+    keeping = lab.changed(("[repository.s3]\n", "[instance.main.keep]\nlast = 1\ndaily = 1\n\n[repository.s3]\n"))
+    store, prefix = lab.store()
+    manifest = store.get(f"{prefix}main/manifests/{newest}.json")
+    store.delete(f"{prefix}main/manifests/{newest}.json")
+    missing = lab.zsnapdb("status", "main", config=keeping)
+    assert "lacks 1 backup that this host stored: deleted, hidden" in missing.stdout + missing.stderr
+    refused = lab.zsnapdb(*to_newest)
+    assert (refused.code, newest in refused.stderr) == (6, True)
+    store.put(f"{prefix}main/manifests/{newest}.json", manifest)

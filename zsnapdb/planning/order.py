@@ -122,18 +122,21 @@ def _keys(of_pool: Sequence[PlacedLink], reached: int, believed: Collection[str]
     Neither is greater than that of a younger backup. A backup without a number has that of the one before it.
     """
     keys: list[tuple[int, str]] = []
-    least, earliest = GREATEST_SEQUENCE, "~"
+    of_all = of_believed = (GREATEST_SEQUENCE, "~")
     for link in reversed(of_pool):
-        own = _believed(link.sequence, reached)
-        number, name = min(own, least), min(link.backup_id, earliest)
+        is_believed = believed is None or link.backup_id in believed
+        least, earliest = of_believed if is_believed else of_all
+        number, name = min(_believed(link.sequence, reached), least), min(link.backup_id, earliest)
         keys.append((number, name))
-        if believed is None or link.backup_id in believed:
-            least, earliest = number or least, name
+        of_all = min(number or least, of_all[0]), min(name, of_all[1])
+        if is_believed:
+            of_believed = number or least, name
     keys.reverse()
     before = 0
-    for place, (number, name) in enumerate(keys):
+    for place, (link, (number, name)) in enumerate(zip(of_pool, keys, strict=True)):
         keys[place] = (number or before, name)
-        before = max(before, number)
+        if believed is None or link.backup_id in believed:
+            before = max(before, number)
     return keys
 
 

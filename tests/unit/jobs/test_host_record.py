@@ -61,6 +61,15 @@ def test_a_backup_is_recorded_once_it_is_stored(world: World) -> None:
     assert found(world) == ()
 
 
+def test_each_document_has_a_number_of_its_own_also_after_a_run_that_stored_nothing(world: World) -> None:
+    first, second = (world.backup().manifest for _ in range(2))
+    assert (first.sequence, second.sequence) == (1, 2)
+    assert host_record.next_sequence(world.instance, world.repository, [1, 2]) == 3
+    assert world.backup().manifest.sequence == 4
+    assert [backup.sequence for backup in record_of(world).backups().stored] == [1, 2, 4]
+    assert host_record.next_sequence(world.instance, world.repository, [900, 2**53 - 1]) == 901
+
+
 def test_a_backup_that_ended_after_its_manifest_is_recorded_by_the_next_run(world: World) -> None:
     world.backup()
     before = len(world.steps)

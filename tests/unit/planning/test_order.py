@@ -105,7 +105,8 @@ def test_backups_without_numbers_come_before_those_with_one_unless_their_pool_sa
 @pytest.mark.parametrize("number", [1, 5, STEP, GREATEST_SEQUENCE])
 @pytest.mark.parametrize("txg", [0, 2, 2**62])
 def test_no_stranger_changes_the_order_of_what_is_believed(number: int, txg: int) -> None:
-    own = [placed(9, 1, None, number=1), placed(5, 2, 1, number=2), placed(1, 7, None, pool=2, number=3)]
+    of_pool = [placed(9, 1, None, number=1), placed(7, 2, None), placed(5, 3, 1, number=2)]
+    own = [*of_pool, placed(1, 7, None, pool=2, number=3)]
     stranger = placed(-99, 50, None, txg=txg, number=number)
     ordered = in_order([*own, stranger], {link.backup_id for link in own})
     assert [link for link in ordered if link is not stranger] == own

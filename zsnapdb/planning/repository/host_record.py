@@ -343,6 +343,7 @@ def order_of(record: BackupRecord, local: Sequence[LocalBackup], there: Sequence
     """Return the ids of all backups that are stored or that this host knows, oldest first.
 
     `there` are the readable backups. What is missing has the place that its record gives it, or else its snapshots.
+    No backup of others changes the order of this host's own.
     """
     listed = {link.backup_id for link in there}
     missing = [
@@ -350,7 +351,8 @@ def order_of(record: BackupRecord, local: Sequence[LocalBackup], there: Sequence
         for one in record.stored
         if one.backup_id not in listed and one.pool_guid is not None and one.createtxg is not None
     ]
-    ordered: list[PlacedLink] = order.in_order([*there, *missing])
+    own = {backup.backup_id for backup in (*record.stored, *local)}
+    ordered: list[PlacedLink] = order.in_order([*there, *missing], own or None)
     return tuple(
         order.with_missing(
             [link.backup_id for link in ordered],
