@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
-from zsnapdb.base.errors import DamagedError, ExistsError, PreflightError, UnknownNameError
+from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, PreflightError, UnknownNameError
 from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.config.settings import Settings
@@ -317,6 +317,15 @@ def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
     if now.guid != meant.guid:
         raise UnknownNameError(f"clone {meant.label} is gone; another has its name", hint="nothing was changed")
     return now
+
+
+def refuse_other_data(first: CloneInfo, other: CloneInfo) -> None:
+    """Raise ConsistencyError unless both clones were created from the same snapshots, which had the same name."""
+    if first.original_key != other.original_key:
+        raise ConsistencyError(
+            f"clone {other.label} has other data than {first.label}: somebody renamed or replaced {first.original}",
+            hint="run the command again",
+        )
 
 
 def refuse_label(others: Iterable[CloneClaim], label: str) -> None:

@@ -117,7 +117,9 @@ def check(settings: Settings, instance: Instance, request: MigrationRequest) -> 
     if first.failure:
         return _checked(clone, hook, limits, tables, MigrationFindings(first, (), 0.0, SecondRun.NONE))
     # The same set, also if a newer one came meanwhile.
-    with ephemeral_clone(settings, instance, CloneRequest(owner=OWNER, source=clone.info.backup_id)) as clone:
+    seen = clone.info
+    with ephemeral_clone(settings, instance, CloneRequest(owner=OWNER, source=seen.original)) as clone:
+        catalogue.refuse_other_data(seen, clone.info)
         return _measured(settings, instance, clone, hook, tables, sizes, load)
 
 

@@ -113,8 +113,9 @@ def create_set(
         for member in planned.names:
             follows = made[0].info.port if made and topology is CloneTopology.REPLICATION else None
             made.append(make(settings, instance, replace(next_request, name=member, follows=follows)))
+            catalogue.refuse_other_data(made[0].info, made[-1].info)
             # All others are made from the snapshot set of the first clone, so that a point is reached only once.
-            next_request = replace(next_request, source=_source_of_next(request, made[0]), at=None, point=None)
+            next_request = replace(next_request, source=made[0].info.original, at=None, point=None)
             instance.events.tell(f"clone {member} runs on port {made[-1].info.port}")
         seconds = _start_replication(made) if topology is CloneTopology.REPLICATION else None
         members = []
@@ -131,11 +132,6 @@ def _as_planned(request: CloneRequest, planned: ClonePlan) -> CloneRequest:
     if isinstance(planned.source, RestorePlan):
         return replace(request, point=planned.source)
     return replace(request, source=planned.set_id) if request.source == LATEST else request
-
-
-def _source_of_next(request: CloneRequest, first: RunningClone) -> str:
-    """Return what names the snapshot set of the first clone. Snapshots of another program are named by @NAME alone."""
-    return request.source if request.source.startswith("@") else first.info.backup_id
 
 
 def _destroy_all(settings: Settings, host: Host, made: list[RunningClone]) -> None:

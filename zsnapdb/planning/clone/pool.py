@@ -107,7 +107,7 @@ def objection(slot: PoolSlot, wish: SlotWish, now: datetime) -> str | None:
     if not slot.runs:
         return "its server does not run"
     if not slot.is_current:
-        return "production was rewound or replaced since it was made"
+        return "production was rewound, replaced or configured otherwise since it was made"
     if isinstance(wish.data, str):
         if not wish.data or slot.key != wish.data:
             return "its data is that of other snapshots"

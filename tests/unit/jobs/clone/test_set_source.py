@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.jobs.clone import topology
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.planning.clone.topology import CloneTopology
@@ -27,15 +28,22 @@ def test_every_member_of_a_set_is_made_from_the_snapshots_of_the_first(
 
     def make(_settings: Any, _instance: Any, request: CloneRequest) -> Any:
         requests.append(request)
-        return SimpleNamespace(info=SimpleNamespace(backup_id="nightly", port=1, top="tank/c"))
+        original = "nightly" if request.source == "live" else request.source
+        info = SimpleNamespace(original=original, original_key=keys.pop(), label=request.name, port=1, top="tank/c")
+        return SimpleNamespace(info=info)
 
-    names = ("c-1", "c-2", "c-3")
+    keys, names = ["b", "a", "a", "a", "a", "a"], ("c-1", "c-2", "c-3")
     planned = SimpleNamespace(names=names, first=SimpleNamespace(source=None, set_id="nightly"))
     monkeypatch.setattr(topology, "plan_set", lambda *_: planned)
     monkeypatch.setattr(topology, "make", make)
+    monkeypatch.setattr(topology, "_destroy_all", lambda *_: None)
     monkeypatch.setattr("zsnapdb.zfs.datasets.set_properties", lambda *_: None)
-    instance: Any = SimpleNamespace(events=SimpleNamespace(tell=lambda _: None))
+    instance: Any = SimpleNamespace(host=None, events=SimpleNamespace(tell=lambda _: None))
     request = CloneRequest(owner="me", source=source)
     topology.create_set(SimpleNamespace(), instance, request, 3, CloneTopology.INDEPENDENT)  # type: ignore[arg-type]
     assert [made.name for made in requests] == list(names)
     assert [made.source for made in requests] == sources
+
+    with pytest.raises(ConsistencyError, match="somebody renamed or replaced"):
+        topology.create_set(SimpleNamespace(), instance, request, 3, CloneTopology.INDEPENDENT)  # type: ignore[arg-type]
+    assert len(requests) == 6
