@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import subprocess
+import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -77,6 +78,16 @@ def everything() -> list[str]:
 def holds() -> list[str]:
     snapshots = zfs("list", "-H", "-t", "snapshot", "-o", "name")
     return zfs("holds", "-H", *snapshots) if snapshots else []
+
+
+@contextlib.contextmanager
+def clock_ahead(seconds: float) -> Iterator[None]:
+    """Put the clock of the guest forward for the block."""
+    time.clock_settime(time.CLOCK_REALTIME, time.time() + seconds)
+    try:
+        yield
+    finally:
+        time.clock_settime(time.CLOCK_REALTIME, time.time() - seconds)
 
 
 @dataclass

@@ -21,7 +21,7 @@ import pytest
 
 from tests.lab.inside import ledger
 
-from .in_guest import CONFIG, Lab, end_process, everything, remove_unused_sets, run, zfs
+from .in_guest import CONFIG, Lab, clock_ahead, end_process, everything, remove_unused_sets, run, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -304,6 +304,42 @@ def test_the_reaper_takes_what_is_expired_and_spares_what_is_used_protected_or_w
     assert swept(lab, config=config)["guarded"]["verdict"] == "reap"
     assert lab.zsnapdb("clone", "destroy", "used").code == 0
     assert everything() == before
+
+
+@pytest.mark.any_server
+def test_clock_ahead_for_a_moment_removes_no_clone_and_no_set(lab: Lab) -> None:
+    before = everything()
+    config = lab.changed(("[repository.s3]", '[instance.main.local]\nwithin = "30m"\n\n[repository.s3]'))
+
+    def snapshot() -> str:
+        return str(lab.zsnapdb("snapshot", "main", "--json", config=config).json["backup_id"])
+
+    def sets() -> set[str]:
+        return {
+            one["backup_id"] for one in lab.zsnapdb("list", "main", "--local", "--json", config=config).json["sets"]
+        }
+
+    minutes = {snapshot() for _ in range(3)}
+    created = lab.zsnapdb("clone", "create", "main", "--no-start", "--ttl", "8h", "--name", "hours", config=config)
+    assert created.code == 0, created.stderr
+    with clock_ahead(5 * 3600):
+        warned = lab.zsnapdb("snapshot", "main", config=config)
+    assert (warned.code, "5 h ahead of its steady clock" in warned.stderr) == (0, True), warned.stderr
+    assert minutes < sets()
+    with clock_ahead(40 * 86_400):
+        kept = swept(lab, config=config)["hours"]
+        assert (kept["verdict"], "zsnapdb reap --trust-clock" in kept["reason"]) == ("keep", True), kept
+        doctor = lab.zsnapdb("doctor", "main", config=config)
+        assert "40 d ahead of its steady clock" in doctor.stdout
+    assert (swept(lab, config=config)["hours"]["verdict"], minutes < sets()) == ("keep", True)
+    with clock_ahead(40 * 86_400):
+        gone = swept(lab, "--trust-clock", config=config)["hours"]
+        assert gone["verdict"] == "reap", gone
+    # The clock goes back by more than anybody confirmed: another doubt, which a person ends.
+    assert lab.zsnapdb("reap", "--trust-clock", config=config).code == 0
+    assert "steady clock" not in lab.zsnapdb("doctor", "main", config=config).stdout
+    for line in set(everything()) - set(before):
+        zfs("destroy", line.partition("\t")[0])
 
 
 @pytest.mark.parametrize(

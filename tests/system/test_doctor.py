@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from tests.lab.inside import ledger
 from zsnapdb.planning.advice.catalogue import RULES
 
 from . import poor_server
-from .in_guest import SOCKET, Lab, run, zfs
+from .in_guest import SOCKET, Lab, clock_ahead, run, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -157,16 +156,6 @@ def lock_privilege(lab: Lab) -> str:
     return "BACKUP_ADMIN" if lab.flavour == "mysql" else "RELOAD"
 
 
-@contextlib.contextmanager
-def two_months_later() -> Iterator[None]:
-    """Put the clock forward for the block: nobody scrubbed or trimmed the pool meanwhile."""
-    time.clock_settime(time.CLOCK_REALTIME, time.time() + TWO_MONTHS)
-    try:
-        yield
-    finally:
-        time.clock_settime(time.CLOCK_REALTIME, time.time() - TWO_MONTHS)
-
-
 @pytest.fixture(scope="module")
 def loud(lab: Lab) -> Path:
     """The configuration of the lab, with no rule silenced."""
@@ -181,7 +170,7 @@ def planted(lab: Lab, loud: Path, tmp_path_factory: pytest.TempPathFactory) -> t
     """What the doctor says while everything is planted, and the log device that is alone."""
     fixing = ("doctor", "main", "--fix", "--json")
     folder = tmp_path_factory.mktemp("logs")
-    with bad_server(lab), bad_properties(), bad_parameters(), bad_devices(folder) as single, two_months_later():
+    with bad_server(lab), bad_properties(), bad_parameters(), bad_devices(folder) as single, clock_ahead(TWO_MONTHS):
         planned = lab.zsnapdb(*fixing, "--plan", config=loud)
         spoken = lab.zsnapdb("doctor", "main", "--format", "nagios", config=loud)
         fixed = lab.zsnapdb(*fixing, "--yes", config=loud)

@@ -18,7 +18,7 @@ from tests.lab.inside import ledger
 from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName
 
 from .agents import Agent, good_since
-from .in_guest import SERVER, Lab, connect, zfs
+from .in_guest import SERVER, Lab, clock_ahead, connect, zfs
 from .rewinding import INCLUDED, accident, controlled, gtid_of, lines, state
 
 pytestmark = pytest.mark.usefixtures("first")
@@ -141,6 +141,9 @@ def check_that_replaced_datasets_go_when_they_are_told_to(lab: Lab, done: dict[s
     assert "keep_replaced is not set" in kept
     told = lab.changed(("[repository.s3]", '[restore]\nkeep_replaced = "30d"\n\n[repository.s3]'))
     assert lab.zsnapdb("reap", config=told).code == 0
+    with clock_ahead(40 * 86_400):
+        swept = lab.zsnapdb("reap", config=told)
+    assert (swept.code, "40 d ahead of its steady clock" in swept.stdout) == (0, True), swept.stdout
     assert len(zfs("list", "-H", "-o", "name", *done["replaced"].values())) == 2
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+from typing import Annotated
+
+import typer
 
 from zsnapdb.cli.evidencing import evidence_of_removed
 from zsnapdb.cli.opened import on_host
@@ -12,6 +15,9 @@ from zsnapdb.cli.output import show
 
 def reap(
     with_foreign_snapshots: WithForeignSnapshots = False,
+    trust_clock: Annotated[
+        bool, typer.Option("--trust-clock", help="Confirm that the clock of this host is right, for all removals.")
+    ] = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -20,6 +26,7 @@ def reap(
 
     Servers that such runs left are ended.
     """
+    from zsnapdb.jobs.base import removal_time
     from zsnapdb.jobs.clone import reaper
     from zsnapdb.jobs.copies.sweeping import GoesToo
     from zsnapdb.jobs.doctor import orphans
@@ -27,6 +34,8 @@ def reap(
     from zsnapdb.report.clone import destroy as report
 
     settings, host = on_host(config)
+    if trust_clock and not plan:
+        removal_time.confirm(host)
     also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
     note = functools.partial(evidence_of_removed, settings)
     clones = reaper.plan(settings, host) if plan else reaper.reap(settings, host, also, note)

@@ -20,11 +20,12 @@ from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import Observation, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
-from zsnapdb.jobs.base.events import KeptWarnings
+from zsnapdb.jobs.base.events import Events, KeptWarnings
 from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.own_snapshots import SetsHere, own_snapshots
 from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     LOCAL,
@@ -35,6 +36,7 @@ from zsnapdb.jobs.base.set_properties import (
 )
 from zsnapdb.jobs.host.local_sets import as_backed_up_last
 from zsnapdb.planning import order
+from zsnapdb.planning.clock_guard import CONFIRM
 from zsnapdb.planning.repository import local_retention
 from zsnapdb.planning.repository.local_retention import LocalSet
 from zsnapdb.planning.repository.retention import Decision
@@ -132,8 +134,16 @@ def listed(instance: Instance, *, opener: SourceOpener = open_source) -> list[Lo
     return [one for one in sets(instance, STORED, LOCAL) if one.is_complete]
 
 
-def _decided(instance: Instance, local: Sequence[LocalSet]) -> tuple[Decision, ...]:
-    return local_retention.decide(local, instance.settings.local, instance.host.now())
+def _decided(instance: Instance, local: Sequence[LocalSet], events: Events) -> tuple[Decision, ...]:
+    """Return which sets stay, and why. A doubt about the clock that keeps sets is a warning."""
+    time, rules = removal_time(instance.host), instance.settings.local
+    decided = local_retention.decide(local, rules, time.at)
+    if time.doubt:
+        later = local_retention.decide(local, rules, time.wall)
+        kept = {one.backup_id for one in decided if one.keep} - {one.backup_id for one in later if one.keep}
+        if kept:
+            events.warn(f"{len(kept)} local sets stay that would expire by the clock: {time.doubt}: {CONFIRM}")
+    return decided
 
 
 def plan(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnapshotPlan:
@@ -141,7 +151,7 @@ def plan(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnap
     with opener(instance) as source:
         observed = source.observe()
     instance = instance.with_volumes(observed.volumes)
-    return LocalSnapshotPlan(observed, _decided(instance, sets(instance, LOCAL)))
+    return LocalSnapshotPlan(observed, _decided(instance, sets(instance, LOCAL), instance.events))
 
 
 def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
@@ -260,7 +270,7 @@ def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:
     here.note(seen)
     local = {one.backup_id: one for one in _sets(instance, seen, (LOCAL,))}
     gone = []
-    for decision in _decided(instance, list(local.values())):
+    for decision in _decided(instance, list(local.values()), events):
         if decision.keep:
             continue
         try:

@@ -1,9 +1,11 @@
-"""The only clock of the jobs, and the ids made from it."""
+"""The only clocks of the jobs, and the ids made from them."""
 
 from __future__ import annotations
 
 import secrets
+import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 from zsnapdb.base.model import new_backup_id
 
@@ -11,6 +13,18 @@ from zsnapdb.base.model import new_backup_id
 def now() -> datetime:
     """Return the current time in UTC. The jobs read no other clock."""
     return datetime.now(UTC)
+
+
+def steady() -> tuple[str, float] | None:
+    """Return the id of this boot, and the seconds of its steady clock; None where the kernel does not say them.
+
+    The clock counts while the host is suspended, and cannot be set (clock_gettime(2), CLOCK_BOOTTIME).
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return boot, time.clock_gettime(time.CLOCK_BOOTTIME)
+    except OSError:
+        return None
 
 
 def fresh_backup_id() -> str:

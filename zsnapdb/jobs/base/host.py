@@ -17,6 +17,7 @@ from zsnapdb.jobs.base import clock
 
 if TYPE_CHECKING:
     from zsnapdb.config.repository import RepositorySettings
+    from zsnapdb.planning.clock_guard import ClockReading
     from zsnapdb.repository.backup_journal import JournalDisk
     from zsnapdb.repository.evidence_log import WhoPart
     from zsnapdb.repository.writer_lease import Holder
@@ -122,8 +123,24 @@ class Host:
         """What runs did whose id the caller chose, a file per run (`once_record.py`)."""
         return self.records.with_name("runs")
 
+    @property
+    def clocks(self) -> Path:
+        """What the clocks of this host said when a command last looked (`removal_time.py`)."""
+        return self.records.with_name("clocks")
+
     now: Callable[[], datetime] = clock.now
     """The time, UTC."""
+
+    steady: Callable[[], tuple[str, float] | None] | None = None
+    """The boot and the seconds of the clock that nobody can set; None: that of the kernel, beside its wall clock."""
+
+    def reading(self) -> ClockReading | None:
+        """Return what both clocks say now; None if the wall clock has no steady one beside it."""
+        from zsnapdb.planning.clock_guard import ClockReading
+
+        steady = self.steady or (clock.steady if self.now is clock.now else None)
+        said = steady() if steady is not None else None
+        return ClockReading(self.now(), *said) if said is not None else None
 
     new_backup_id: Callable[[], str] = clock.fresh_backup_id
     """An id for a backup that begins now."""

@@ -9,6 +9,7 @@ from zsnapdb.base.model import backup_time
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import exclusive, if_free
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.clone import address, locks, pool_room
 from zsnapdb.jobs.clone.catalogue import of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
@@ -51,7 +52,7 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
         settings, instance.name, home_for(settings, list(instance.volumes.values())), makes_form=makes_form
     )
     newest = backup_time(chosen.set_id)
-    return planning.filling(slots, settings_of(instance), wish, instance.host.now(), host, newest)
+    return planning.filling(slots, settings_of(instance), wish, removal_time(instance.host).at, host, newest)
 
 
 def fill(settings: Settings, instance: Instance) -> FilledPool:

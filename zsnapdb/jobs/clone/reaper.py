@@ -17,6 +17,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.clone import (
     address,
     catalogue,
@@ -44,7 +45,17 @@ from zsnapdb.jobs.host.replaced import ReplacedServer
 from zsnapdb.jobs.steps import exchanges
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.mysql.connections import server_use
-from zsnapdb.planning.clone.lease import CloneUse, JudgedLease, LeaseVerdict, judge, policy, read_stamp, stamp
+from zsnapdb.planning.clock_guard import RemovalTime
+from zsnapdb.planning.clone.lease import (
+    CloneUse,
+    JudgedLease,
+    LeaseVerdict,
+    judge,
+    judge_at,
+    policy,
+    read_stamp,
+    stamp,
+)
 from zsnapdb.planning.clone.preparation import UnusedSet, judge_set
 from zsnapdb.zfs import datasets, owned
 
@@ -54,10 +65,10 @@ def leaks(settings: Settings, host: Host, known: KnownCopies[CloneInfo]) -> list
 
     `known` are the clones of this host, as they were just read.
     """
-    moment = host.now()
-    result = list(sweeping.leaks(replace(_clones(settings, host, moment, act=False), known=lambda: known)))
+    time = removal_time(host)
+    result = list(sweeping.leaks(replace(_clones(settings, host, time, act=False), known=lambda: known)))
     for kind in (RECEIVED, PREPARED):
-        result += sweeping.leaks(_reusable_sets(settings, kind, moment))
+        result += sweeping.leaks(_reusable_sets(settings, kind, time))
     for instance, live in _unused_live(settings, host):
         result.append(Leak("live set without a clone", live.backup_id, instance.name))
     return result
@@ -103,7 +114,7 @@ def _unused_live(settings: Settings, host: Host) -> Iterator[tuple[Instance, Sna
 
 def plan(settings: Settings, host: Host) -> list[ReapOutcome]:
     """Return what `reap` would do now; change nothing."""
-    return list(_sweep(settings, host, host.now(), act=False))
+    return list(_sweep(settings, host, removal_time(host), act=False))
 
 
 def reap(
@@ -119,7 +130,7 @@ def reap(
     unless `also` lets them go. `removed` is called as soon as something is gone.
     """
     outcomes = []
-    for outcome in _sweep(settings, host, host.now(), act=True, also=also):
+    for outcome in _sweep(settings, host, removal_time(host), act=True, also=also):
         outcomes.append(outcome)
         if outcome.goes:
             removed(outcome)
@@ -129,19 +140,19 @@ def reap(
 
 
 def _sweep(
-    settings: Settings, host: Host, moment: datetime, *, act: bool, also: Collection[GoesToo] = ()
+    settings: Settings, host: Host, time: RemovalTime, *, act: bool, also: Collection[GoesToo] = ()
 ) -> Iterator[ReapOutcome]:
-    clones = _clones(settings, host, moment, act=act, also=also)
+    clones = _clones(settings, host, time, act=act, also=also)
     yield from sweeping.sweep(clones, act=act, limit=settings.clones.reap_limit)
     for kind in (RECEIVED, PREPARED):
-        yield from sweeping.sweep(_reusable_sets(settings, kind, moment), act=act)
+        yield from sweeping.sweep(_reusable_sets(settings, kind, time), act=act)
     # These come last: what a removed clone was made of has no clone then.
     yield from _sweep_live(settings, host, act=act)
-    yield from _sweep_replaced(settings, host, moment, act=act)
+    yield from _sweep_replaced(settings, host, time, act=act)
 
 
 def _clones(
-    settings: Settings, host: Host, moment: datetime, *, act: bool, also: Collection[GoesToo] = ()
+    settings: Settings, host: Host, time: RemovalTime, *, act: bool, also: Collection[GoesToo] = ()
 ) -> CopyKind[CloneInfo]:
     return CopyKind[CloneInfo](
         what="clone",
@@ -149,19 +160,19 @@ def _clones(
         again=lambda info: catalogue.again(settings, host, info.name),
         lock=lambda info: locks.name_of_clone(info.name),
         leaks=_leaks_of,
-        judge=lambda info: _judge_clone(settings, info, moment, act=act, also=also),
+        judge=lambda info: _judge_clone(settings, info, time, act=act, also=also),
         remove=lambda info: _remove_clone(settings, host, info, also),
         instance=lambda info: info.instance,
     )
 
 
-def _reusable_sets(settings: Settings, kind: str, moment: datetime) -> CopyKind[ReusableSet]:
+def _reusable_sets(settings: Settings, kind: str, time: RemovalTime) -> CopyKind[ReusableSet]:
     return CopyKind[ReusableSet](
         what=f"{kind} set",
         known=lambda: reusable_sets.known(settings, kind),
         lock=lambda item: item.lock,
         leaks=_leaks_of_set,
-        judge=lambda item: _judge_reusable_set(settings, item, moment),
+        judge=lambda item: _judge_reusable_set(settings, item, time),
         remove=reusable_sets.remove,
     )
 
@@ -171,14 +182,14 @@ def _leaks_of_set(item: ReusableSet) -> list[Leak]:
 
 
 def _judge_clone(
-    settings: Settings, info: CloneInfo, moment: datetime, *, act: bool, also: Collection[GoesToo]
+    settings: Settings, info: CloneInfo, time: RemovalTime, *, act: bool, also: Collection[GoesToo]
 ) -> SweepVerdict:
     """Judge one clone under its lock. `act`: mend it first if it is to be mended, and note for the next sweep."""
     if info.phase in HALF_MADE:
         return SweepVerdict.leak(f"half made (phase {info.phase})")
     if _is_abandoned(info):
         return SweepVerdict.leak("the command that made it for itself is gone")
-    if info.is_of_nobody and not info.waits and not info.lease.is_protected(moment):
+    if info.is_of_nobody and not info.waits and not info.lease.is_protected(time.at):
         return SweepVerdict(LeaseVerdict.REAP, "nobody gets it out of its pool any more")
     for revision in info.takes_over if act else ():
         taken_over.settle(revision)
@@ -187,7 +198,7 @@ def _judge_clone(
         error = _mend(info, also) if act else None
         if error is not None:
             return SweepVerdict(LeaseVerdict.KEEP, "its reset or detach was interrupted", error)
-    verdict = _verdict(settings, info, moment, notes=act)
+    verdict = _verdict(settings, info, time, notes=act)
     stays = old and verdict.verdict is not LeaseVerdict.REAP
     note = f"; its old data goes: {', '.join(old)}" if stays else ""
     return SweepVerdict(verdict.verdict, f"{verdict.reason}{note}")
@@ -199,8 +210,8 @@ def _remove_clone(settings: Settings, host: Host, info: CloneInfo, also: Collect
         _remove_half_made(host, info, also)
     elif (
         beats is not None
-        and beats.is_over(host.now())
-        and not heartbeat.heartbeat(host, info.name, beats.every, beats.last).is_over(host.now())
+        and beats.is_over(at := removal_time(host).at)
+        and not heartbeat.heartbeat(host, info.name, beats.every, beats.last).is_over(at)
     ):
         raise PreflightError(f"the holder of clone {info.label} is there again", hint="nothing was removed")
     else:
@@ -243,12 +254,14 @@ def _mend(info: CloneInfo, also: Collection[GoesToo]) -> ZsnapdbError | None:
     return refused
 
 
-def _verdict(settings: Settings, info: CloneInfo, moment: datetime, *, notes: bool) -> JudgedLease:
+def _verdict(settings: Settings, info: CloneInfo, time: RemovalTime, *, notes: bool) -> JudgedLease:
     try:
         obstacles = plan_removal(info.top, info.name).obstacles
     except ZsnapdbError as error:
         obstacles = (error.message,)
-    return judge(info.lease, obstacles, use_of(info, moment, notes=notes), policy(settings.clones), moment)
+    # Whoever reads the note later counts by the later time.
+    use, limits = use_of(info, time.latest, notes=notes), policy(settings.clones)
+    return judge_at(lambda at: judge(info.lease, obstacles, use, limits, at), time)
 
 
 def use_of(info: CloneInfo, moment: datetime, *, notes: bool = False) -> CloneUse:
@@ -275,11 +288,12 @@ def use_of(info: CloneInfo, moment: datetime, *, notes: bool = False) -> CloneUs
     return CloneUse(use.clients, idle_since)
 
 
-def _judge_reusable_set(settings: Settings, item: ReusableSet, moment: datetime) -> SweepVerdict:
+def _judge_reusable_set(settings: Settings, item: ReusableSet, time: RemovalTime) -> SweepVerdict:
     if item.phase in HALF_MADE:
         return SweepVerdict.leak("half made")
     unused = UnusedSet(len(item.clones), item.used, item.kind == PREPARED)
-    judged = judge_set(unused, settings.clones.keep_unused, room.shortage(settings, pool_of(item.anchor)), moment)
+    keep, short = settings.clones.keep_unused, room.shortage(settings, pool_of(item.anchor))
+    judged = judge_at(lambda at: judge_set(unused, keep, short, at), time)
     return SweepVerdict(judged.verdict, judged.reason)
 
 
@@ -292,7 +306,7 @@ def _sweep_live(settings: Settings, host: Host, *, act: bool) -> Iterator[ReapOu
         yield carried_out(outcome, partial(owned.destroy_set, names, live.backup_id), act=act)
 
 
-def _sweep_replaced(settings: Settings, host: Host, moment: datetime, *, act: bool) -> Iterator[ReapOutcome]:
+def _sweep_replaced(settings: Settings, host: Host, time: RemovalTime, *, act: bool) -> Iterator[ReapOutcome]:
     for name in sorted(settings.instance):
         try:
             instance = with_volumes(Instance.of(settings, name).on_host(host))
@@ -302,15 +316,14 @@ def _sweep_replaced(settings: Settings, host: Host, moment: datetime, *, act: bo
             continue
         for server in servers:
             with if_free(f"rewind-{name}") as free:
-                yield _sweep_replaced_server(settings, server, moment, act=act and free)
+                yield _sweep_replaced_server(settings, server, time, act=act and free)
 
 
-def _sweep_replaced_server(settings: Settings, server: ReplacedServer, moment: datetime, *, act: bool) -> ReapOutcome:
-    expires = server.expires(settings.restore.keep_replaced)
+def _sweep_replaced_server(settings: Settings, server: ReplacedServer, time: RemovalTime, *, act: bool) -> ReapOutcome:
     what, since = "replaced server", f"replaced at {stamp(server.replaced)}"
-    if expires is None or expires > moment:
-        until = "restore.keep_replaced is not set" if expires is None else f"kept until {stamp(expires)}"
-        return ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {until}")
+    judged = judge_at(partial(server.judge, settings.restore.keep_replaced), time)
+    if judged.verdict is LeaseVerdict.KEEP:
+        return ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {judged.reason}")
     try:
         under_way = exchanges.claimed(Journals(settings.restore.journal))
         replaced.refuse_removal(server, under_way)

@@ -16,6 +16,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.clone import catalogue
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.reaper import leaks
@@ -36,6 +37,7 @@ from zsnapdb.planning.advice import recovery_rules
 from zsnapdb.planning.advice.catalogue import Silence
 from zsnapdb.planning.backup.at_rest import judge_archiving, judge_raw_drills, judge_sent
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity, ok, unfit, warning
+from zsnapdb.planning.clock_guard import CONFIRM
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.damage import sentences
 from zsnapdb.planning.facts import ServerFacts
@@ -113,7 +115,7 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
         placed = instance.with_volumes(observed.volumes)
         findings += (*_replaced(settings, placed), *readers.remind(settings, placed))
         findings.append(recovery_rules.possible(findings))
-    about_clones = clones.findings(settings, instance, here)
+    about_clones = (*_clock(instance.host), *clones.findings(settings, instance, here))
     # The running server and its newest backup may lack the same plugins.
     together = dict.fromkeys((*findings, *about_stored(instance), *about_clones))
     return Diagnosis(instance.name, tuple(together), observed)
@@ -327,6 +329,12 @@ def _clones_here(settings: Settings, host: Host) -> ClonesHere:
         return ClonesHere(known)
 
 
+def _clock(host: Host) -> list[FitnessFinding]:
+    """Return a finding if removals do not count with the clock of this host."""
+    doubt = removal_time(host).doubt
+    return [warning("clock", f"nothing is removed before its time: {doubt}", CONFIRM)] if doubt else []
+
+
 def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     """Return a finding for each server that a restore or a rewind replaced, and what its datasets hold."""
     try:
@@ -334,7 +342,7 @@ def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     except ZsnapdbError:
         # Without ZFS there are none. Another finding reports that ZFS is missing.
         return []
-    now, findings = instance.host.now(), []
+    now, findings = removal_time(instance.host).at, list[FitnessFinding]()
     for one in kept:
         expires = one.expires(settings.restore.keep_replaced)
         text = f"{', '.join(one.datasets.values())}: replaced at {stamp(one.replaced)}, {size(one.used)}"

@@ -18,7 +18,7 @@ from zsnapdb.base.patterns import ROLE
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, REPLACED, STATE_PROPERTY, snapshot_name
 from zsnapdb.jobs.host import production
-from zsnapdb.planning.clone.lease import FOREVER, read_stamp, stamp
+from zsnapdb.planning.clone.lease import FOREVER, JudgedLease, LeaseVerdict, read_stamp, stamp
 from zsnapdb.planning.restore.handover_steps import PromotePart, place_of, replaced_suffix
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.zfs import datasets, owned, snapshots
@@ -56,6 +56,13 @@ class ReplacedServer:
     def expires(self, keep: float | None) -> datetime | None:
         """Return when its datasets may be destroyed, if they are kept for so many seconds (None: never)."""
         return None if keep is None or self.replaced == FOREVER else self.replaced + timedelta(seconds=keep)
+
+    def judge(self, keep: float | None, now: datetime) -> JudgedLease:
+        """Return what a sweep does with its datasets at `now`, and why."""
+        expires = self.expires(keep)
+        if expires is None:
+            return JudgedLease(LeaseVerdict.KEEP, "restore.keep_replaced is not set")
+        return JudgedLease(LeaseVerdict.KEEP if expires > now else LeaseVerdict.REAP, f"kept until {stamp(expires)}")
 
 
 def mark(parts: Sequence[PromotePart], restore_id: str, instance: str, now: datetime) -> None:

@@ -23,6 +23,7 @@ from zsnapdb.base.patterns import Moment, RunId, Words, first_problem
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.planning import repeated_run
 from zsnapdb.planning.repeated_run import Deed as Deed
 from zsnapdb.planning.repeated_run import RunDecision, RunState
@@ -90,7 +91,9 @@ class OnceRecords:
     def decide(self, run: str, deed: Deed, known: OnceRecord | None) -> RunDecision:
         """Return what becomes of the deed, by the record of its run."""
         state = known.state if known is not None else RunState.BEGUN
-        return repeated_run.decide(run, deed, known.deed if known is not None else None, state, self.host.now())
+        # A record that went by the later time is not asked for by the earlier one.
+        latest = removal_time(self.host).latest
+        return repeated_run.decide(run, deed, known.deed if known is not None else None, state, latest)
 
     def begin(self, run: str, deed: Deed) -> OnceRecord:
         """Record that the run begins. Records of days that nobody can ask for any more go."""
@@ -142,9 +145,10 @@ class OnceRecords:
             ) from error
 
     def _sweep(self) -> None:
+        oldest = removal_time(self.host).at
         with contextlib.suppress(OSError):
             for folder in self.host.runs.iterdir():
-                if _DAY_FOLDER.fullmatch(folder.name) and repeated_run.is_too_old(f"{folder.name}T", self.host.now()):
+                if _DAY_FOLDER.fullmatch(folder.name) and repeated_run.is_too_old(f"{folder.name}T", oldest):
                     for file in folder.iterdir():
                         file.unlink()
                     folder.rmdir()

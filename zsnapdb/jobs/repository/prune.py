@@ -20,6 +20,7 @@ from datetime import datetime
 from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, NotOursError, PreflightError
 from zsnapdb.jobs.base.exclusion import writing
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.removal_time import confirm, removal_time
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import prune_binlogs, prune_facts
 from zsnapdb.jobs.repository.local_leftovers import LocalLeftovers, look_locally
@@ -27,7 +28,7 @@ from zsnapdb.jobs.repository.prune_binlogs import OldBinlog
 from zsnapdb.planning.chain import Lineage, choose_base
 from zsnapdb.planning.repository import local_sets, retention, sweep
 from zsnapdb.planning.repository.chain_cost import ChainCost, chain_cost
-from zsnapdb.planning.repository.clock import clock_doubt
+from zsnapdb.planning.repository.clock import FAR, clock_doubt
 from zsnapdb.planning.repository.host_record import RemovedBackup, StoredFinding
 from zsnapdb.planning.repository.local_sets import LocalDecision, LocalLimits
 from zsnapdb.planning.repository.retention import Retention, RetentionFacts
@@ -115,7 +116,8 @@ def plan(
     this host is far from that of the newest backup, unless the caller trusts it.
     """
     instance.retention_policy()
-    planned = _plan(instance, instance.open_repository(), local, unrestorable)
+    moment = instance.host.now() if trusts_clock else removal_time(instance.host).at
+    planned = _plan(instance, instance.open_repository(), local, unrestorable, moment)
     if not trusts_clock:
         _refuse_wrong_clock(instance, planned.backups, None)
     return planned
@@ -123,18 +125,25 @@ def plan(
 
 def _refuse_wrong_clock(instance: Instance, backups: Summaries, store: datetime | None) -> None:
     times = [retention.time_of(backup.backup_id) for backup in backups.backups]
-    doubt = clock_doubt(instance.host.now(), store, times)
-    if doubt is not None:
+    doubt, time = clock_doubt(instance.host.now(), store, times), removal_time(instance.host)
+    reasons = [doubt.reason] if doubt is not None else []
+    if time.wall - time.at > FAR:
+        reasons.append(time.doubt)
+    if reasons:
         raise PreflightError(
-            f"pruning instance {instance.name} is refused, as its rules count time: {doubt.reason}",
+            f"pruning instance {instance.name} is refused, as its rules count time: {'; '.join(reasons)}",
             hint="nothing was removed. Check `date -u`; if the clock is right, back up first, or use --trust-clock",
         )
 
 
 def _plan(
-    instance: Instance, repository: Repository, local: LocalLeftovers | None, unrestorable: Unrestorable
+    instance: Instance,
+    repository: Repository,
+    local: LocalLeftovers | None,
+    unrestorable: Unrestorable,
+    moment: datetime,
 ) -> PrunePlan:
-    policy, moment = instance.retention_policy(), instance.host.now()
+    policy = instance.retention_policy()
     backups = instance.summaries(repository)
     here = local if local is not None else look_locally(instance, backups.backups)
     marks = unfinished(repository, instance.name)
@@ -202,9 +211,12 @@ def prune(
     removed then. RepositoryError if the store refuses.
     """
     instance.retention_policy()
+    if trusts_clock:
+        confirm(instance.host)
     repository = instance.open_repository()
     with writing(instance, repository, "pruning") as still_alone:
-        planned = _plan(instance, repository, local, unrestorable)
+        # A clock that jumped ahead lets nothing go before its time.
+        planned = _plan(instance, repository, local, unrestorable, removal_time(instance.host).at)
         if not trusts_clock:
             # The lease was written just now, so its time is the clock of the store.
             written = repository.modified(layout.lease(f"{instance.name}/writer"))

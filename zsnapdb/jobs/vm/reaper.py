@@ -9,13 +9,14 @@ from dataclasses import replace
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.copies import sweeping
 from zsnapdb.jobs.copies.catalogue import KnownCopies
 from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
 from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome, SweepVerdict
 from zsnapdb.jobs.vm import catalogue, locks, properties, removal
 from zsnapdb.jobs.vm.catalogue import Machine, MachineBase
-from zsnapdb.planning.clone.lease import CloneUse, judge
+from zsnapdb.planning.clone.lease import CloneUse, judge, judge_at
 from zsnapdb.vm.hypervisor import connected
 from zsnapdb.zfs import datasets
 
@@ -103,7 +104,8 @@ def _judge_machine(settings: Settings, host: Host, machine: Machine) -> SweepVer
         return SweepVerdict.leak(f"half made (phase {machine.phase})")
     foreign = removal.others(machine.anchor, properties.machine_mark(machine.name))
     obstacles = [f"{clone} is a clone of it" for clone in foreign.clones]
-    verdict = judge(machine.lease, obstacles, _UNUSED, catalogue.lease_policy(settings), host.now())
+    limits = catalogue.lease_policy(settings)
+    verdict = judge_at(lambda at: judge(machine.lease, obstacles, _UNUSED, limits, at), removal_time(host))
     return SweepVerdict(verdict.verdict, verdict.reason)
 
 

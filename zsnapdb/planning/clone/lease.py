@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -10,6 +10,7 @@ from enum import Enum
 from zsnapdb.base.errors import PreflightError, UsageError
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.config.settings import CloneSettings
+from zsnapdb.planning.clock_guard import CONFIRM, RemovalTime
 
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 FOREVER = datetime.max.replace(tzinfo=UTC)
@@ -190,6 +191,14 @@ def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Po
     ):
         return JudgedLease(LeaseVerdict.REAP, f"nobody has used it since {stamp(use.idle_since)}")
     return JudgedLease(LeaseVerdict.KEEP, f"it expires at {_until(lease.expires)}")
+
+
+def judge_at(judged: Callable[[datetime], JudgedLease], time: RemovalTime) -> JudgedLease:
+    """Return the judgement at the time that removals count with. If the wall clock would reap, it says why not."""
+    proven = judged(time.at)
+    if time.doubt and proven.verdict is LeaseVerdict.KEEP and judged(time.wall).verdict is LeaseVerdict.REAP:
+        return replace(proven, reason=f"{proven.reason}; {time.doubt}: {CONFIRM}")
+    return proven
 
 
 def _until(moment: datetime | None) -> str:

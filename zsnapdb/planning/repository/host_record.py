@@ -351,7 +351,7 @@ def order_of(record: BackupRecord, local: Sequence[LocalBackup], there: Sequence
         for one in record.stored
         if one.backup_id not in listed and one.pool_guid is not None and one.createtxg is not None
     ]
-    own = {backup.backup_id for backup in (*record.stored, *local)}
+    own = {backup.backup_id for backup in record.stored} | {backup.backup_id for backup in local}
     ordered: list[PlacedLink] = order.in_order([*there, *missing], own or None)
     return tuple(
         order.with_missing(

@@ -1,0 +1,161 @@
+"""Each command that looks records the clocks of its host, and removals count with what they prove."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.world import World, made
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.config.repository import KeepRules, KeepSettings
+from zsnapdb.jobs.backup import local_snapshot
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.removal_time import confirm, removal_time
+from zsnapdb.jobs.record.once_record import Deed, OnceRecords, RunVerdict
+from zsnapdb.jobs.repository import prune
+from zsnapdb.planning.clock_guard import RemovalTime
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+@dataclass
+class Clocks:
+    """The clocks of a test's host: the wall clock of its world, and how far that is off."""
+
+    world: World
+    began: datetime
+    off: timedelta = timedelta()
+    boot: str = "boot"
+
+    def instance(self, within: float = 1800.0) -> Instance:
+        rules = {"local": KeepRules(within=within), "keep": KeepSettings(within=within)}
+        settings = self.world.instance.settings.model_copy(update=rules)
+        return replace(self.world.instance, settings=settings, host=self.host)
+
+    @property
+    def host(self) -> Host:
+        return replace(self.world.instance.host, steady=self.steady)
+
+    def steady(self) -> tuple[str, float]:
+        return self.boot, (self.world.time - self.off - self.began).total_seconds()
+
+    def jump(self, by: timedelta) -> None:
+        self.world.time += by
+        self.off += by
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with made(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def clocks(world: World) -> Clocks:
+    return Clocks(world, world.time)
+
+
+def local_ids(world: World) -> list[str]:
+    return [one.backup_id for one in local_snapshot.sets(world.instance, "local")]
+
+
+def test_snapshot_under_clock_hours_ahead_expires_no_set(clocks: Clocks) -> None:
+    world = clocks.world
+    before = [local_snapshot.snapshot(clocks.instance(), opener=world.open_source).backup_id for _ in range(6)]
+    clocks.jump(5 * HOUR)
+    ahead = local_snapshot.snapshot(clocks.instance(), opener=world.open_source)
+    assert set(before) < set(local_ids(world))
+    assert any("ahead of its steady clock" in warning and "--trust-clock" in warning for warning in ahead.warnings)
+    clocks.jump(-5 * HOUR)
+    after = local_snapshot.snapshot(clocks.instance(), opener=world.open_source)
+    assert (after.warnings, set(before) < set(local_ids(world))) == ((), True)
+    world.time += HOUR
+    assert set(local_snapshot.snapshot(clocks.instance(), opener=world.open_source).expired) == {
+        *before,
+        after.backup_id,
+    }
+
+
+def test_prune_under_clock_that_jumped_is_refused_until_confirmed(clocks: Clocks) -> None:
+    world = clocks.world
+    # The store is on a disk, whose clock is that of the machine of this test.
+    world.time = datetime.now(UTC) - HOUR
+    first, second = (world.backup(full=True).manifest.backup_id for _ in range(2))
+    removal_time(clocks.host)
+    clocks.jump(5 * HOUR)
+    assert prune.prune(clocks.instance()).removed == ()
+    clocks.jump(40 * DAY)
+    with pytest.raises(PreflightError, match="ahead of its steady clock"):
+        prune.prune(clocks.instance())
+    with pytest.raises(PreflightError, match="ahead of its steady clock"):
+        prune.plan(clocks.instance())
+    assert world.ids() == [first, second]
+    assert prune.prune(clocks.instance(), trusts_clock=True).removed == (first,)
+    assert removal_time(clocks.host) == RemovalTime(world.time, world.time)
+
+
+def test_run_is_remembered_through_clock_that_jumps_either_way(clocks: Clocks) -> None:
+    records, deed = OnceRecords(clocks.host), Deed("backup", "main")
+    day = f"{clocks.world.time:%Y%m%d}"
+    run, other = f"{day}T080000Z-0123abcd", f"{day}T090000Z-0123abcd"
+    records.end(records.begin(run, deed), 0, "done", "{}")
+    clocks.jump(40 * DAY)
+    records.begin(other, deed)
+    known = records.read(run)
+    assert known is not None
+    assert records.decide(run, deed, known).verdict is RunVerdict.ANSWER
+    clocks.jump(-40 * DAY)
+    clocks.world.time += 40 * DAY
+    records.begin(f"{clocks.world.time:%Y%m%d}T090000Z-0123abcd", deed)
+    assert records.read(run) is None
+    clocks.jump(-40 * DAY)
+    assert records.decide(run, deed, None).verdict is RunVerdict.REFUSE
+
+
+def test_record_survives_between_commands_and_person_confirms(clocks: Clocks) -> None:
+    assert removal_time(clocks.host).doubt == ""
+    clocks.jump(3 * DAY)
+    assert removal_time(clocks.host).at < clocks.world.time - 2 * DAY
+    assert removal_time(clocks.host).doubt
+    confirm(clocks.host)
+    assert removal_time(clocks.host) == RemovalTime(clocks.world.time, clocks.world.time)
+
+
+def test_record_that_cannot_be_read_says_nothing(clocks: Clocks) -> None:
+    removal_time(clocks.host)
+    clocks.jump(3 * DAY)
+    (clocks.host.clocks / "clock.json").write_bytes(b"{")
+    assert removal_time(clocks.host) == RemovalTime(clocks.world.time, clocks.world.time)
+
+
+def test_folder_that_cannot_be_made_stops_no_command(clocks: Clocks) -> None:
+    clocks.host.clocks.write_text("in the way")
+    assert removal_time(clocks.host) == RemovalTime(clocks.world.time, clocks.world.time)
+    with pytest.raises(PreflightError):
+        confirm(clocks.host)
+
+
+def test_agreeing_clocks_are_written_once_a_minute(clocks: Clocks) -> None:
+    removal_time(clocks.host)
+    file = clocks.host.clocks / "clock.json"
+    first = file.stat().st_ino
+    clocks.world.time += timedelta(seconds=30)
+    removal_time(clocks.host)
+    assert file.stat().st_ino == first
+    clocks.world.time += timedelta(seconds=31)
+    removal_time(clocks.host)
+    assert file.stat().st_ino != first
+
+
+def test_this_host_has_steady_clock_beside_its_own(tmp_path: Path) -> None:
+    host = Host(run=tmp_path / "run", records=tmp_path / "stored")
+    first, second = host.reading(), host.reading()
+    assert first is not None
+    assert second is not None
+    assert (first.boot, first.steady <= second.steady) == (second.boot, True)
+    assert replace(host, now=lambda: first.wall).reading() is None

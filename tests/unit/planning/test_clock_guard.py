@@ -1,0 +1,198 @@
+"""A clock that jumps removes nothing before its time, and a clock that is right for a day removes all that is due.
+
+A history has true time, a wall clock that is off by anything from seconds to years, reboots, and looks of commands. The
+first look sees a right clock: nothing could tell it from a wrong one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zsnapdb.planning import clock_guard
+from zsnapdb.planning.clock_guard import (
+    SETTLED_AFTER_REBOOT,
+    SETTLED_AFTER_STEP,
+    SLEW,
+    STEP,
+    TOLERANCE,
+    ClockReading,
+    ClockRecord,
+    RemovalTime,
+)
+from zsnapdb.planning.clone.lease import CloneLease, CloneUse, LeaseVerdict, Policy, judge, judge_at
+
+START = datetime(2026, 11, 20, 10, tzinfo=UTC)
+DAY = 86_400.0
+LIMITS = Policy(3600, 7 * DAY, 7 * DAY, 0, None, 100)
+UNUSED = CloneUse(0, None)
+
+
+@dataclass
+class World:
+    """A host with its true time, and what its commands record. Times are in seconds since the first look."""
+
+    true: float = 0.0
+    off: float = 0.0
+    boot: int = 0
+    booted: float = -1000.0
+    record: ClockRecord | None = None
+    wrong_for: float = field(default=0.0)
+
+    def pass_time(self, seconds: float) -> None:
+        self.true += seconds
+
+    def reboot(self, seconds_off: float) -> None:
+        self.true += seconds_off
+        self.boot, self.booted = self.boot + 1, self.true
+
+    def look(self) -> RemovalTime:
+        wall = START + timedelta(seconds=self.true + self.off)
+        self.record = clock_guard.follow(self.record, ClockReading(wall, f"boot-{self.boot}", self.true - self.booted))
+        return clock_guard.removal_time(self.record)
+
+    def at(self, seconds: float) -> datetime:
+        return START + timedelta(seconds=seconds)
+
+
+SPANS = st.floats(0, 40 * DAY) | st.floats(0, 600)
+OFFSETS = st.floats(-3 * 365 * DAY, 3 * 365 * DAY) | st.floats(-6 * 3600, 6 * 3600)
+# A wrong clock lasts for less than the span after which it is believed, and the host looks before and after it.
+GLITCHES = st.tuples(st.just("glitch"), OFFSETS, st.floats(0, SETTLED_AFTER_REBOOT * 0.9), st.booleans())
+PASSES = st.tuples(st.just("pass"), SPANS, st.just(0.0), st.booleans())
+REBOOTS = st.tuples(st.just("reboot"), SPANS, st.just(0.0), st.booleans())
+HISTORIES = st.lists(GLITCHES | PASSES | REBOOTS, max_size=12)
+
+
+def allowed(world: World) -> float:
+    """Return by how much the proven time may be ahead of the true time: what a clock drifts, and one small step."""
+    return STEP + SLEW * (world.true - -1000.0)
+
+
+def check_nothing_goes_early(world: World, time: RemovalTime) -> None:
+    assert time.at <= world.at(world.true + allowed(world))
+    expires = world.at(world.true + allowed(world) + 1)
+    lease = CloneLease(expires)
+    assert judge_at(lambda at: judge(lease, (), UNUSED, LIMITS, at), time).verdict is LeaseVerdict.KEEP
+
+
+@given(HISTORIES)
+def test_moments_of_wrong_clock_remove_nothing_early(history: list[tuple[str, float, float, bool]]) -> None:
+    world = World()
+    world.look()
+    for kind, amount, lasts, looks in history:
+        if kind == "glitch":
+            world.off = amount
+            check_nothing_goes_early(world, world.look())
+            world.pass_time(lasts)
+            check_nothing_goes_early(world, world.look())
+            world.off = 0.0
+        elif kind == "pass":
+            world.pass_time(amount)
+        else:
+            world.reboot(amount)
+        if looks or kind == "glitch":
+            check_nothing_goes_early(world, world.look())
+
+
+@given(HISTORIES, st.lists(st.floats(0, 7 * 3600), min_size=1, max_size=6))
+def test_right_clock_for_a_day_removes_all_that_is_due(
+    history: list[tuple[str, float, float, bool]], pauses: list[float]
+) -> None:
+    world = World()
+    world.look()
+    for kind, amount, lasts, looks in history:
+        if kind == "glitch":
+            world.off = amount
+            world.pass_time(lasts)
+        elif kind == "pass":
+            world.pass_time(amount)
+        else:
+            world.reboot(amount)
+        if looks:
+            world.look()
+    world.off = 0.0
+    world.look()
+    due = CloneLease(world.at(world.true - STEP))
+    for pause in pauses:
+        world.pass_time(pause)
+        world.look()
+    world.pass_time(SETTLED_AFTER_STEP)
+    time = world.look()
+    assert time.wall - time.at <= timedelta(seconds=STEP)
+    assert time.doubt == ""
+    assert judge_at(lambda at: judge(due, (), UNUSED, LIMITS, at), time).verdict is LeaseVerdict.REAP
+
+
+def test_jump_ahead_is_a_doubt_until_it_is_taken_back() -> None:
+    world = World()
+    assert world.look() == RemovalTime(START, START)
+    world.off = 40 * DAY
+    world.pass_time(1)
+    time = world.look()
+    assert time.at - world.at(world.true) < timedelta(seconds=0.01)
+    assert "40 d ahead of its steady clock" in time.doubt
+    world.off = 0.0
+    world.pass_time(60)
+    time = world.look()
+    assert (time.at, time.doubt) == (world.at(world.true), "")
+
+
+def test_wrong_clock_is_believed_after_a_day_at_its_rate() -> None:
+    world = World(off=0.0)
+    world.look()
+    world.off = 40 * DAY
+    world.look()
+    world.pass_time(SETTLED_AFTER_STEP - 10)
+    assert world.look().doubt
+    world.pass_time(11)
+    assert world.look() == RemovalTime(world.at(world.true + world.off), world.at(world.true + world.off))
+
+
+def test_host_that_was_off_for_weeks_waits_an_hour() -> None:
+    world = World()
+    world.look()
+    world.reboot(40 * DAY)
+    world.pass_time(30)
+    time = world.look()
+    assert time.at <= world.at(60)
+    assert "since it was restarted" in time.doubt
+    world.pass_time(SETTLED_AFTER_REBOOT)
+    assert world.look() == RemovalTime(world.at(world.true), world.at(world.true))
+
+
+def test_step_within_tolerance_is_no_doubt_and_is_followed() -> None:
+    world = World()
+    world.look()
+    world.off = TOLERANCE - 1
+    assert world.look().doubt == ""
+    world.pass_time(SETTLED_AFTER_STEP)
+    world.look()
+    world.pass_time(1)
+    assert world.look().at == world.at(world.true + world.off)
+
+
+def test_clock_behind_removes_nothing_and_is_named() -> None:
+    world = World()
+    world.look()
+    world.off = -30 * DAY
+    time = world.look()
+    assert time.at == time.wall
+    assert "30 d behind" in time.doubt
+    assert time.latest == START
+    lease = CloneLease(world.at(-DAY))
+    assert judge_at(lambda at: judge(lease, (), UNUSED, LIMITS, at), time).verdict is LeaseVerdict.KEEP
+
+
+def test_kept_copy_says_why_and_how_to_confirm() -> None:
+    world = World()
+    world.look()
+    world.off = 40 * DAY
+    lease = CloneLease(world.at(8 * 3600))
+    judged = judge_at(lambda at: judge(lease, (), UNUSED, LIMITS, at), world.look())
+    assert judged.verdict is LeaseVerdict.KEEP
+    assert "ahead of its steady clock" in judged.reason
+    assert "zsnapdb reap --trust-clock" in judged.reason
