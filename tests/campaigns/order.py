@@ -29,6 +29,8 @@ from tests.campaigns.support.order_truth import Policy, Truth
 from tests.campaigns.support.order_verbs import THEMES, VERBS
 from zsnapdb.base.model import Flavour
 
+# The sample of a whole run is about order and time, whichever server lies on the datasets.
+ANY_SERVER = True
 SECONDS = {"rewinds": 32.0, "drills": 22.0, "hosts": 20.0}
 USUAL = 10.0
 """How much the commands of a round may take that are drawn, by the seconds of their verbs; of some themes more."""

@@ -8,6 +8,7 @@ SAMPLES = {
     "field": ("--rounds", "1", "--first", "40", "--only", "clone", "restore"),
     "lockfree": ("--rounds", "3", "--seed", "7"),
     "masking": ("--rounds", "1", "--seed", "7"),
+    "order": ("--rounds", "2", "--first", "14"),
     "silence": ("--only", "S3 away"),
 }
 """The small part of each campaign that every run of the tests makes; the whole of one is `campaign NAME`.
@@ -84,6 +85,7 @@ SECONDS: dict[str, float] = {
     "flush0.py": 45,
     "lockfree.py": 75,
     "masking.py": 42,
+    "order.py": 80,
     "silence.py": 155,
     "newcomer.py": 85,
     "hands.py": 105,
@@ -126,6 +128,7 @@ ANY_SERVER_SECONDS: dict[str, float] = {
     "test_interrupted_restore.py": 270,
     "test_runbook.py": 125,
     "clones.py": 145,
+    "order.py": 80,
     "silence.py": 155,
     "newcomer.py": 85,
     "hands.py": 105,

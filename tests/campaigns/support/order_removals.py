@@ -111,7 +111,7 @@ def settle(state: State) -> None:
     state.site.clock.pass_time(AT_LAST)
     state.site.boot()
     state.said.append(f"{AT_LAST / 86400:.0f} days later")
-    said = _keep_house(state, "reap", "prune main")
+    said = _keep_house(state, "reap", "snapshot main", "prune main")
     for words in sorted(set(_CONFIRMATION.findall(said))):
         state.said.append(words)
         done = state.site.zsnapdb(*words.split()[1:])

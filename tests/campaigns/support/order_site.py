@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -364,6 +365,11 @@ class Site:
             file.truncate(4 << 30)
         root = ("-O", "mountpoint=none", "-O", "compression=lz4", "-O", "atime=off", "-O", "xattr=sa")
         command("zpool", "create", *root, "second", str(SECOND_FILE))
+        if importlib.util.find_spec("zsnapdb.cli.adopt") is not None:
+            # To another host all backups are foreign until it adopts them.
+            adopted = self.zsnapdb("adopt", "main", "--yes")
+            if adopted.code != 0:
+                raise RuntimeError(str(adopted))
         done = self.zsnapdb("restore", "main", "--to", "latest", "--target", "second/mysql")
         if done.code != 0:
             raise RuntimeError(str(done))
@@ -378,6 +384,9 @@ class Site:
             command("zfs", "set", "canmount=on", name)
             subprocess.run(["zfs", "mount", name], capture_output=True, check=False)
         (FOLDER / "data" / "auto.cnf").unlink(missing_ok=True)
+        for index in FOLDER.glob("*.index"):
+            # The server was restored elsewhere, and its lists of binlogs have paths.
+            index.write_text("".join(f"{FOLDER}/{Path(line).name}\n" for line in index.read_text().splitlines()))
         self.start()
         return str(done.document.get("backup_id", ""))
 

@@ -99,16 +99,36 @@ def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile]) -> Begin | No
     where = point.coordinates
     if where is None:
         return None
+    for at in _own_copies(point, files):
+        if _is_within(files[at], point, where.offset):
+            return Begin(at, max(where.offset, files[at].start), True)
+    return None
+
+
+def held_by(point: BackupPoint, files: Sequence[RouteFile]) -> int:
+    """Return how many of the first files (histories in order) hold nothing that was committed after the backup.
+
+    The head of the backup's binlog proves it, whatever a clock says: what the archive has of that binlog ends before
+    the backup, so what is before it in the archive is older. 0: nothing proves it.
+    """
+    newest = next(_own_copies(point, files), None)
+    if newest is None or point.coordinates is None or files[newest].end > point.coordinates.offset:
+        return 0
+    return newest + 1
+
+
+def _own_copies(point: BackupPoint, files: Sequence[RouteFile]) -> Iterator[int]:
+    """Yield the places of the backup's own binlog, by its head, newest first."""
+    if point.coordinates is None or point.fingerprint is None:
+        return
     # Two binlogs without transactions that were begun within a second differ in their numbers alone. The head of a
     # binlog has a server_id: it names the server, also if the server has another server_id by the time of the backup.
     is_named = family(point.flavour).has_uuid
-    own = (point.server if is_named else None, where.file.rpartition(".")[2], point.fingerprint)
+    own = (point.server if is_named else None, point.coordinates.file.rpartition(".")[2], point.fingerprint)
     for at in range(len(files) - 1, -1, -1):
         file = files[at]
-        is_copy = (file.server if is_named else None, file.name.rpartition(".")[2], file.fingerprint) == own
-        if is_copy and _is_within(file, point, where.offset):
-            return Begin(at, max(where.offset, file.start), True)
-    return None
+        if (file.server if is_named else None, file.name.rpartition(".")[2], file.fingerprint) == own:
+            yield at
 
 
 def _by_gtids(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from zsnapdb.base.gtid import contains
+from zsnapdb.planning.binlog.begin import held_by
 from zsnapdb.planning.binlog.route import (
     NOTHING_KNOWN,
     ArchiveState,
@@ -85,7 +86,8 @@ def newer_beyond(route: Route, files: Sequence[RouteFile]) -> RouteEnd | None:
     if route.end.kind in (EndKind.NEWEST, EndKind.NO_ARCHIVE):
         return None
     if route.end.kind is EndKind.NOT_ARCHIVED:
-        return route.end if any(_is_beyond(file, route.point) for file in files) else None
+        later = files[held_by(route.point, files) :]
+        return route.end if any(_is_beyond(file, route.point) for file in later) else None
     return route.end
 
 

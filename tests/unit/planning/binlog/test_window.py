@@ -5,6 +5,8 @@ Nothing is promised that the archive does not hold.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +41,18 @@ def test_a_backup_on_another_history_ends_what_an_older_one_promises() -> None:
     assert [(part.start, part.end, part.backups) for part in recoverable.ranges] == [
         (25 * SECOND, 33 * SECOND, ("a", "b"))
     ]
+
+
+def test_a_backup_that_continues_its_archived_binlog_is_the_newest_whatever_the_clock_said() -> None:
+    """The clock was set back between the archived transactions and the backup."""
+    active = replace(own(2, rotated=False), end=400, fingerprint="head")
+    backup = replace(at(5, f"{A}:1-25"), fingerprint="head")
+    assert window([backup], [own(1), active]).unprotected is None
+    # What follows that binlog in the archive may be newer, and so may another binlog.
+    ended = window([backup], [own(1), active, own(3)]).unprotected
+    assert ended is not None
+    assert ended.kind is EndKind.NOT_ARCHIVED
+    assert window([backup], [own(1), replace(active, fingerprint="other")]).unprotected is not None
 
 
 def test_nothing_is_recoverable_without_a_backup() -> None:
