@@ -264,5 +264,5 @@ def test_the_latest_is_what_was_made_last_whatever_the_clock_says(lab: Lab, past
     missing = lab.zsnapdb("status", "main", config=keeping)
     assert "lacks 1 backup that this host stored: deleted, hidden" in missing.stdout + missing.stderr
     refused = lab.zsnapdb(*to_newest)
-    assert (refused.code, newest in refused.stderr) == (7, True)
+    assert (refused.code, newest in refused.stderr) == (7, True), refused.stderr
     store.put(f"{prefix}main/manifests/{newest}.json", manifest)

@@ -41,6 +41,7 @@ ALLOWED = {
     "jobs/binlog/logged.py": {"began": SERVER_TIME},
     "jobs/binlog/purge.py": {"_unread": AGE},
     "jobs/clone/catalogue.py": {"known": SHOWN},
+    "jobs/clone/data_reset.py": {"_replace_data": AGE},
     "jobs/clone/prepare.py": {"forms_of": SHOWN},
     "jobs/clone/recorded_load.py": {"_set_of": AGE},
     "jobs/copies/sweeping.py": {"sweep": OTHER},
@@ -66,7 +67,10 @@ ALLOWED = {
     "planning/clone/pool.py": {"objection": AGE},
     "planning/clone/removal.py": {"promote": "the kernel moves the snapshots up to the origin's transaction group"},
     "planning/fleet/host_jobs.py": {"refusal": "times of runs", "served_until": "times of runs"},
-    "planning/repository/host_record.py": {"with_pinned": SHOWN},
+    "planning/repository/host_record.py": {
+        "with_pinned": SHOWN,
+        "with_adopted": "places in an order of `planning/order.py`",
+    },
     "planning/repository/local_retention.py": {"decide": "places in the order of the sets that were given"},
     "planning/repository/local_sets.py": {"decide": SHOWN},
     "planning/repository/retention.py": {

@@ -116,7 +116,7 @@ def _taken_back(instance: Instance, stored: Manifest) -> str:
         return ""
     pool = pool_of(next(iter(volumes.values())))
     first = min(number_in(values["createtxg"].value, ["zfs", "get", "createtxg"]) for values in seen.values())
-    is_older = version.pool_guid(pool) == stored.pool_guid and stored.createtxg < first
+    is_older = version.pool_guid(pool) == stored.pool_guid and bool(order.made_before([stored], first))
     olds = [name for server in replaced.listing(instance) for name in server.datasets.values()]
     is_replaced = any(set(guids.values()) & set(snapshots.by_guid(name)) for name in olds)
     return began[0] if is_older or is_replaced else ""
