@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -81,7 +80,7 @@ else:
     _Socket = object
 
 
-class _Timed(_Socket):
+class Timed(_Socket):
     """Reads and writes of a socket, each with the time that is left of the thread's exchange."""
 
     _own: float | None = None
@@ -131,17 +130,8 @@ class _Timed(_Socket):
                     exchange.add(len(piece))
 
 
-class TimedSocket(_Timed, socket.socket):
+class TimedSocket(Timed, socket.socket):
     """A socket whose reads and writes end with the exchange of the thread."""
-
-
-class TimedTlsSocket(_Timed, ssl.SSLSocket):  # type: ignore[misc]
-    """A TLS socket of which the same is true."""
-
-    def do_handshake(self, block: bool = False) -> None:
-        """Agree on the keys, with the time that is left."""
-        self._limit()
-        super().do_handshake(block)
 
 
 def timed(plain: socket.socket) -> TimedSocket:
@@ -152,9 +142,3 @@ def timed(plain: socket.socket) -> TimedSocket:
     made = TimedSocket(plain.family, plain.type, plain.proto, fileno=plain.detach())
     made.settimeout(timeout)
     return made
-
-
-def with_timed_sockets(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Return the context, which makes timed sockets from now on."""
-    context.sslsocket_class = TimedTlsSocket
-    return context

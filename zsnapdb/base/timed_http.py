@@ -6,7 +6,8 @@ import http.client
 import ssl
 from typing import Any
 
-from zsnapdb.base.deadline import timed, with_timed_sockets
+from zsnapdb.base.deadline import timed
+from zsnapdb.base.timed_tls import with_timed_sockets
 
 
 class TimedHttpConnection(http.client.HTTPConnection):

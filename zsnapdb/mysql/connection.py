@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pymysql
 from pymysql.constants import CLIENT, FIELD_TYPE
 
-from zsnapdb.base.deadline import timed, with_timed_sockets, within
+from zsnapdb.base.deadline import timed, within
 from zsnapdb.base.errors import ServerError
+from zsnapdb.base.timed_tls import with_timed_sockets
 from zsnapdb.mysql.session import NO_TLS, Address
 from zsnapdb.mysql.tls import TlsMode, context
 

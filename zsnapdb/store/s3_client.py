@@ -21,7 +21,8 @@ from botocore.exceptions import ClientError
 from botocore.loaders import Loader
 from botocore.utils import parse_timestamp
 
-from zsnapdb.base.deadline import ExchangeLimit, timed, with_timed_sockets, within
+from zsnapdb.base.deadline import ExchangeLimit, timed, within
+from zsnapdb.base.timed_tls import with_timed_sockets
 
 REQUEST_SECONDS = 60.0
 """What a request may take before its first bytes, and altogether if it has few."""

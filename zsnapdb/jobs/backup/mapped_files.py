@@ -6,12 +6,11 @@ With myisam_use_mmap MyISAM changes rows in place in the mapped file, and FLUSH 
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable
 
-from zsnapdb.base import program_start
-from zsnapdb.base.errors import LockError
+from zsnapdb.base.errors import LockError, ZsnapdbError
 from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.zfs.command import run
 
 _SWITCHES = ("myisam_use_mmap", "rocksdb_allow_mmap_writes")
 _AHEAD_SECONDS = 60.0
@@ -30,14 +29,9 @@ def write_back(mountpoints: Iterable[str], seconds: float = _AHEAD_SECONDS) -> N
     """
     places = sorted(set(mountpoints))
     try:
-        done = program_start.run(["sync", "--file-system", "--", *places], timeout=max(seconds, 0.1))
-    except (OSError, subprocess.TimeoutExpired) as error:
+        run(["sync", "--file-system", "--", *places], timeout=max(seconds, 0.1))
+    except ZsnapdbError as error:
         raise LockError(
-            f"writing mapped files of {', '.join(places)} back: {error}",
+            f"writing mapped files of {', '.join(places)} back: {error.message}",
             hint=f"raise lock.deadline, or switch off on the server: {', '.join(_SWITCHES)}",
         ) from error
-    if done.returncode != 0:
-        raise LockError(
-            f"writing mapped files of {', '.join(places)} back: {done.stderr.decode(errors='replace').strip()}",
-            hint="check the mounts of the volumes with `zfs mount`",
-        )

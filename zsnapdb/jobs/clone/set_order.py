@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.base.model import is_backup_id, pool_of
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import snapshot_name
-from zsnapdb.jobs.record.host_record import recorded_groups
 from zsnapdb.planning import order
 from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.zfs import snapshots, version
 
 T = TypeVar("T")
+
+
+def _recorded(instance: Instance, place: str) -> Mapping[str, int]:
+    # What only orders the sets of the host does without the modules of repositories.
+    from zsnapdb.jobs.record.host_record import recorded_groups
+
+    return recorded_groups(instance, version.pool_guid(pool_of(place)))
 
 
 def oldest_first(
@@ -35,9 +41,9 @@ def oldest_first(
     for place, ids in names.items():
         # The datasets of a production that was moved or is gone order nothing.
         with contextlib.suppress(ZsnapdbError):
-            known = recorded_groups(instance, version.pool_guid(pool_of(place)))
             shorts = {one: snapshot_name(one) if is_backup_id(one) else one for one in ids}
             here = snapshots.created_in(place, list(shorts.values()))
+            known = _recorded(instance, place) if len(here) < len(shorts) else {}
             groups |= {(place, one): here.get(short, known.get(one, 0)) for one, short in shorts.items()}
 
     def group(item: T) -> int:

@@ -30,7 +30,7 @@ _PARALLEL_LISTINGS = 8
 
 
 @dataclass(frozen=True)
-class Candidate:
+class AdoptCandidate:
     """A foreign backup: why it is foreign, what is known of it, and why it is not adopted unless named ("": it is)."""
 
     backup: Summary
@@ -47,7 +47,7 @@ class AdoptPlan:
     """
 
     instance: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[AdoptCandidate, ...]
     adopted: tuple[Summary, ...]
     binlogs: tuple[ArchivedFile, ...]
     incarnations: tuple[str, ...]
@@ -116,7 +116,7 @@ def _judged(
     shown: Sequence[Summary],
     checked: StoredCheck,
     is_deep: bool,
-) -> tuple[Candidate, ...]:
+) -> tuple[AdoptCandidate, ...]:
     """Return the backups with what is known of them."""
     here: Mapping[str, frozenset[int]] = {}
     # A host that only prunes or verifies has no ZFS.
@@ -146,7 +146,7 @@ def _candidate(
     lineage: Lineage[Summary],
     checked: StoredCheck,
     is_deep: bool,
-) -> Candidate:
+) -> AdoptCandidate:
     name = backup.backup_id
     present = sum(volume.guid in here.get(volume.role, frozenset()) for volume in backup.volumes)
     signer = repository.keyring.signer(repository.get(layout.manifest(backup.instance, name)))
@@ -170,7 +170,7 @@ def _candidate(
         objection = "this host stored these snapshots under another id"
     if damage or damage is None:
         objection = _DAMAGED + (damage[0] if damage else "it was removed meanwhile")
-    return Candidate(backup, checked.provenance.foreign[name], tuple(facts), objection)
+    return AdoptCandidate(backup, checked.provenance.foreign[name], tuple(facts), objection)
 
 
 def _binlogs(
