@@ -38,15 +38,15 @@ class ExchangeLimit:
             raise TimeoutError(errno.ETIMEDOUT, "the answer takes too long")
         return min(left, self._above.left()) if self._above is not None else left
 
-    def add(self, count: int) -> None:
-        """Count bytes that were read or written. OSError if they are more than allowed."""
+    def add(self, count: int, *, is_answer: bool = True) -> None:
+        """Count bytes that were read or written. OSError if what was read is more than allowed."""
         if self._rate:
             self._ends = min(time.monotonic() + self._seconds, self._ends + count / self._rate)
-        self._moved += count
+        self._moved += count if is_answer else 0
         if self._most is not None and self._moved > self._most:
             raise OSError(errno.EMSGSIZE, f"the answer has more than {self._most} bytes")
         if self._above is not None:
-            self._above.add(count)
+            self._above.add(count, is_answer=is_answer)
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
@@ -127,7 +127,7 @@ class Timed(_Socket):
                 piece = view[start : start + _PIECE]
                 super().sendall(piece, flags)
                 if exchange is not None:
-                    exchange.add(len(piece))
+                    exchange.add(len(piece), is_answer=False)
 
 
 class TimedSocket(Timed, socket.socket):

@@ -170,8 +170,7 @@ class S3Store:
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
         """Store the object, locked if so configured. `only_if_absent` makes the request conditional (If-None-Match)."""
-        limit = transfer_limit(len(body))
-        with self._requesting(f"writing {key}", is_conditional=only_if_absent, limit=limit):
+        with self._requesting(f"writing {key}", is_conditional=only_if_absent):
             self._put(key, body, sha256, {**self._lock(), **({"IfNoneMatch": "*"} if only_if_absent else {})})
 
     def _lock(self) -> dict[str, object]:
@@ -282,7 +281,7 @@ class S3Store:
                 hint="the endpoint has lost what it knows of its objects; see its log",
             )
         try:
-            with self._requesting(f"replacing {key}", is_conditional=True, limit=transfer_limit(len(body))):
+            with self._requesting(f"replacing {key}", is_conditional=True):
                 self._put(key, body, None, {"IfMatch": tag})
         except (ExistsError, NotThere) as error:
             if isinstance(error.__cause__, ClientError) and error_code(error.__cause__) == "NoSuchBucket":

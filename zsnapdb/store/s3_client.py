@@ -50,12 +50,12 @@ AWSHTTPSConnectionPool.ConnectionCls = _TimedTlsConnection
 
 
 def request_limit() -> AbstractContextManager[ExchangeLimit]:
-    """Limit a request whose answer is read at once."""
+    """Limit a request whose answer is small, whatever it sends."""
     return within(REQUEST_SECONDS, rate=LEAST_RATE, most_bytes=_MOST_ANSWER)
 
 
 def transfer_limit(size: int) -> AbstractContextManager[ExchangeLimit]:
-    """Limit a request that moves an object of at most `size` bytes, in one piece or, after a part, once more."""
+    """Limit a request that reads an object of at most `size` bytes, in one piece or, after a part, once more."""
     return within(REQUEST_SECONDS, rate=LEAST_RATE, most_bytes=2 * size + _MOST_ANSWER)
 
 
