@@ -184,8 +184,10 @@ def hidden(lab: Lab) -> tuple[str, str]:
 
 def with_histogram(lab: Lab) -> str:
     """A statement that leaves values of rows in statistics, and nothing in a binlog."""
-    kept = "UPDATE HISTOGRAM ON word" if lab.flavour == "mysql" else "PERSISTENT FOR ALL"
-    return f"ANALYZE LOCAL TABLE `rows`.counted {kept}"
+    if lab.flavour == "mysql":
+        # A column with a unique key of its own gets no histogram.
+        return "ANALYZE LOCAL TABLE `rows`.documents UPDATE HISTOGRAM ON word"
+    return "ANALYZE LOCAL TABLE `rows`.counted PERSISTENT FOR ALL"
 
 
 def known_rows(here: pymysql.Connection) -> int:
