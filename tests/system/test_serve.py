@@ -212,7 +212,7 @@ def test_a_program_drives_the_life_of_a_clone(service: Service) -> None:
                 assert ask(here, "SHOW TABLES FROM ledger LIKE 'mine'") == []
             with pytest.raises(CloneCommandError) as hidden, Client(where, service.token(OTHER)) as other:
                 other.create("main", source=kept.id)
-            assert (hidden.value.status, hidden.value.code) == (404, "unknown-name")
+            assert (hidden.value.status, hidden.value.code) == (404, "not-there")
             with operator.clone("main", source=kept.id) as theirs:
                 again = {"clone": {"port": theirs.port}, "user": theirs.user, "password": theirs.password}
                 with connect(again) as here:

@@ -23,7 +23,6 @@ from zsnapdb.serve.limits import (
     longest_lease,
     may_compare,
     may_run,
-    may_write,
     objection_to_lease,
 )
 from zsnapdb.serve.operations import Operations
@@ -83,7 +82,7 @@ class Admission:
         """Refuse to let the clone's server run, or to compare two of its states on servers of their own."""
         counted = self._counted()
         if is_compared:
-            self._comparison(clone, counted)
+            self._comparison(clone)
         now = sum(one.servers for one in counted if (one.name, one.owner) == (clone.name, clone.owner))
         others = _SERVERS_OF_DIFFERENCE * self._compared()[clone.id]
         wanted = now + _SERVERS_OF_DIFFERENCE if is_compared else 1 + others
@@ -91,14 +90,12 @@ class Admission:
         if refused is not None:
             raise messages.over_limit(refused)
 
-    def _comparison(self, clone: SeenClone, counted: Sequence[CountedClone]) -> None:
-        """Refuse a comparison too many, or one whose clones may write more than is left to the owner."""
+    def _comparison(self, clone: SeenClone) -> None:
+        """Refuse a comparison too many. Each may write what its two clones may: their number bounds that, too."""
         settings, compared = self.settings().serve, self._compared()
         owned = {one.id for one in self.seen() if one.owner == clone.owner}
         mine = sum(times for name, times in compared.items() if name in owned)
         refused = may_compare(clone.owner, mine, compared.total(), settings)
-        more = _SERVERS_OF_DIFFERENCE * room.COMPARED_QUOTA
-        refused = refused or may_write(limits_of(clone.owner, settings), counted, more)
         if refused is not None:
             raise messages.over_limit(refused)
 
@@ -143,6 +140,5 @@ class Admission:
             most = max(one.most_bytes, begun.most_bytes) if begun is not None else one.most_bytes
             servers = int(one.runs or begun is not None or one.id in being_started)
             servers += _SERVERS_OF_DIFFERENCE * compared[one.id]
-            most += _SERVERS_OF_DIFFERENCE * compared[one.id] * room.COMPARED_QUOTA
             found[one.name, one.owner] = CountedClone(one.name, one.owner, most, servers)
         return list(found.values())

@@ -159,15 +159,6 @@ def may_run(
     return None
 
 
-def may_write(limits: Sequence[CloneLimit], clones: Sequence[CountedClone], more: int) -> LimitRefusal | None:
-    """Return which limit of bytes is reached if so many more may be written; None if none is."""
-    for limit in limits:
-        used = limit.used_by(clones)
-        if limit.thing is LimitedThing.BYTES and limit.count(used) + more > limit.most:
-            return _reached(limit, used)
-    return None
-
-
 def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings) -> LimitRefusal | None:
     """Return why no two states more of the owner's clones may be compared now; None if they may.
 
@@ -250,7 +241,6 @@ JUDGED_BY: Mapping[VerbKind, tuple[str, ...]] = {
     VerbKind.BRANCH_SWITCH: (*_STATE, "clones.quota"),
     VerbKind.BRANCH_DIFF: (
         "serve.running_per_subject",
-        "serve.bytes_per_subject",
         "serve.comparisons",
         "serve.comparisons_per_subject",
         "clones.free_floor",

@@ -108,7 +108,6 @@ FULL: tuple[tuple[str, RoleVerb], ...] = (
     ("commits_per_subject", SwitchBranchVerb(name="mine", chosen=ChosenBranch(branch="b"))),
     ("running_per_subject = 0", SwitchBranchVerb(name="mine", chosen=ChosenBranch(branch="b"))),
     ("running_per_subject = 1", DiffBranchesVerb(name="mine", states=TwoStates(before="a", after="b"))),
-    ('bytes_per_subject = "1MiB"', DiffBranchesVerb(name="mine", states=TwoStates(before="a", after="b"))),
     ("comparisons = 0", DiffBranchesVerb(name="mine", states=TwoStates(before="a", after="b"))),
     ("comparisons_per_subject = 0", DiffBranchesVerb(name="mine", states=TwoStates(before="a", after="b"))),
 )

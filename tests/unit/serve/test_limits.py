@@ -229,17 +229,6 @@ def test_comparisons_are_few_for_a_subject_and_in_all(tmp_path: Path) -> None:
         assert WEB not in refused.message
 
 
-def test_a_comparison_counts_what_its_clones_may_write(tmp_path: Path) -> None:
-    host = ServeHost(tmp_path, more='bytes_per_subject = "20GiB"\n')
-    diff = DiffBranchesVerb(name="mine", states=TwoStates(before="main", after="x"))
-    with host.helper():
-        host.clones({"name": "mine", "owner": WEB, "quota": 19 * GIB})
-        assert "serve.bytes_per_subject" in host.refused(host.token(WEB), diff).message
-        host.clones({"name": "mine", "owner": WEB, "quota": 18 * GIB})
-        host.ask(host.token(WEB), diff)
-        assert len(host.calls()) == 1, "this one was begun"
-
-
 def test_a_project_has_a_longest_lease_of_its_own_also_for_what_an_operator_extends(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, more=f'{PROJECT}longest_lease = "1h"')
     with host.helper():

@@ -339,9 +339,10 @@ def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
     other = next((one for one in others if one.is_called(label) or label in (one.name, one.set_name)), None)
     if other is not None:
         raise ExistsError(
-            f"the name {label} is taken by another clone",
-            hint=f"choose another name, or destroy clone {label}",
-            about=(),
+            f"the name {label} is taken by another clone" + ("" if other.is_called(label) else f", {other.label}"),
+            hint=f"choose another name, or run `zsnapdb clone destroy {other.label}`",
+            # What is called otherwise may be another's, who alone may read its name.
+            about=() if other.is_called(label) else None,
         )
 
 

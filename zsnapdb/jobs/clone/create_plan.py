@@ -249,7 +249,9 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     anchor = f"{top}/{name}"
     if datasets.exists(anchor):
         raise ExistsError(
-            f"the name {name} is taken by another clone", hint=f"choose another name, or destroy clone {name}", about=()
+            f"the name {name} is taken by another clone",
+            hint=f"choose another name, or run `zsnapdb clone destroy {name}`",
+            about=(),
         )
     refuse_alternate_root(pool)
     limits, seen = settings.clones, room.look(top)

@@ -85,7 +85,17 @@ def test_all_clones_of_a_set_are_made_of_what_was_planned_for_the_first(
 
     def make(settings: object, instance: object, request: CloneRequest) -> Any:
         requests.append(request)
-        return SimpleNamespace(info=SimpleNamespace(backup_id="20261120T100000Z-000a", port=1, top="tank/c"))
+        return SimpleNamespace(
+            info=SimpleNamespace(
+                backup_id="20261120T100000Z-000a",
+                port=1,
+                top="tank/c",
+                original_key="a",
+                name="a",
+                label="a",
+                original="a",
+            )
+        )
 
     monkeypatch.setattr(topology, "make", make)
     monkeypatch.setattr(datasets, "set_properties", lambda *words: None)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
-from zsnapdb.base.errors import ExistsError, NotAllowedError, PreflightError, UnknownNameError
+from zsnapdb.base.errors import ExistsError, PreflightError, UnknownNameError
 from zsnapdb.config.settings import CloneSettings, Settings, parse
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
@@ -68,7 +68,7 @@ def test_what_the_holder_had_is_nobodys_and_not_called_as_the_clone(swapped: Clo
     with pytest.raises(PreflightError, match="replaced by a reset"):
         catalogue.ready(settings, THIS_HOST, "main-x")
     ownership.require_owner(settings, THIS_HOST, "dev", "ada")
-    with pytest.raises(NotAllowedError):
+    with pytest.raises(UnknownNameError):
         ownership.require_owner(settings, THIS_HOST, "main-x", "ada")
     outcomes = {one.name: one.verdict for one in reaper.plan(settings, replace(THIS_HOST))}
     assert outcomes["dev"] is LeaseVerdict.REAP

@@ -61,7 +61,9 @@ def test_rewritten_manifests_are_named_and_count_for_nothing(site: Site) -> None
     names = site.fill([None] * 4)
     repository = site.instance().open_repository()
     for name in names[2:]:
-        fields = json.loads(repository.get(layout.manifest("main", name))) | {"zfs_version": "rewritten"}
+        fields = json.loads(repository.get(layout.manifest("main", name)).partition(b"\n")[0]) | {
+            "zfs_version": "rewritten"
+        }
         repository.overwrite(layout.manifest("main", name), json.dumps(fields).encode() + b"\n")
     result = prune(site)
     assert result.removed == ()

@@ -91,8 +91,6 @@ def test_the_newest_for_a_clone_is_refused_likewise(host: PlanningHost) -> None:
 
 def test_what_this_host_stored_after_its_newest_local_set_is_known_without_the_repository(host: PlanningHost) -> None:
     host.store(BACKUPS[1])
-    repository = host.instance.open_repository()
-    host_record.note_stored(host.instance, repository, *repository.digested_manifest("main", BACKUPS[1]))
     damage(host, BACKUPS[1], "gone")
     for backup_id, after in ((BACKUPS[0], (BACKUPS[1],)), (BACKUPS[1], ())):
         made = SnapshotSet(backup_id, {"data": Snapshot("tank/x", f"zsnapdb-{backup_id}", 1, 1)})
