@@ -108,7 +108,9 @@ def known(branches: Branches, name: str) -> str:
     """Return the head of the branch. UnknownNameError, with those that there are, if there is none."""
     if name not in branches.heads:
         raise UnknownNameError(
-            f"there is no branch {name[:80]!r}", hint=f"the clone has {', '.join(sorted(branches.heads))}"
+            f"there is no branch {name[:80]!r}",
+            hint=f"the clone has {', '.join(sorted(branches.heads))}",
+            about=(),
         )
     return branches.heads[name]
 

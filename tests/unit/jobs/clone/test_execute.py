@@ -93,7 +93,7 @@ def test_all_clones_of_a_set_are_made_of_what_was_planned_for_the_first(
                 original_key="a",
                 name="a",
                 label="a",
-                original="a",
+                original="20261120T100000Z-000a",
             )
         )
 
