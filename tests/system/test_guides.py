@@ -29,7 +29,11 @@ PAGES = (
 )
 """In this order, in one guest: each page goes on with what the pages before it have made."""
 
-SECTIONS = """[instance.main.keep]
+KEY = Path("/etc/zsnapdb/guides-signing-key")
+SECTIONS = f"""[repository.s3.encryption]
+signing_key_file = "{KEY}"
+
+[instance.main.keep]
 last = 2
 
 [instance.main.control]
@@ -41,12 +45,13 @@ start = ["/usr/local/sbin/start-db", "main"]
 
 @pytest.fixture(scope="module")
 def guide_host(lab: Lab) -> Path:
-    """A configuration with a repository of its own and all that the pages ask for; a first backup lies there."""
+    """A configuration as setup writes one, with all that the pages ask for; a first backup lies in its repository."""
     lab.sql("GRANT TRIGGER ON *.* TO zsnapdb@localhost")
     config = lab.changed(
         ('url = "s3://backups/lab"', 'url = "s3://backups/production"'),
         ("[repository.s3]", f"{SECTIONS}[repository.s3]"),
     )
+    assert lab.zsnapdb("key", "generate", "--signing-key", str(KEY)).code == 0
     lab.zsnapdb("backup", "--json", config=config).json  # noqa: B018 - asserts success
     return config
 
