@@ -83,7 +83,7 @@ def seen_in(result: ResultAnswer) -> tuple[SeenClone, ...]:
     try:
         found = [(_CloneFacts.model_validate(row), row) for row in rows]
     except ValidationError as error:
-        raise ConsistencyError("the list of clones has another form", hint="restart the helper") from error
+        raise ConsistencyError("the list of clones has another form", hint="restart the helper", about=()) from error
     return tuple(
         SeenClone(
             name=one.name,

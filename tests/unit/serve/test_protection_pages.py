@@ -36,7 +36,11 @@ def test_the_overview_begins_with_the_objectives_that_are_not_met(host: ServeHos
         *(("main", "broken"), ("masked", "not known"), ("secret", "none configured"))
     ]
     assert text.count("since ") == 1, "what warns is met"
-    host.prints("status", {"kind": "error", "error": {"code": "busy", "message": "no place", "hint": "later"}}, 75)
+    host.prints(
+        "status",
+        {"kind": "error", "error": {"code": "busy", "message": "no place", "hint": "later", "audience": SUBJECT}},
+        75,
+    )
     text = browser.page("/").text
     assert "Whether objectives are met is not known" in text
     assert ("no place" in text, "No clone needs you" in text) == (True, True)
@@ -79,7 +83,11 @@ def test_a_new_clone_is_of_a_state_that_the_page_shows(host: ServeHost, browser:
 
 
 def test_a_new_clone_can_be_asked_for_when_its_states_are_not_known(host: ServeHost, browser: PageBrowser) -> None:
-    host.prints("list", {"kind": "error", "error": {"code": "busy", "message": "no place", "hint": "later"}}, 75)
+    host.prints(
+        "list",
+        {"kind": "error", "error": {"code": "busy", "message": "no place", "hint": "later", "audience": SUBJECT}},
+        75,
+    )
     page = browser.page("/new?instance=main")
     assert ("They are not known: no place" in " ".join(page.text.split()), page.all("svg")) == (True, [])
     assert browser.submit("/new?instance=main", "/clones", instance="main").status_code == 303
