@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
@@ -30,11 +31,17 @@ Clones and sets that other tests left cost `doctor` some more: what is here alon
 """
 
 
+def _asked_once(argvs: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return the programs, each unmount once: a killed server keeps its files busy for a moment, and it is repeated."""
+    listed = list(argvs)
+    return [one for at, one in enumerate(listed) if one[:2] != ("zfs", "unmount") or one not in listed[:at]]
+
+
 def test_each_command_starts_few_programs_and_hardly_one_twice(lab: Lab) -> None:
     del lab
     seen = {}
     for words in MOST:
-        argvs = [tuple(one["argv"]) for one in measured(words)["programs"]]
+        argvs = _asked_once(tuple(one["argv"]) for one in measured(words)["programs"])
         seen[words] = (len(argvs), len(argvs) - len(Counter(argvs)))
         print(" ".join(words), *seen[words])
     more = {

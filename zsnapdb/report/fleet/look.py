@@ -35,6 +35,7 @@ class FleetLook:
             raise UnknownNameError(
                 f"no fleet is looked at on this host: there is no {file}",
                 hint="write one as `zsnapdb example fleet.toml` shows, and let a timer run `zsnapdb fleet status`",
+                about=(),
             )
         wanted = fleet.FleetRequest.parse(asked.filters, asked.sort, cached=True).part(asked.after, asked.most)
         request = replace(wanted, tells_errors=sees_all(role))
