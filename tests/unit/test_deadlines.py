@@ -111,7 +111,7 @@ def bucket_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     monkeypatch.setattr(s3_client, "REQUEST_SECONDS", _SECONDS)
-    monkeypatch.setattr(s3_client, "_MOST_ANSWER", 1 << 20)
+    monkeypatch.setattr(s3_client, "_MOST_ANSWER", 64 << 10)
 
 
 S3_CALLS: dict[str, Callable[[S3Store], object]] = {
