@@ -20,7 +20,7 @@ MOST = {
     ("clone", "create", "main", "--name", "few"): (16, 0),
     ("clone", "list"): (2, 0),
     ("clone", "reset", "few"): (2, 0),
-    ("clone", "reset", "few", "--replace"): (22, 2),
+    ("clone", "reset", "few", "--replace"): (24, 4),
     ("clone", "destroy", "few"): (9, 0),
     ("query", "main", "SELECT 1"): (24, 1),
     ("doctor", "main"): (18, 1),

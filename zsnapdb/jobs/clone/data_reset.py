@@ -255,7 +255,7 @@ def _replace_data(
     if source.kind is SourceKind.COMMIT:
         # The data may be that of an older clone.
         facts[properties.BEGUN_PROPERTY] = min(begun_of(source), info.begun or info.created, key=read_stamp)
-    elif not commits(info.current) and source.key != info.key:
+    elif source.key != info.key and not commits(info.current):
         # Nothing of what it had before stays.
         facts[properties.BEGUN_PROPERTY] = stamp(host.now())
     with uninterrupted(events.warn):
