@@ -276,7 +276,9 @@ def _masked(volumes: Iterable[Properties]) -> str | None:
 
 def no_such_clone(name: str) -> UnknownNameError:
     """Return the one answer to a name that no clone has, and to one that a clone has which the asker may not see."""
-    return UnknownNameError(f"there is no clone {name}", hint="list what there is: `clone list`", about=())
+    return UnknownNameError(
+        f"there is no clone {name}", hint="see `zsnapdb clone list`, or `zsnapdb-clone list` for your own", about=()
+    )
 
 
 def find(settings: Settings, host: Host, name: str) -> CloneInfo:

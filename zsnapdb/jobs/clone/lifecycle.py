@@ -265,7 +265,9 @@ def login(settings: Settings, host: Host, name: str) -> credentials.Login:
     # The file is in the folder of a dataset. It was this clone's if the clone still has the same one.
     again = ready(settings, host, info.id)
     if (again.name, again.guid) != (info.name, info.guid):
-        raise UnknownNameError(f"the clone {name} is gone", hint="list what there is: `clone list`", about=())
+        raise UnknownNameError(
+            f"the clone {name} is gone", hint="see `zsnapdb clone list`, or `zsnapdb-clone list` for your own", about=()
+        )
     return credentials.Login(info.host, info.client_port, info.process.socket, ACCOUNT, password)
 
 

@@ -65,4 +65,6 @@ def require(info: CloneInfo, name: str) -> None:
     """
     meant = current()
     if meant is not None and not meant.is_this(info):
-        raise UnknownNameError(f"there is no clone {name}", hint="list what there is: `clone list`", about=())
+        raise UnknownNameError(
+            f"there is no clone {name}", hint="see `zsnapdb clone list`, or `zsnapdb-clone list` for your own", about=()
+        )
