@@ -27,6 +27,7 @@ UNSET = "-"
 """What `zfs get` prints for a user property that is not set."""
 
 
+_NOT_MOUNTED = {"mountpoint": "none", "canmount": "off"}
 SAFE_MOUNT = {"setuid": "off", "devices": "off"}
 """The options of a dataset whose files others wrote: no set-user-id program and no device file works in it.
 
@@ -151,30 +152,30 @@ def children(dataset: str, names: Sequence[str], depth: int | None = None) -> di
 
 
 def create(dataset: str, options: Mapping[str, str]) -> None:
-    """Create a filesystem and its missing parents (the parents get no options). ExistsError if it exists.
+    """Create a filesystem that is mounted nowhere, with more properties; ExistsError if it exists.
 
-    `zfs create -p` reports success for an existing filesystem, and does not set the options (zfs-create(8)).
+    Missing parents are made as `ensure` makes them.
     """
     parent = dataset.rpartition("/")[0]
     if parent:
-        ensure(parent, {})
-    run([ZFS, "create", *set_options(options), dataset])
+        ensure(parent)
+    run([ZFS, "create", *set_options({**_NOT_MOUNTED, **options}), dataset])
 
 
-def ensure(dataset: str, options: Mapping[str, str]) -> None:
-    """Create a filesystem and its missing parents, unless it exists. An existing filesystem stays as it is.
+def ensure(dataset: str) -> None:
+    """Create a filesystem that is mounted nowhere, and its missing parents likewise. One that exists stays as it is.
 
-    Another process may make any of them at the same moment: `zfs create -p` then fails for the one that it was about to
-    make, and is tried again for what is still missing.
+    `zfs create -p` would give the parents the mount point that they inherit, and would mount them there
+    (zfs-create(8)): that folder can be anywhere, or read-only.
     """
-    for _ in range(dataset.count("/")):
-        if exists(dataset):
-            return
-        with contextlib.suppress(ExistsError):
-            run([ZFS, "create", "-p", *set_options(options), dataset])
-            return
-    if not exists(dataset):
-        run([ZFS, "create", "-p", *set_options(options), dataset])
+    if exists(dataset):
+        return
+    parent = dataset.rpartition("/")[0]
+    if parent:
+        ensure(parent)
+    # Another process may make it at the same moment.
+    with contextlib.suppress(ExistsError):
+        run([ZFS, "create", *set_options(_NOT_MOUNTED), dataset])
 
 
 def clone(snapshot: str, guid: int, dataset: str, options: Mapping[str, str]) -> None:

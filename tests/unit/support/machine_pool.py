@@ -55,8 +55,6 @@ class MachinePool(ClonePool):
         if "-V" in words:
             properties["volsize"] = words[words.index("-V") + 1]
         above = name.rpartition("/")[0]
-        if "-p" in words and above not in self.things:
-            self._create(["-p", above])
         _ = self.things[above] if above else None
         self.things[name] = Thing(properties)
         return ""

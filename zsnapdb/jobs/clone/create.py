@@ -42,7 +42,7 @@ from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.removal import remove_all
 from zsnapdb.jobs.clone.request import CloneRequest, random_name
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, production_history, with_volumes
-from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount_for_good
+from zsnapdb.jobs.clone.volumes import clone_volumes, mount_for_good
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
@@ -233,11 +233,11 @@ def _make_datasets(
     with locks.names_and_ports():
         # Under this lock no two runs take the same name or port. The slow parts run after it.
         planned = plan_from(settings, instance, request, source, masking)
-        datasets.ensure(planned.home.home, NOT_MOUNTED)
+        datasets.ensure(planned.home.home)
         # Nothing was made since the plan looked.
         room.guard(settings, known=planned.home)
         facts = {**_facts(planned, source.key, server_id, instance.host.now()), RUN_PROPERTY: instance.host.run_id()}
-        datasets.create(planned.anchor, {**NOT_MOUNTED, **facts})
+        datasets.create(planned.anchor, facts)
     with (
         undone_on_error(lambda: remove_all(instance.host, planned.anchor, planned.name, planned.copy.root)),
         locks.turn(),

@@ -130,7 +130,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
     marks = {CLONE_PROPERTY: info.name}
     made = volumes.snapshot(info.volumes, short, marks)
     if layout.top not in layout.datasets.values():
-        datasets.create(layout.top, {**volumes.NOT_MOUNTED, **marks})
+        datasets.create(layout.top, marks)
     tuned = volume_facts(info.volumes.values())
     for role, dataset in volumes.outer_first(layout):
         options = {

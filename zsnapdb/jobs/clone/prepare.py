@@ -32,7 +32,6 @@ from zsnapdb.jobs.clone.reusable_sets import (
 from zsnapdb.jobs.clone.set_order import oldest_first
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, with_volumes
 from zsnapdb.jobs.clone.volumes import (
-    NOT_MOUNTED,
     clone_volumes,
     copy_of,
     layout_of,
@@ -90,7 +89,7 @@ def prepare_source(
     if is_done(source, own):
         return PreparedSet(source)
     top = home(settings, source.pool)
-    datasets.ensure(top, NOT_MOUNTED)
+    datasets.ensure(top)
     with locks.on_reusable_set(PREPARED, name_of(source, own)):
         existing = prepared_form(top, source, own)
         if is_done(existing, own):
@@ -151,7 +150,7 @@ def _prepare(
     layout = layout_of(source.origin, f"{anchor}/c", root)
     copy = copy_of(source.origin, layout, root, instance.settings.server, settings.clones)
     facts = prepared_facts(source, instance.name, instance.host.now(), rules)
-    datasets.create(anchor, {**NOT_MOUNTED, **facts})
+    datasets.create(anchor, facts)
 
     def undo() -> None:
         copy.process().kill()

@@ -13,7 +13,6 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone import causer, locks, properties, reusable_sets
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup
-from zsnapdb.jobs.clone.volumes import NOT_MOUNTED
 from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.planning.clone import room as planning
 from zsnapdb.planning.restore.plan import RestorePlan
@@ -103,4 +102,4 @@ def promise(settings: Settings, home: str, set_id: str, facts: Mapping[str, str]
     with locks.names_and_ports():
         refuse(settings, home, set_id, needed)
         anchor = reusable_sets.anchor_of(home, reusable_sets.RECEIVED, set_id)
-        datasets.create(anchor, {**NOT_MOUNTED, **facts, **caused, **limits})
+        datasets.create(anchor, {**facts, **caused, **limits})

@@ -26,7 +26,6 @@ from zsnapdb.zfs.owned import Mark
 
 DETACHING = "zsnapdb-detach"
 """Prefix of the names of the snapshots that a detach sends."""
-NOT_MOUNTED = {"mountpoint": "none", "canmount": "off"}
 
 _COLD = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
 """The server neither reads the source's list of buffer pool pages (a long list makes a start slow) nor writes it."""
@@ -81,7 +80,7 @@ def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, s
     """
     limit = {"quota": str(quota)} if quota else {}
     if layout.top not in layout.datasets.values():
-        datasets.create(layout.top, {**NOT_MOUNTED, **marks, **limit})
+        datasets.create(layout.top, {**marks, **limit})
     tuned = volume_facts(source.set.snapshots[role].dataset for role in layout.datasets)
     for role, dataset in outer_first(layout):
         snapshot = source.set.snapshots[role]

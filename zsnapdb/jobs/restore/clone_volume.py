@@ -19,7 +19,7 @@ def clone_snapshot(work: ServerWork, step: CloneSnapshot) -> None:
     mark = restored_mark(work.plan)
     if not datasets.exists(step.dataset):
         _refuse_another_origin(step)
-        datasets.ensure(step.dataset.rpartition("/")[0], {"mountpoint": "none", "canmount": "off"})
+        datasets.ensure(step.dataset.rpartition("/")[0])
         datasets.clone(
             step.origin,
             step.guid,

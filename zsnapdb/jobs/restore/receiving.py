@@ -94,7 +94,7 @@ def make_top(work: ReceivingWork, step: MakeTop, more: Mapping[str, str] | None 
         return
     datasets.create(
         step.dataset,
-        {"mountpoint": "none", "canmount": "off", **NO_SNAPSHOTS, **restored_property(work.plan), **(more or {})},
+        {**NO_SNAPSHOTS, **restored_property(work.plan), **(more or {})},
     )
 
 
@@ -113,7 +113,7 @@ def receive(work: ReceivingWork, step: Receive) -> None:
             f"backup {step.backup_id} was changed after the restore was planned",
             hint="give the restore up with --abandon, and start again",
         )
-    datasets.ensure(step.dataset.rpartition("/")[0], {"mountpoint": "none", "canmount": "off"})
+    datasets.ensure(step.dataset.rpartition("/")[0])
     mark = restored_mark(work.plan)
     interrupted = None
     if not work.is_first_run and datasets.exists(step.dataset):

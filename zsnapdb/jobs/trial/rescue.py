@@ -315,7 +315,7 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
     mark = {scratch.SCRATCH_PROPERTY: planned.place.scratch_id}
     layout = planned.restore.layout
     if layout.top not in layout.datasets.values():
-        datasets.create(layout.top, {"mountpoint": "none", "canmount": "off", **mark})
+        datasets.create(layout.top, mark)
     tuned = volume_facts(local.snapshots[role].dataset for role in layout.datasets)
     for role, dataset in sorted(layout.datasets.items(), key=lambda item: len(item[1])):
         snapshot = local.snapshots[role]

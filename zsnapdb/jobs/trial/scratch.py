@@ -20,7 +20,6 @@ from zsnapdb.zfs import datasets, owned
 from zsnapdb.zfs.owned import Mark
 
 SCRATCH_PROPERTY = f"{PROPERTY}:scratch"
-_NO_MOUNT = {"mountpoint": "none", "canmount": "off"}
 
 EndUsers = Callable[[str], None]
 """Ends what uses the datasets in a container beside servers in a folder, before the datasets are destroyed."""
@@ -81,8 +80,8 @@ def ephemeral(instance: Instance, place: Scratch, mount_root: Path, end_users: E
     with for_instance(instance, place.what, f"at a {place.what} of"):
         for left in sweep(home_dataset, mount_root, end_users):
             instance.events.tell(f"removed {left}, which an interrupted run left")
-        datasets.ensure(home_dataset, _NO_MOUNT)
-        datasets.create(place.container, {**_NO_MOUNT, **NO_SNAPSHOTS, SCRATCH_PROPERTY: place.scratch_id})
+        datasets.ensure(home_dataset)
+        datasets.create(place.container, {**NO_SNAPSHOTS, SCRATCH_PROPERTY: place.scratch_id})
         try:
             yield
         finally:

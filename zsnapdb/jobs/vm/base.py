@@ -139,7 +139,7 @@ def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePl
     with locks.on_base(wanted.name):
         planned = plan(settings, wanted)
         top = planned.anchor.rpartition("/")[0]
-        datasets.ensure(top, properties.NO_FILES)
+        datasets.ensure(top)
         mark = properties.base_mark(wanted.name)
         facts = {
             properties.BASE_PROPERTY: wanted.name,
@@ -148,7 +148,7 @@ def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePl
             properties.MADE_OF_PROPERTY: planned.made_of,
             properties.DOMAIN_PROPERTY: properties.encode_domain(planned.xml),
         }
-        datasets.create(planned.anchor, {**properties.NO_FILES, **facts})
+        datasets.create(planned.anchor, facts)
         with undone_on_error(lambda: _undo(settings, planned)):
             marks = {mark.name: wanted.name}
             if planned.image is not None:

@@ -214,10 +214,10 @@ def create(settings: Settings, host: Host, wanted: MachinesRequest, events: Even
             locked.enter_context(locks.on_machine(name))
         with locks.names():
             planned = _plan(settings, host, hypervisor, wanted)
-            datasets.ensure(planned.machines[0].anchor.rpartition("/")[0], properties.NO_FILES)
+            datasets.ensure(planned.machines[0].anchor.rpartition("/")[0])
             locked.enter_context(undone_on_error(lambda: _remove_all(settings, hypervisor, planned)))
             for machine in planned.machines:
-                datasets.create(machine.anchor, {**properties.NO_FILES, **_facts(planned, machine, host.now())})
+                datasets.create(machine.anchor, _facts(planned, machine, host.now()))
         _execute(settings, hypervisor, planned, phases, events)
         names = {machine.name for machine in planned.machines}
         made = [machine for machine in catalogue.machines(settings) if machine.name in names]

@@ -37,7 +37,6 @@ BASE_SNAPSHOT = "zsnapdb-base"
 """The snapshot of a base's volumes; clones are made from it."""
 START_SNAPSHOT = "zsnapdb-start"
 """The snapshot of a machine's volumes before its first start; a reset goes back to it."""
-NO_FILES = {"mountpoint": "none", "canmount": "off"}
 _PROPERTY_BYTES = 8000
 """A user property holds 8191 bytes (zfsprops(7))."""
 
