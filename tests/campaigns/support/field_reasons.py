@@ -56,6 +56,12 @@ REASONS: tuple[Reason, ...] = (
         lambda facts: facts.site.mounting is Mounting.LEGACY,
     ),
     Reason(
+        "compressed pages past the ARC",
+        r"direct=disabled",
+        ("rewind",),
+        lambda facts: any("page_compressed" in shown.lower() for shown in facts.truth.objects.values()),
+    ),
+    Reason(
         "settings changed between backup and point",
         r"default_storage_engine|innodb_strict_mode|explicit_defaults_for_timestamp|changed (since|after)",
         _REPLAY,
