@@ -8,6 +8,7 @@ from datetime import datetime
 
 from zsnapdb.base.errors import DamagedError, NotThere
 from zsnapdb.base.patterns import BackupId, FullSnapshotName, Guid, InstanceName, RepositoryId, RoleName, Words
+from zsnapdb.planning.repository.own_documents import MARKS
 from zsnapdb.repository import layout
 from zsnapdb.repository.part import Part
 from zsnapdb.repository.repository import Repository
@@ -56,7 +57,7 @@ class Unfinished:
             started=self.started,
             snapshots=dict(self.snapshots),
         )
-        body = repository.keyring.signed(document.encode())
+        body = repository.keyring.signed(document.encode(), MARKS)
         repository.overwrite(layout.unfinished_backup(self.instance, self.backup_id), body)
 
     def may_build_on(self, guids: Collection[int]) -> bool:

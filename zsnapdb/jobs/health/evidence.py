@@ -127,13 +127,18 @@ def _warning(instance: Instance, what: str) -> Iterator[None]:
 
 
 def _write(instance: Instance, repository: Repository, draft: EvidenceRecord) -> None:
-    record = HostRecord.of(instance, repository)
-    known = record.evidence_end() if record is not None else None
-    newest = RememberedLink(known.number, known.sha256) if known is not None else None
+    record, newest = HostRecord.of(instance, repository), _remembered(instance, repository)
     own = draft.model_copy(update={"repository_id": repository.id})
     end = evidence_log.append(repository, own, newest)
     if record is not None:
         record.set_evidence_end(EvidenceEnd(number=end.number, sha256=end.sha256))
+
+
+def _remembered(instance: Instance, repository: Repository) -> RememberedLink | None:
+    """Return the newest record that this host knows of. DamagedError if what it remembers cannot be read."""
+    record = HostRecord.of(instance, repository)
+    known = record.evidence_end() if record is not None else None
+    return RememberedLink(known.number, known.sha256) if known is not None else None
 
 
 @dataclass(frozen=True)
@@ -148,16 +153,20 @@ class EvidencePage:
 
 def read_page(instance: Instance, after: int, most: int) -> EvidencePage:
     """Return at most so many records after the one of that number. `read` alone says whether the log is whole."""
-    found = evidence_log.read(instance.open_repository(), instance.name, after=after, most=most + 1)
+    repository = instance.open_repository()
+    newest = _remembered(instance, repository)
+    found = evidence_log.read(repository, instance.name, after=after, most=most + 1, newest=newest)
+    if any(one.record is None for one in found):
+        # Only a later record may prove one of a time when this host did not sign.
+        later = evidence_log.read(repository, instance.name, after=after, newest=newest)
+        found = later[: most + 1]
     return EvidencePage(instance.name, instance.settings.repository, found[:most], is_last=len(found) <= most)
 
 
 def read(instance: Instance) -> EvidenceLog:
     """Return the evidence log, checked against itself and against what this host remembers of it."""
     repository = instance.open_repository()
-    records = evidence_log.read(repository, instance.name)
-    record = HostRecord.of(instance, repository)
-    known = record.evidence_end() if record is not None else None
-    remembered = RememberedLink(known.number, known.sha256) if known is not None else None
+    remembered = _remembered(instance, repository)
+    records = evidence_log.read(repository, instance.name, newest=remembered)
     wrong = findings(evidence_log.links(records), remembered)
     return EvidenceLog(instance.name, instance.settings.repository, records, wrong)

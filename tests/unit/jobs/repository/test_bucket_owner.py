@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from tests.unit.support.pruning import forge, manifests, plan, prune
 from tests.unit.support.stored_backups import Site, guid_of
 from zsnapdb.base.errors import DamagedError, PreflightError
-from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import copy, inventory, status, verify
 from zsnapdb.jobs.restore import newest
@@ -20,7 +18,7 @@ from zsnapdb.planning.repository.host_record import StoredKind
 from zsnapdb.planning.repository.local_sets import LocalLimits, LocalSnapshot
 from zsnapdb.planning.repository.retention import Unrestorable
 from zsnapdb.planning.restore.targets import AtBackup
-from zsnapdb.repository import keys, layout, verifications
+from zsnapdb.repository import layout, verifications
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.zfs import datasets
 
@@ -174,19 +172,10 @@ def test_made_up_backups_keep_no_real_one_out_of_a_copy(site: Site) -> None:
 
 
 def test_signed_host_counts_what_believed_keys_signed(site: Site) -> None:
-    key = site.folder.parent / "signing"
-    keys.write_secret(key, keys.SigningKey.new().file())
-
-    def signing(repository: str | None = None) -> Instance:
-        instance = Site.instance(site, repository)
-        encryption = instance.repository.encryption.model_copy(update={"signing_key_file": key})
-        return replace(instance, repository=instance.repository.model_copy(update={"encryption": encryption}))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(site, "instance", signing, raising=False)
-        names = site.fill([None] * 4)
-        for suffix in SUFFIXES:
-            forge(site, names[-1], suffix)
-        assert plan(site).provenance.foreign == {}
-        # What cannot be read may need any backup: nothing older than it goes.
-        assert prune(site).removed == ()
+    site.begin_to_sign()
+    names = site.fill([None] * 4)
+    made_up = [forge(site, names[-1], suffix) for suffix in SUFFIXES]
+    assert set(plan(site).provenance.foreign) == set(made_up)
+    # The keys do not believe these: they need nothing, and are no reason to remove anything.
+    assert prune(site).removed == (names[0],)
+    assert set(made_up) < set(manifests(site))
