@@ -141,23 +141,16 @@ def protected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProtectedServe
     protected = ProtectedServer.make(tmp_path, monkeypatch)
     server = protected.server
     server.commit(3)
-    look(protected)
-    name = protected.back_up()
-    instance, repository = protected.instance(), protected.instance().open_repository()
-    host_record.note_stored(instance, repository, *repository.digested_manifest("main", name))
+    protected.look()
+    protected.back_up_from_here()
     server.commit(2)
-    look(protected)
+    protected.look()
     server.rotate()
     server.commit(2)
-    look(protected)
+    protected.look()
     server.commit(1)
-    look(protected)
+    protected.look()
     return protected
-
-
-def look(protected: ProtectedServer) -> None:
-    repository = protected.instance().open_or_create_repository()
-    protected.server.archiver(among=BinlogArchive(repository, "main")).look()
 
 
 def test_old_archive_leads_as_far_as_before(protected: ProtectedServer) -> None:
@@ -167,7 +160,7 @@ def test_old_archive_leads_as_far_as_before(protected: ProtectedServer) -> None:
     after = protected.status()
     assert (after.damaged, after.missing, after.window, after.last) == ((), (), before.window, before.last)
     protected.server.commit(1)
-    look(protected)
+    protected.look()
     later = protected.status()
     assert (later.damaged, later.missing) == ((), ())
     assert later.window.ranges[-1].end > before.window.ranges[-1].end
