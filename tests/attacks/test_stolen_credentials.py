@@ -186,7 +186,10 @@ def later(lab: Lab, s3: S3Server) -> Path:
         ('url = "s3://backups/lab"', f'url = "s3://{BUCKET}/later"'),
         ("http://127.0.0.1:7070", s3.endpoint),
         ("/etc/zsnapdb/credentials", str(s3.settings().s3.credentials_file)),
-        ('addressing = "path" }', 'addressing = "path" }\nkeep = { last = 2, local = 1, local_minimum = 1 }' + objectives),
+        (
+            'addressing = "path" }',
+            'addressing = "path" }\nkeep = { last = 2, local = 1, local_minimum = 1 }' + objectives,
+        ),
     )
 
 
@@ -207,7 +210,9 @@ def test_forged_archive_meets_no_objective_and_a_host_that_begins_to_sign_goes_o
     before = verdicts(act("status", "--json"))
     client, ahead = s3.client(), round((time.time() + 200) * 1_000_000)
     listed = [item["Key"] for item in client.list_objects_v2(Bucket=BUCKET, Prefix="later/main/binlogs/")["Contents"]]
-    originals = {key: client.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in listed if key.endswith(".json")}
+    originals = {
+        key: client.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in listed if key.endswith(".json")
+    }
     for key, body in originals.items():
         fields = json.loads(body.splitlines()[0])
         if "span" in fields:
