@@ -181,20 +181,18 @@ def test_owner_of_the_bucket_makes_no_purge_remove_the_binlogs_of_the_server(
 @pytest.fixture(scope="module")
 def later(lab: Lab, s3: S3Server) -> Path:
     """The configuration of the lab without a signing key, with an objective that its archive soon breaks."""
-    objectives = '\n[repository.s3.objectives]\narchive_lag = "2s"\ndrill_age = "1d"\nverify_age = "1d"\n'
+    objectives = '[instance.main.objectives]\narchive_lag = "2s"\ndrill_age = "1d"\nverify_age = "1d"\n[instance.main]'
     return lab.changed(
         ('url = "s3://backups/lab"', f'url = "s3://{BUCKET}/later"'),
         ("http://127.0.0.1:7070", s3.endpoint),
         ("/etc/zsnapdb/credentials", str(s3.settings().s3.credentials_file)),
-        (
-            'addressing = "path" }',
-            'addressing = "path" }\nkeep = { last = 2, local = 1, local_minimum = 1 }' + objectives,
-        ),
+        ("[instance.main]", objectives),
+        ('addressing = "path" }', 'addressing = "path" }\nkeep = { last = 2, local = 1, local_minimum = 1 }'),
     )
 
 
 def verdicts(done: Done) -> dict[str, str]:
-    return {one["objective"]: one["verdict"] for one in done.json["instances"][0]["objectives"]}
+    return {one["objective"]: one["verdict"] for one in done.json["objectives"]}
 
 
 def test_forged_archive_meets_no_objective_and_a_host_that_begins_to_sign_goes_on(
@@ -206,34 +204,35 @@ def test_forged_archive_meets_no_objective_and_a_host_that_begins_to_sign_goes_o
     names = [act("backup", *full, "--json").json["backup"]["backup_id"] for full in (("--full",), (), ("--full",))]
     lab.sql("FLUSH BINARY LOGS")
     assert act("binlog", "archive", "--once").code == 0
-    wait_until(lambda: verdicts(act("status", "--json"))["archive-lag"] == "broken")
-    before = verdicts(act("status", "--json"))
+    deadline = time.monotonic() + 60
+    while verdicts(act("status", "main", "--json"))["archive-lag"] != "broken":
+        assert time.monotonic() < deadline
+    before = verdicts(act("status", "main", "--json"))
     client, ahead = s3.client(), round((time.time() + 200) * 1_000_000)
     listed = [item["Key"] for item in client.list_objects_v2(Bucket=BUCKET, Prefix="later/main/binlogs/")["Contents"]]
-    originals = {
-        key: client.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in listed if key.endswith(".json")
-    }
-    for key, body in originals.items():
+    descriptions = [name for name in listed if name.endswith(".json")]
+    originals = {name: client.get_object(Bucket=BUCKET, Key=name)["Body"].read() for name in descriptions}
+    for name, body in originals.items():
         fields = json.loads(body.splitlines()[0])
         if "span" in fields:
             fields["span"]["last_commit"] = fields["seen"] = ahead
         fields |= {"until": ahead} if "until" in fields else {}
         line = json.dumps(fields, separators=(",", ":")).encode()
-        client.put_object(Bucket=BUCKET, Key=key, Body=stored_document.with_digest(line))
-    forged = act("status", "--json")
+        client.put_object(Bucket=BUCKET, Key=name, Body=stored_document.with_digest(line))
+    forged = act("status", "main", "--json")
     assert verdicts(forged)["archive-lag"] == before["archive-lag"] == "broken", forged.stdout
-    for key, body in originals.items():
-        client.put_object(Bucket=BUCKET, Key=key, Body=body)
+    for name, body in originals.items():
+        client.put_object(Bucket=BUCKET, Key=name, Body=body)
 
     key = tmp_path / "signing-key"
     assert act("key", "generate", "--signing-key", str(key)).code == 0
     signing = later.with_suffix(".signing.toml")
-    section = f'[repository.s3.encryption]\nsigning_key_file = "{key}"\n[repository.s3.objectives]'
-    signing.write_text(later.read_text().replace("[repository.s3.objectives]", section))
+    section = f'local_minimum = 1 }}\n[repository.s3.encryption]\nsigning_key_file = "{key}"\n'
+    signing.write_text(later.read_text().replace("local_minimum = 1 }\n", section))
     made_up_names = [f"{names[-1][:9]}235959Z-{number:04x}" for number in (1, 2)]
     made_up(s3, names[-1], made_up_names, "later")
     assert [backup["backup_id"] for backup in act("list", "--json", config=signing).json["backups"]] == names
-    status = act("status", "--json", config=signing)
+    status = act("status", "main", "--json", config=signing)
     assert status.code in (1, 2), status.stderr
     assert all(name in status.stdout for name in made_up_names)
     lab.sql("CREATE DATABASE begun_to_sign")
