@@ -39,7 +39,8 @@ def judge_foreign(
                 f"the repository has {backups_in(others)} that this host does not know ({newest_of(others)}):"
                 f" {others[-1]}: {foreign[others[-1]]}; nothing counts or removes foreign"
                 " backups, and none is chosen as the latest",
-                f"name an id to use one, or run `zsnapdb adopt {instance} --plan`, which shows what is known of them",
+                f"run `zsnapdb adopt {instance} --plan`, which shows what is known of them. If another host stores them"
+                " all the time, set signers here to what `zsnapdb key show` prints there",
                 others,
             )
         )

@@ -13,10 +13,14 @@ from tests.unit.support.drilled import evidence
 from tests.unit.support.pruning import forge, manifests, plan, prune
 from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import DamagedError, NotThere
+from zsnapdb.config.settings import parse
 from zsnapdb.jobs.health import evidence as log
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import adopt, inventory, status, verify
+from zsnapdb.jobs.restore import runbook as job
+from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.planning.repository.host_record import RemovedBackup, StoredKind
+from zsnapdb.report.restore import runbook
 from zsnapdb.repository import drills, layout, pins, verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.drills import Outcome
@@ -175,3 +179,13 @@ def test_rebuilt_host_with_a_new_key_adopts_an_archive_that_was_not_signed(prote
     assert protected.status().last == before.last
     assert BinlogArchive(protected.instance().open_repository(), "main").load().damaged == ()
     assert adopt.plan(protected.instance()).documents == {}
+
+
+def test_runbook_has_the_public_key_and_the_setting_for_a_new_host(protected: ProtectedServer) -> None:
+    def page() -> str:
+        settings = parse(protected.site.text(), "test")
+        return runbook.markdown(job.make(settings, protected.instance(), RestoreRequest(to="latest"), None))
+
+    assert "Nobody signs" in page()
+    public = protected.site.begin_to_sign()
+    assert f'set `signers = ["{public}"]` under `[repository.here.encryption]`' in page()
