@@ -74,7 +74,8 @@ def leftovers(repository: Repository, instance: str, backups: Summaries, marks: 
             continue
         times = [time for time in written if time is not None]
         newest = max(times) if len(times) == len(written) and times else None
-        leftovers.append(Leftover(name, objects, size, newest, name in marked, foreign))
+        is_of_others = name in marked and marked[name].is_foreign
+        leftovers.append(Leftover(name, objects, size, newest, name in marked, foreign, is_of_others))
     return leftovers
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -19,6 +20,8 @@ from zsnapdb.planning.repository.local_sets import LocalLimits, LocalSnapshot
 from zsnapdb.planning.repository.retention import Unrestorable
 from zsnapdb.planning.restore.targets import AtBackup
 from zsnapdb.repository import layout, verifications
+from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.unfinished import Unfinished
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.zfs import datasets
 
@@ -179,3 +182,28 @@ def test_signed_host_counts_what_believed_keys_signed(site: Site) -> None:
     # The keys do not believe these: they need nothing, and are no reason to remove anything.
     assert prune(site).removed == (names[0],)
     assert set(made_up) < set(manifests(site))
+
+
+def leftover(site: Site, name: str) -> None:
+    """Leave a chunk of a backup without a manifest, that was written long ago."""
+    repository = site.instance().open_repository()
+    repository.overwrite(layout.chunk("main", name, "data", 1), b"stored")
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+def test_unfinished_backup_of_another_host_is_not_swept_and_a_planted_mark_ends_no_own_one(
+    site: Site, signs: bool
+) -> None:
+    names = site.fill([None])
+    if signs:
+        site.begin_to_sign()
+    day = names[-1][:9]
+    own, planted, others = (f"{day}000000Z-{suffix}" for suffix in SUFFIXES)
+    repository = site.instance().open_repository()
+    stranger = replace(repository, keyring=Keyring())
+    for name, writer in ((own, repository), (planted, repository), (planted, stranger), (others, stranger)):
+        leftover(site, name)
+        Unfinished(name, "main", "db1" if writer is repository else "db2", "2026", {}).write(writer)
+    site.later(days=60)
+    swept = {one.leftover.backup_id: one.remove for one in plan(site).leftovers}
+    assert swept == {own: True, planted: False, others: False}
