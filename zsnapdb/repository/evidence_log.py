@@ -7,7 +7,7 @@ removed or put elsewhere without the next ones showing it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -102,11 +102,12 @@ def read(
     after: int = 0,
     most: int | None = None,
     newest: RememberedLink | None = None,
+    owns: Callable[[int], bool] = lambda _: False,
 ) -> tuple[StoredRecord, ...]:
     """Return the records with greater numbers than `after`, by number, at most so many (None: all).
 
-    A record is believed without a signature if a believed one after it, or the `newest` that this host remembers,
-    names the SHA-256 of its object.
+    A record that this host wrote (`owns`) is believed without a signature if a believed one after it, or the `newest`
+    that this host remembers, names the SHA-256 of its object.
     """
     keys = sorted(listed.key.number for listed in repository.list(layout.evidence_log(instance)))
     found: list[StoredRecord] = []
@@ -114,7 +115,7 @@ def read(
         proof = newest.sha256 if newest is not None and newest.number == number else ""
         if found and found[-1].record is not None and found[-1].link.number == number + 1:
             proof = proof or found[-1].record.previous
-        found.append(_parsed(repository, instance, number, proof))
+        found.append(_parsed(repository, instance, number, proof if owns(number) else ""))
     return tuple(reversed(found))
 
 

@@ -127,8 +127,8 @@ def adopt(instance: Instance, planned: AdoptPlan) -> None:
         files_of(instance).add(planned.documents)
     record = HostRecord.of(instance, repository)
     newest = evidence_log.end(repository, instance.name)
-    if record is not None and newest.number:
-        record.set_evidence_end(EvidenceEnd(number=newest.number, sha256=newest.sha256))
+    if planned.documents and record is not None and newest.number:
+        record.set_evidence_end(EvidenceEnd(number=newest.number, sha256=newest.sha256, own=((1, newest.number),)))
 
 
 _DAMAGED = "it is damaged: "

@@ -91,11 +91,30 @@ class RemovedBackup(RecordPart):
 
 
 class EvidenceEnd(RecordPart):
-    """The newest record of the evidence log that this host wrote or read: its number and the SHA-256 of its object."""
+    """The newest record of the evidence log that this host wrote or read: its number and the SHA-256 of its object.
+
+    `own` are the first and last numbers of the records in a row that this host wrote or adopted (None: an earlier
+    version did not record that).
+    """
 
     format: Literal[1] = 1
     number: Annotated[int, Field(ge=1, lt=10**8)]
     sha256: Sha256
+    own: tuple[tuple[int, int], ...] | None = None
+
+    def owns(self, number: int) -> bool:
+        """Whether this host wrote or adopted the record of that number."""
+        return self.own is None or any(first <= number <= last for first, last in self.own)
+
+    def after(self, before: EvidenceEnd | None) -> EvidenceEnd:
+        """Return this end as the one after another, with the own records of both."""
+        earlier = () if before is None else ((1, before.number),) if before.own is None else before.own
+        merged: list[tuple[int, int]] = []
+        for first, last in sorted((*earlier, *(self.own or ()))):
+            if merged and first <= merged[-1][1] + 1:
+                first, last = merged[-1][0], max(last, merged.pop()[1])
+            merged.append((first, last))
+        return self.model_copy(update={"own": tuple(merged)})
 
 
 class BackupRecord(RecordPart):

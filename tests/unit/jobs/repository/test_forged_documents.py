@@ -14,8 +14,10 @@ import pytest
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.drilled import evidence
 from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.jobs.health import evidence as evidence_job
+from zsnapdb.jobs.repository import evidence_report
 from zsnapdb.jobs.repository.status import ProtectionStatus
-from zsnapdb.repository import drills, layout, verifications
+from zsnapdb.repository import drills, evidence_log, layout, verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.drills import Outcome, StepPart
 from zsnapdb.repository.keyring import Keyring
@@ -212,3 +214,24 @@ def test_forged_document_makes_nothing_better(
     assert old.window_start is None or new.window_start is None or new.window_start >= old.window_start
     assert new.newest_passed_drill is None
     assert new.restore_seconds is None
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+def test_forged_record_of_the_evidence_log_counts_for_no_day(protected: ProtectedServer, signs: bool) -> None:
+    for _ in range(2):
+        with evidence_job.recorded(protected.instance(), "verify", ["verify"]):
+            pass
+    if signs:
+        protected.site.begin_to_sign()
+    before = evidence_report.report(protected.instance(), None, None)
+    stranger = Repository.open(*protected.instance().open_store(), Keyring())
+    genuine = before.log.believed[-1]
+    forged = genuine.model_copy(update={"job": "backup", "command": "backup main"})
+    evidence_log.append(stranger, forged, None)
+    with evidence_job.recorded(protected.instance(), "verify", ["verify"]):
+        pass
+    after = evidence_report.report(protected.instance(), None, None)
+    jobs = {record.job for record in after.log.believed}
+    assert "backup" not in jobs
+    assert bool(after.log.findings) is signs
+    assert len(after.log.foreign) == (0 if signs else 1)
