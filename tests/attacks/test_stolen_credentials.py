@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from botocore.exceptions import ClientError
 
 from tests.system.in_guest import Done, Lab, run
 from tests.unit.support.s3_server import BUCKET, PREFIX, S3Server, s3_server, statements
+from zsnapdb.repository import stored_document
 
 pytestmark = pytest.mark.any_server
 
@@ -109,9 +111,9 @@ def snapshots() -> set[str]:
     return set(run("zfs", "list", "-H", "-t", "snapshot", "-o", "name").stdout.split())
 
 
-def made_up(s3: S3Server, original: str, names: list[str]) -> None:
+def made_up(s3: S3Server, original: str, names: list[str], prefix: str = "owned") -> None:
     """Put copies of a manifest under other ids, without data."""
-    client, key = s3.client(), "owned/main/manifests/{}.json"
+    client, key = s3.client(), f"{prefix}/main/manifests/{{}}.json"
     fields = json.loads(client.get_object(Bucket=BUCKET, Key=key.format(original))["Body"].read().splitlines()[0])
     for name in names:
         body = json.dumps(fields | {"backup_id": name}, separators=(",", ":")).encode() + b"\n"
@@ -174,3 +176,74 @@ def test_owner_of_the_bucket_makes_no_purge_remove_the_binlogs_of_the_server(
     assert purged.code == 7, purged.stderr
     assert "is damaged" in purged.stderr
     assert [row[0] for row in lab.sql("SHOW BINARY LOGS")][: len(files)] == files
+
+
+@pytest.fixture(scope="module")
+def later(lab: Lab, s3: S3Server) -> Path:
+    """The configuration of the lab without a signing key, with an objective that its archive soon breaks."""
+    objectives = '[instance.main.objectives]\narchive_lag = "2s"\ndrill_age = "1d"\nverify_age = "1d"\n[instance.main]'
+    return lab.changed(
+        ('url = "s3://backups/lab"', f'url = "s3://{BUCKET}/later"'),
+        ("http://127.0.0.1:7070", s3.endpoint),
+        ("/etc/zsnapdb/credentials", str(s3.settings().s3.credentials_file)),
+        ("[instance.main]", objectives),
+        ('addressing = "path" }', 'addressing = "path" }\nkeep = { last = 2, local = 1, local_minimum = 1 }'),
+    )
+
+
+def verdicts(done: Done) -> dict[str, str]:
+    return {one["objective"]: one["verdict"] for one in done.json["objectives"]}
+
+
+def test_forged_archive_meets_no_objective_and_a_host_that_begins_to_sign_goes_on(
+    lab: Lab, s3: S3Server, later: Path, tmp_path: Path
+) -> None:
+    def act(*words: str, config: Path = later) -> Done:
+        return lab.zsnapdb(*words, config=config)
+
+    names = [act("backup", *full, "--json").json["backup"]["backup_id"] for full in (("--full",), (), ("--full",))]
+    lab.sql("FLUSH BINARY LOGS")
+    assert act("binlog", "archive", "--once").code == 0
+    deadline = time.monotonic() + 60
+    while verdicts(act("status", "main", "--json"))["archive-lag"] != "broken":
+        assert time.monotonic() < deadline
+    before = verdicts(act("status", "main", "--json"))
+    client, ahead = s3.client(), round((time.time() + 200) * 1_000_000)
+    listed = [item["Key"] for item in client.list_objects_v2(Bucket=BUCKET, Prefix="later/main/binlogs/")["Contents"]]
+    descriptions = [name for name in listed if name.endswith(".json")]
+    originals = {name: client.get_object(Bucket=BUCKET, Key=name)["Body"].read() for name in descriptions}
+    for name, body in originals.items():
+        fields = json.loads(body.splitlines()[0])
+        if "span" in fields:
+            fields["span"]["last_commit"] = fields["seen"] = ahead
+        fields |= {"until": ahead} if "until" in fields else {}
+        line = json.dumps(fields, separators=(",", ":")).encode()
+        client.put_object(Bucket=BUCKET, Key=name, Body=stored_document.with_digest(line))
+    forged = act("status", "main", "--json")
+    assert verdicts(forged)["archive-lag"] == before["archive-lag"] == "broken", forged.stdout
+    for name, body in originals.items():
+        client.put_object(Bucket=BUCKET, Key=name, Body=body)
+
+    key = tmp_path / "signing-key"
+    assert act("key", "generate", "--signing-key", str(key)).code == 0
+    signing = later.with_suffix(".signing.toml")
+    section = f'local_minimum = 1 }}\n[repository.s3.encryption]\nsigning_key_file = "{key}"\n'
+    signing.write_text(later.read_text().replace("local_minimum = 1 }\n", section))
+    made_up_names = [f"{names[-1][:9]}235959Z-{number:04x}" for number in (1, 2)]
+    made_up(s3, names[-1], made_up_names, "later")
+    assert [backup["backup_id"] for backup in act("list", "--json", config=signing).json["backups"]] == names
+    status = act("status", "main", "--json", config=signing)
+    assert status.code in (1, 2), status.stderr
+    assert all(name in status.stdout for name in made_up_names)
+    lab.sql("CREATE DATABASE begun_to_sign")
+    assert act("binlog", "archive", "--once", config=signing).code == 0
+    to_latest = act("restore", "main", "--to", "latest", "--target", "tank/later", "--json", config=signing)
+    assert to_latest.code == 0, to_latest.stderr
+    increment = act("backup", "--json", config=signing)
+    assert increment.code == 0, increment.stderr
+    pruned = act("prune", "--json", config=signing)
+    assert pruned.code == 0, pruned.stderr
+    assert set(pruned.json["removed"]) == set(names[:2])
+    left = client.list_objects_v2(Bucket=BUCKET, Prefix="later/main/manifests/")["Contents"]
+    assert {Path(item["Key"]).stem for item in left} >= {names[-1], *made_up_names}
+    assert act("verify", "--deep", config=signing).code == 0

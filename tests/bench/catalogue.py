@@ -269,7 +269,7 @@ def plan_backup(instance: Instance) -> None:
     known = instance.summaries(repository)
     unfinished(repository, instance.name, known.listed)
     known_damage(repository, instance.name).of(backup.backup_id for backup in known.backups)
-    checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable), is_writing=True, seen=[])
+    checked = host_record.check(instance, repository, known.backups, known.unread, is_writing=True, seen=[])
     newest = known.backups[-1]
     plan = choose_base(
         known.backups,

@@ -277,7 +277,8 @@ def test_fix_mends_what_is_safe_as_its_plan_says_and_the_doctor_agrees(
 
 def test_the_doctor_says_nothing_when_all_is_mended(lab: Lab, planted: tuple[Path, Consultation]) -> None:
     (healthy,) = lab.zsnapdb("doctor", "main", "--json").json["instances"]
-    assert [f for f in healthy["findings"] if f["severity"] != "ok"] == []
+    # A host of the lab does not sign.
+    assert [f["what"] for f in healthy["findings"] if f["severity"] != "ok"] == ["signing"]
     assert not [f["detail"] for f in healthy["findings"] if "not judged" in f["detail"]]
 
 
@@ -288,7 +289,7 @@ def test_an_account_that_may_not_see_the_files_of_tables_is_told_which_right_it_
     finally:
         lab.sql("GRANT PROCESS ON *.* TO zsnapdb@localhost")
     (diagnosis,) = json.loads(done.stdout)["instances"]
-    (objection,) = [f for f in diagnosis["findings"] if f["severity"] != "ok"]
+    (objection,) = [f for f in diagnosis["findings"] if f["severity"] != "ok" and f["what"] != "signing"]
     assert (done.code, objection["severity"], objection["what"]) == (2, "unfit", "server")
     assert "PROCESS privilege" in objection["detail"]
     assert "zsnapdb grants" in objection["hint"]

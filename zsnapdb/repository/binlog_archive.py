@@ -17,6 +17,7 @@ from typing import BinaryIO
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.planning.binlog.history import CompleteUntil
+from zsnapdb.planning.repository import own_documents
 from zsnapdb.repository import layout
 from zsnapdb.repository.archived_bytes import ArchivedBytes, Load
 from zsnapdb.repository.binlog_contents import Archive, load
@@ -165,7 +166,8 @@ class BinlogArchive:
 
     def begin(self, incarnation: Incarnation) -> None:
         """Store the description of a new incarnation. ExistsError if one with this id exists."""
-        self._put(self.incarnation_key(incarnation.id), incarnation.encode())
+        place = own_documents.incarnation(incarnation.id)
+        self._put(self.incarnation_key(incarnation.id), incarnation.encode(), place)
 
     def add_segment(self, incarnation: str, segment: Segment, body: Body) -> None:
         """Store a segment of an active file, durably: first its body, then its description.
@@ -173,7 +175,8 @@ class BinlogArchive:
         ExistsError if another writer has described this segment.
         """
         self.repository.put(self.segment_body_key(incarnation, segment), body)
-        self._put(self.segment_key(incarnation, segment), segment.encode())
+        place = own_documents.segments(incarnation, segment.name)
+        self._put(self.segment_key(incarnation, segment), segment.encode(), place)
 
     def note_complete(self, complete: CompleteUntil) -> None:
         """Store until when an incarnation is complete, durably. An older record is replaced."""
@@ -186,7 +189,8 @@ class BinlogArchive:
             until=complete.until,
         )
         key = layout.complete(self.instance, complete.incarnation)
-        self.repository.overwrite(key, self.repository.keyring.signed(record.encode()))
+        place = own_documents.complete(complete.incarnation)
+        self.repository.overwrite(key, self.repository.keyring.signed(record.encode(), place))
 
     def put_chunk(self, incarnation: str, name: str, attempt: str, index: int, body: Body) -> None:
         """Store a chunk of a rotated file that has no description yet."""
@@ -210,6 +214,7 @@ class BinlogArchive:
                 f"{key} was read back different from what was written",
                 hint="check whether another host archives the same server",
             )
+        self.repository.keyring.forget(own_documents.segments(file.incarnation, file.name))
 
     def get_segment(self, incarnation: str, segment: Segment) -> bytes:
         """Return the stored body of a segment."""
@@ -268,8 +273,8 @@ class BinlogArchive:
             ("zsnapdb/1", repository_id, self.instance, incarnation, role, str(index), str(int(last)))
         ).encode()
 
-    def _put(self, key: Key, body: bytes) -> None:
-        self.repository.put(key, self.repository.keyring.signed(body))
+    def _put(self, key: Key, line: bytes, place: str = "") -> None:
+        self.repository.put(key, self.repository.keyring.signed(line, place))
 
     def _ciphers(self, keys: Sequence[KeyPart], name: str) -> dict[str, ChunkCipher]:
         opened = self.repository.keyring.open_keys(keys, f"binlog {name} of {self.instance}") if keys else {}

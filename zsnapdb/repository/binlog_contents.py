@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from zsnapdb.base.errors import ConsistencyError, DamagedError, NotThere
@@ -22,6 +22,7 @@ from zsnapdb.repository.binlog_descriptions import (
 )
 from zsnapdb.repository.layout import CompleteKey, IncarnationKey, K, RotatedBinlogKey, SegmentKey
 from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.stored_document import digest_of
 
 Description: TypeAlias = Incarnation | CompleteRecord | ArchivedFile | Segment
 T = TypeVar("T", bound=Description)
@@ -36,12 +37,14 @@ class Archive:
 
     `damaged` has an error for each description that cannot be read, and for each part of an active binlog that is
     missing before a later part. `state` says where in the archive these are, and until when the archive is complete.
+    `lines` has the SHA-256 of the line of each description that was read, by key.
     """
 
     incarnations: tuple[Incarnation, ...]
     files: tuple[ArchivedFile, ...]
     damaged: tuple[DamagedError, ...] = ()
     state: ArchiveState = NOTHING_KNOWN
+    lines: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, incarnation: str) -> tuple[ArchivedFile, ...]:
         """Return the files of one incarnation, in order."""
@@ -53,20 +56,21 @@ def load(repository: Repository, instance: str) -> Archive:
 
     A damaged description does not hide the others. RepositoryError if the store cannot be reached.
     """
+    reading = _Reading(repository)
     keys = [listed.key for listed in repository.list(layout.incarnations(instance))]
     incarnations: list[Incarnation] = []
     damages: list[_Damage] = []
-    for key, read in _read_all(repository, keys, _incarnation):
+    for key, read in _read_all(reading, keys, _incarnation):
         if isinstance(read, Incarnation):
             incarnations.append(read)
         else:
             damages.append(_Damage(read, Unreadable(key.incarnation, None, 0, read.message)))
     incarnations = order.by_number(incarnations, lambda one: one.sequence, lambda one: (one.began, one.id))
     # Before the binlogs: what is archived meanwhile makes no record of a place that was not read.
-    complete, unread = _complete(repository, [layout.complete(instance, one.id) for one in incarnations])
+    complete, unread = _complete(reading, [layout.complete(instance, one.id) for one in incarnations])
     files: list[ArchivedFile] = []
     for incarnation in incarnations:
-        readable, wrong = _files(repository, instance, incarnation)
+        readable, wrong = _files(reading, instance, incarnation)
         files += readable
         damages += wrong
     return Archive(
@@ -74,16 +78,23 @@ def load(repository: Repository, instance: str) -> Archive:
         tuple(files),
         (*(damage.error for damage in damages), *unread),
         ArchiveState(tuple(damage.place for damage in damages), complete),
+        reading.lines,
     )
 
 
-def _complete(
-    repository: Repository, keys: Sequence[CompleteKey]
-) -> tuple[tuple[CompleteUntil, ...], list[DamagedError]]:
+@dataclass(frozen=True)
+class _Reading:
+    """A repository that is read, and the SHA-256 of each line so far, by key."""
+
+    repository: Repository
+    lines: dict[str, str] = field(default_factory=dict)
+
+
+def _complete(reading: _Reading, keys: Sequence[CompleteKey]) -> tuple[tuple[CompleteUntil, ...], list[DamagedError]]:
     """Return until when incarnations are complete, as far as they say so, and the errors of unreadable records."""
     records: list[CompleteUntil] = []
     errors: list[DamagedError] = []
-    for _, read in _read_all(repository, keys, _complete_record):
+    for _, read in _read_all(reading, keys, _complete_record):
         if isinstance(read, CompleteRecord):
             records.append(CompleteUntil(read.incarnation, read.name, read.end, read.until))
         else:
@@ -103,19 +114,19 @@ class _Damage:
         return cls(error, Unreadable(incarnation, name, number_of(name), error.message))
 
 
-def _files(repository: Repository, instance: str, incarnation: Incarnation) -> tuple[list[ArchivedFile], list[_Damage]]:
+def _files(reading: _Reading, instance: str, incarnation: Incarnation) -> tuple[list[ArchivedFile], list[_Damage]]:
     """Return the files of an incarnation, in order.
 
     The binlogs are read again if a listed description is gone when it is read, or if a segment seems to be missing: the
     archiver may have replaced it meanwhile. ConsistencyError if this happens every time.
     """
-    for reading in range(1, _READINGS + 1):
+    for attempt in range(1, _READINGS + 1):
         # Segments are listed before rotated files: a file that is rotated in between is in both lists, not in none.
-        segments = list(repository.list(layout.segments(instance, incarnation.id)))
-        keys = [listed.key for listed in repository.list(layout.rotated_binlogs(instance, incarnation.id))]
+        segments = list(reading.repository.list(layout.segments(instance, incarnation.id)))
+        keys = [listed.key for listed in reading.repository.list(layout.rotated_binlogs(instance, incarnation.id))]
         files: list[ArchivedFile] = []
         damages: list[_Damage] = []
-        read = _read_all(repository, keys, _rotated)
+        read = _read_all(reading, keys, _rotated)
         for key, file in read:
             if isinstance(file, ArchivedFile):
                 files.append(file)
@@ -126,10 +137,10 @@ def _files(repository: Repository, instance: str, incarnation: Incarnation) -> t
         for listed in segments:
             if listed.key.name not in rotated:
                 spans.setdefault(listed.key.name, []).append(listed.key.span)
-        actives = [_active(repository, instance, incarnation, name, known) for name, known in spans.items()]
+        actives = [_active(reading, instance, incarnation, name, known) for name, known in spans.items()]
         if len(read) < len(keys) or any(active.is_changed for active in actives):
             continue
-        if any(active.is_cut for active in actives) and reading < _READINGS:
+        if any(active.is_cut for active in actives) and attempt < _READINGS:
             continue
         files += [active.file for active in actives if active.file is not None]
         damages += [active.damage for active in actives if active.damage is not None]
@@ -151,10 +162,10 @@ class _Active:
 
 
 def _active(
-    repository: Repository, instance: str, incarnation: Incarnation, name: str, known: Sequence[tuple[int, int]]
+    reading: _Reading, instance: str, incarnation: Incarnation, name: str, known: Sequence[tuple[int, int]]
 ) -> _Active:
     chosen = [layout.segment(instance, incarnation.id, name, *span) for span in covering(known)]
-    read = _read_all(repository, chosen, lambda body, key: _segment(body, key, incarnation.flavour))
+    read = _read_all(reading, chosen, lambda body, key: _segment(body, key, incarnation.flavour))
     if len(read) < len(chosen):
         return _Active(is_changed=True)
     readable: list[Segment] = []
@@ -225,14 +236,17 @@ def _check_origin(repository: Repository, description: Description, key: str) ->
 
 
 def _read_all(
-    repository: Repository, keys: Sequence[K], decode: Callable[[bytes, K], T]
+    reading: _Reading, keys: Sequence[K], decode: Callable[[bytes, K], T]
 ) -> list[tuple[K, T | DamagedError]]:
     """Return the decoded objects in order, without those that were removed since they were listed."""
+    repository = reading.repository
 
     def read(key: K) -> tuple[K, T | DamagedError] | None:
         try:
-            description = decode(repository.keyring.verified(repository.get(key), key), key)
+            line = repository.verified(key)
+            description = decode(line, key)
             _check_origin(repository, description, key)
+            reading.lines[key] = digest_of(line)
             return key, description
         except DamagedError as error:
             return key, error

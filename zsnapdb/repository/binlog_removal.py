@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 from zsnapdb.base.errors import DamagedError, NotThere
+from zsnapdb.planning.repository import own_documents
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, CompleteRecord, Segment
@@ -37,6 +38,7 @@ def remove(archive: BinlogArchive, file: ArchivedFile) -> int:
         *repository.sizes(layout.segment_bodies(*place)),
     ]
     repository.delete_many(bodies)
+    repository.keyring.forget(own_documents.segments(file.incarnation, file.name))
     return len(descriptions) + int(file.is_rotated) + len(bodies)
 
 

@@ -12,7 +12,7 @@ import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from zsnapdb.base.patterns import Moment, first_problem
 from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.planning.order import in_order
 from zsnapdb.repository import layout
+from zsnapdb.repository.keyring import Unbelieved
 from zsnapdb.repository.manifest import Manifest, SourcePart
 from zsnapdb.repository.objectives_part import ObjectivesPart
 from zsnapdb.repository.repository import Repository
@@ -156,15 +157,24 @@ class Summary(_Line):
 
 @dataclass(frozen=True)
 class Summaries:
-    """The backups of an instance, oldest first, and an error for each that cannot be read, by id."""
+    """The backups of an instance, oldest first, and an error for each that cannot be read, by id.
+
+    `foreign` are the errors of those that are intact, and that nobody wrote whom this host believes.
+    """
 
     backups: tuple[Summary, ...]
     unreadable: Mapping[str, DamagedError]
+    foreign: Mapping[str, Unbelieved] = field(default_factory=dict)
+
+    @property
+    def unread(self) -> Mapping[str, DamagedError]:
+        """The errors of all that are listed and not used."""
+        return {**self.unreadable, **self.foreign}
 
     @property
     def listed(self) -> frozenset[str]:
         """The ids of all of them."""
-        return frozenset((*(backup.backup_id for backup in self.backups), *self.unreadable))
+        return frozenset((*(backup.backup_id for backup in self.backups), *self.unread))
 
 
 _Volume = tuple[str, str, int, int | None, tuple[str, ...], int, int, int, str | None]
@@ -266,9 +276,12 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
     }
     new = [name for name in listed if name not in entries]
     unreadable: dict[str, DamagedError] = {}
+    foreign: dict[str, Unbelieved] = {}
     vanished: list[str] = []
     for name, result in _read(repository, instance, new):
-        if isinstance(result, DamagedError):
+        if isinstance(result, Unbelieved):
+            foreign[name] = result
+        elif isinstance(result, DamagedError):
             unreadable[name] = result
         elif result is None:
             vanished.append(name)
@@ -284,7 +297,7 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
     if cache is not None and (new or len(entries) != len(known)):
         cache.write(entries)
     backups = in_order(entry.summary for entry in entries.values())
-    return Summaries(tuple(backups), dict(sorted(unreadable.items())))
+    return Summaries(tuple(backups), dict(sorted(unreadable.items())), dict(sorted(foreign.items())))
 
 
 def _listed(repository: Repository, instance: str) -> dict[str, str]:

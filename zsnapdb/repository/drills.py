@@ -26,6 +26,7 @@ from zsnapdb.base.patterns import (
     Words,
 )
 from zsnapdb.planning import order
+from zsnapdb.planning.repository.own_documents import DRILLS
 from zsnapdb.planning.trial.drill import Timing
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import DrillKey
@@ -125,7 +126,7 @@ def write(repository: Repository, evidence: Evidence) -> str:
     key = layout.drill(evidence.instance, evidence.drill_id, evidence.sequence)
     # A request that is repeated after its answer was lost meets its own object. The comparison below shows that.
     with contextlib.suppress(ExistsError):
-        repository.put(key, repository.keyring.signed_if_able(evidence.encode()))
+        repository.put(key, repository.keyring.signed_if_able(evidence.encode(), DRILLS))
     if repository.get(key).partition(b"\n")[0] != evidence.encode():
         raise ConsistencyError(
             f"{key} was read back different from what was written",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 from zsnapdb.base.errors import ConfigError, DamagedError
 from zsnapdb.config.repository import EncryptionSettings
@@ -21,14 +22,34 @@ class DataKey:
     part: KeyPart
 
 
+class Unbelieved(DamagedError):
+    """An intact document that nobody wrote whom this host believes."""
+
+
+class KnownDocuments(Protocol):
+    """What this host remembers of the documents that it stored without a signature, or adopted."""
+
+    @property
+    def tells_apart(self) -> bool:
+        """Whether the host has records that tell its own documents from those of others."""
+
+    def knows(self, digest: str) -> bool:
+        """Whether the host stored or adopted a document with this SHA-256."""
+
+    def note(self, place: str, digest: str) -> None:
+        """Record a document of a place before it is stored."""
+
+    def forget(self, place: str) -> None:
+        """Forget the documents of a place."""
+
+
 @dataclass(frozen=True)
 class Keyring:
     """The keys of a repository that this host has.
 
     An empty keyring neither encrypts nor signs, and trusts any manifest. A host that signs trusts its own key and the
     configured signers alone. A host that encrypts or has an identity uses no backup that is not encrypted, unless
-    `accepts_plain`. `accepted` are the SHA-256 of the lines of documents that this host believes though no trusted key
-    signed them: it was told so, and recorded it.
+    `accepts_plain`. Documents that this host knows as its `own` are believed without a signature.
     """
 
     recipients: tuple[str, ...] = ()
@@ -36,7 +57,7 @@ class Keyring:
     signing_key_file: Path | None = None
     signers: tuple[str, ...] = ()
     accepts_plain: bool = False
-    accepted: frozenset[str] = frozenset()
+    own: KnownDocuments | None = None
 
     @classmethod
     def of(cls, settings: EncryptionSettings) -> Keyring:
@@ -136,17 +157,23 @@ class Keyring:
         """Whether this host believes what it writes itself: it signs, or it believes anything."""
         return self.signing_key_file is not None or not self.signers
 
-    def signed_if_able(self, line: bytes) -> bytes:
+    def signed_if_able(self, line: bytes, place: str = "") -> bytes:
         """Return the stored object for the line of a document that every host may write, signed if this host signs."""
-        return self.signed(line) if self.is_believed else stored_document.with_digest(line)
+        return self.signed(line, place) if self.is_believed else self._digested(line, place)
 
-    def signed(self, line: bytes) -> bytes:
+    def _digested(self, line: bytes, place: str) -> bytes:
+        if self.own is not None and place:
+            self.own.note(place, stored_document.digest_of(line))
+        return stored_document.with_digest(line)
+
+    def signed(self, line: bytes, place: str = "") -> bytes:
         """Return the stored object for a document's line.
 
-        Its second line is the signature of this host, or the digest of the line if this host does not sign.
+        Its second line is the signature of this host, or the digest of the line if this host does not sign. Then this
+        host records the document, which is about to be stored, under the `place`.
         """
         if self._signing_key is None:
-            return stored_document.with_digest(line)
+            return self._digested(line, place)
         return stored_document.with_signature(line, self._signing_key.sign(line))
 
     def signer(self, body: bytes) -> str | None:
@@ -161,19 +188,46 @@ class Keyring:
         """Return the document's line from the stored object. `name` says in errors which object it is.
 
         DamagedError if the line does not match its signature or digest, or if this host trusts only certain keys, none
-        of them signed the line, and it is not `accepted`.
+        of them signed the line, and this host does not know it as its own. The error is Unbelieved if that is all.
         """
         document = stored_document.opened(body, name)
-        if not self.trusted or (self.accepted and document.digest in self.accepted):
+        signer = document.signature.key if document.signature is not None else None
+        if not self.trusted or signer in self.trusted or (self.own is not None and self.own.knows(document.digest)):
             return document.line
-        if document.signature is None:
-            raise DamagedError(
+        if signer is None:
+            raise Unbelieved(
                 f"{name} is not signed",
-                hint="the object was altered, or a host that does not sign wrote it",
+                hint="the object was altered, or a host that does not sign wrote it; `zsnapdb adopt` shows what it is",
             )
-        if document.signature.key not in self.trusted:
-            raise DamagedError(
-                f"{name} is signed by {document.signature.key}, which is not among the signers",
-                hint="the object was altered, or a host whose key is not under signers wrote it",
+        raise Unbelieved(
+            f"{name} is signed by {signer}, which is not among the signers",
+            hint="the object was altered, or a host whose key is not under signers wrote it",
+        )
+
+    def known(self, body: bytes, name: str) -> bytes:
+        """Return the document's line, as `verified` does.
+
+        Unbelieved also on a host that believes any signature, if its records do not have the document.
+        """
+        line = self.verified(body, name)
+        if not self.is_known(line):
+            raise Unbelieved(
+                f"{name} is foreign: this host did not store it",
+                hint="somebody else wrote it; `zsnapdb adopt` shows what it is, and `signers` says whose keys count",
             )
-        return document.line
+        return line
+
+    def is_known(self, line: bytes) -> bool:
+        """Whether a line that `verified` returned is believed by its key or the record, or there is no record."""
+        if self.trusted or self.own is None or not self.own.tells_apart:
+            return True
+        return self.own.knows(stored_document.digest_of(line))
+
+    def forget(self, place: str) -> None:
+        """Forget the documents of a place, which this host is about to replace or remove."""
+        if self.own is not None:
+            self.own.forget(place)
+
+    def believing_all(self) -> Keyring:
+        """Return the keyring without anything that it trusts: it opens what nobody believed wrote."""
+        return replace(self, signing_key_file=None, signers=(), own=None)

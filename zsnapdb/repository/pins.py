@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from zsnapdb.base.errors import DamagedError, ExistsError, NotThere
 from zsnapdb.base.patterns import BackupId, InstanceName, RepositoryId, Words
+from zsnapdb.planning.repository.own_documents import PINS
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 
@@ -42,7 +43,7 @@ def pins(repository: Repository, instance: str) -> dict[str, Pin]:
     for listed in repository.list(layout.pins(instance)):
         backup_id = listed.key.backup_id
         try:
-            known[backup_id] = _pin(repository, instance, backup_id, repository.believed(listed.key))
+            known[backup_id] = _pin(repository, instance, backup_id, repository.verified(listed.key))
         except NotThere:
             continue
         except DamagedError:
@@ -64,7 +65,8 @@ def pin(repository: Repository, instance: str, backup_id: str, reason: str) -> P
     repository.manifest(instance, backup_id)
     new_pin = Pin(backup_id, reason, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
     repository.overwrite(
-        layout.pin(instance, backup_id), repository.keyring.signed_if_able(_line(repository.id, instance, new_pin))
+        layout.pin(instance, backup_id),
+        repository.keyring.signed_if_able(_line(repository.id, instance, new_pin), PINS),
     )
     return new_pin
 

@@ -12,7 +12,7 @@ from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, Exi
 from zsnapdb.base.model import is_backup_id
 from zsnapdb.planning.order import in_order
 from zsnapdb.repository import layout
-from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.keyring import Keyring, Unbelieved
 from zsnapdb.repository.layout import ChunkKey, Key
 from zsnapdb.repository.manifest import Manifest, decode
 from zsnapdb.repository.marker import Marker
@@ -72,12 +72,19 @@ class VolumeChunks:
 class Catalogue:
     """The backups of an instance, oldest first, and an error for each that cannot be read, by id.
 
-    `digests` has the SHA-256 of the line of each manifest, by id.
+    `digests` has the SHA-256 of the line of each manifest, by id. `foreign` has an error for each that is intact, and
+    that nobody wrote whom this host believes.
     """
 
     manifests: tuple[Manifest, ...]
     unreadable: Mapping[str, DamagedError]
     digests: Mapping[str, str] = field(default_factory=dict)
+    foreign: Mapping[str, Unbelieved] = field(default_factory=dict)
+
+    @property
+    def unread(self) -> Mapping[str, DamagedError]:
+        """The errors of all that are listed and not used."""
+        return {**self.unreadable, **self.foreign}
 
     @property
     def damaged(self) -> tuple[DamagedError, ...]:
@@ -234,12 +241,16 @@ class Repository(RepositoryObjects):
         self.keyring.check_encrypted(chunks, f"manifest {key}")
         return manifest, hashlib.sha256(line).hexdigest()
 
-    def believed(self, key: Key) -> bytes:
+    def verified(self, key: Key) -> bytes:
         """Return the line of the document under the key. NotThere if there is none.
 
         DamagedError if it is not signed by a key that this host believes.
         """
         return self.keyring.verified(self.get(key), key)
+
+    def believed(self, key: Key) -> bytes:
+        """Return the line as `verified` does. Unbelieved also if this host's records show that it is of others."""
+        return self.keyring.known(self.get(key), key)
 
     def catalogue(self, instance: str) -> Catalogue:
         """Return all backups of the instance.
@@ -257,10 +268,12 @@ class Repository(RepositoryObjects):
         with ThreadPoolExecutor(8, thread_name_prefix="manifest") as pool:
             results = list(pool.map(read, ids))
         readable = [result for result in results if not isinstance(result, DamagedError)]
+        unread = {name: result for name, result in zip(ids, results, strict=True) if isinstance(result, DamagedError)}
         return Catalogue(
             tuple(in_order(manifest for manifest, _ in readable)),
-            {name: result for name, result in zip(ids, results, strict=True) if isinstance(result, DamagedError)},
+            {name: error for name, error in unread.items() if not isinstance(error, Unbelieved)},
             {manifest.backup_id: digest for manifest, digest in readable},
+            {name: error for name, error in unread.items() if isinstance(error, Unbelieved)},
         )
 
     def commit(self, manifest: Manifest) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from zsnapdb.base.errors import DamagedError, NotThere
 from zsnapdb.base.patterns import BackupId, FullSnapshotName, Guid, InstanceName, RepositoryId, RoleName, Words
+from zsnapdb.planning.repository.own_documents import MARKS
 from zsnapdb.repository import layout
+from zsnapdb.repository.keyring import Unbelieved
 from zsnapdb.repository.part import Part
 from zsnapdb.repository.repository import Repository
 
@@ -36,7 +38,7 @@ class Unfinished:
     """A backup that was begun on a host and has no manifest yet. `started` is UTC, ISO 8601.
 
     `snapshots` are by role, and empty if the mark cannot be read. `modified` is the mark's time of writing by the
-    store's clock; None if the store does not say it.
+    store's clock; None if the store does not say it. `is_foreign`: a host wrote it that this one does not know.
     """
 
     backup_id: str
@@ -45,6 +47,7 @@ class Unfinished:
     started: str
     snapshots: Mapping[str, SnapshotMark]
     modified: datetime | None = None
+    is_foreign: bool = False
 
     def write(self, repository: Repository) -> None:
         """Store the mark. It replaces an earlier mark of the same backup."""
@@ -56,7 +59,7 @@ class Unfinished:
             started=self.started,
             snapshots=dict(self.snapshots),
         )
-        body = repository.keyring.signed(document.encode())
+        body = repository.keyring.signed(document.encode(), MARKS)
         repository.overwrite(layout.unfinished_backup(self.instance, self.backup_id), body)
 
     def may_build_on(self, guids: Collection[int]) -> bool:
@@ -91,8 +94,9 @@ def unfinished(repository: Repository, instance: str, stored: Collection[str] = 
             marks.append(_parse(repository, line, instance, backup_id, listed.modified))
         except NotThere:
             continue
-        except DamagedError:
-            marks.append(_unreadable(instance, backup_id, listed.modified))
+        except DamagedError as error:
+            unread = _unreadable(instance, backup_id, listed.modified)
+            marks.append(replace(unread, is_foreign=isinstance(error, Unbelieved)))
     return marks
 
 

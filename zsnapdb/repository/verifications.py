@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError
 from zsnapdb.base.patterns import BACKUP_ID, BINLOG, InstanceName, Moment, RepositoryId, SequenceNumber, Words
 from zsnapdb.planning import order
+from zsnapdb.planning.repository.own_documents import CHECKS
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import VerificationKey
 from zsnapdb.repository.repository import Repository
@@ -133,19 +134,30 @@ def _merged(
 
 
 def read(repository: Repository, instance: str) -> Checks:
-    """Return all findings. An object that cannot be read or believed is ignored; its backups are checked again."""
+    """Return all findings. An object that cannot be read or believed is ignored; its backups are checked again.
+
+    Where the host believes no signatures, a foreign object may say what is damaged, and not what is whole.
+    """
     findings: dict[str, dict[Depth, VerificationRecord]] = {}
     keys = []
     for listed in repository.list(layout.verifications(instance)):
         try:
-            document = _File.model_validate_json(repository.believed(listed.key))
+            line = repository.verified(listed.key)
+            document = _File.model_validate_json(line)
         except (ValidationError, DamagedError, NotThere):
             continue
         if (document.repository_id, document.instance) != (repository.id, instance):
             continue
         keys.append(listed.key)
-        findings = _merged(findings, document.backups)
+        found = document.backups if repository.keyring.is_known(line) else _bad(document.backups)
+        findings = _merged(findings, found)
     return Checks(findings, tuple(keys))
+
+
+def _bad(
+    findings: Mapping[str, Mapping[Depth, VerificationRecord]],
+) -> dict[str, dict[Depth, VerificationRecord]]:
+    return {name: {d: one for d, one in by_depth.items() if one.damage} for name, by_depth in findings.items()}
 
 
 def new_key(instance: str, when: datetime) -> VerificationKey:
@@ -160,7 +172,7 @@ def write(repository: Repository, instance: str, key: VerificationKey, checks: C
     """
     findings = {name: dict(by_depth) for name, by_depth in checks.findings.items()}
     document = _File(repository_id=repository.id, instance=instance, backups=findings)
-    repository.overwrite(key, repository.keyring.signed(document.model_dump_json().encode()))
+    repository.overwrite(key, repository.keyring.signed(document.model_dump_json().encode(), CHECKS))
 
 
 def remove_merged(repository: Repository, key: VerificationKey, checks: Checks) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.support.kept_repositories import KEPT, unpack
 from zsnapdb.base import foreign_json
 from zsnapdb.base.errors import DamagedError
+from zsnapdb.jobs.base.own_documents import OwnDocumentFiles
 from zsnapdb.repository import keys, stored_document
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.marker import Marker
@@ -90,8 +91,9 @@ def test_unknown_second_line_is_damage(second: bytes) -> None:
 
 def test_accepted_document_is_believed_and_no_other(tmp_path: Path) -> None:
     keys.write_secret(tmp_path / "signing", SIGNER.file())
-    accepted = frozenset({stored_document.digest_of(LINE)})
-    keyring = Keyring(signing_key_file=tmp_path / "signing", accepted=accepted)
+    own = OwnDocumentFiles(tmp_path)
+    own.note("drills", stored_document.digest_of(LINE))
+    keyring = Keyring(signing_key_file=tmp_path / "signing", own=own)
     for body in (LINE + b"\n", stored_document.with_digest(LINE)):
         assert keyring.verified(body, "it") == LINE
     with pytest.raises(DamagedError, match="is not signed"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,13 +13,16 @@ from tests.unit.support.manifests import manifest
 from tests.unit.support.stored_backups import Site
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Flavour
+from zsnapdb.config.objectives import ObjectiveSettings
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository.status import ProtectionStatus, status
 from zsnapdb.jobs.restore import plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.mysql.process import server as programs
 from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.server_source import PositionPart, ServerPart, ServerSourcePart
 from zsnapdb.zfs import datasets
 
@@ -31,6 +34,7 @@ class ProtectedServer:
     server: Server
     site: Site
     backups: list[str] = field(default_factory=list)
+    objectives: ObjectiveSettings = field(default_factory=ObjectiveSettings)
 
     @classmethod
     def make(cls, folder: Path, monkeypatch: pytest.MonkeyPatch, *, has_gtids: bool = True) -> ProtectedServer:
@@ -44,7 +48,9 @@ class ProtectedServer:
 
     def instance(self) -> Instance:
         self.site.ahead = datetime.fromtimestamp(self.server.clock + 60, UTC) - datetime.now(UTC)
-        return self.site.instance()
+        instance = self.site.instance()
+        settings = instance.settings.model_copy(update={"objectives": self.objectives})
+        return replace(instance, settings=settings)
 
     def back_up(self) -> str:
         """Store a full backup of the server now, a second after its last transaction. Return its id."""
@@ -81,6 +87,18 @@ class ProtectedServer:
         )
         self.backups.append(name)
         return name
+
+    def back_up_from_here(self) -> str:
+        """Store a backup as `back_up` does, and record that this host did."""
+        name = self.back_up()
+        instance, repository = self.instance(), self.instance().open_repository()
+        host_record.note_stored(instance, repository, *repository.digested_manifest("main", name))
+        return name
+
+    def look(self) -> None:
+        """Archive from this host what the server has written."""
+        archive = BinlogArchive(self.instance().open_or_create_repository(), "main")
+        self.server.archiver(among=archive).look()
 
     def status(self) -> ProtectionStatus:
         return status(self.instance())

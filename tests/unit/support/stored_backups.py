@@ -19,6 +19,7 @@ from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
+from zsnapdb.repository.keys import SigningKey, write_secret
 from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
@@ -133,6 +134,8 @@ class Site:
     """Whether the clock of the host is past the ids of the examples, also if the clock of this machine is not."""
     wraps: dict[str, Callable[[Store], Store]] = field(default_factory=dict)
     """The wrapper of the store of each repository, applied when the repository is opened."""
+    signing_key: Path | None = None
+    signers: tuple[str, ...] = ()
 
     @property
     def host(self) -> Host:
@@ -173,7 +176,17 @@ class Site:
         return CONFIGURATION.format(folder=self.folder, keep=self.keep, url=self.url or f"file://{self.folder}")
 
     def instance(self, repository: str | None = None) -> Instance:
-        return replace(Instance.at(parse(self.text(), "test"), "main", repository), host=self.host)
+        instance = replace(Instance.at(parse(self.text(), "test"), "main", repository), host=self.host)
+        keys = {"signing_key_file": self.signing_key, "signers": self.signers}
+        encryption = instance.repository.encryption.model_copy(update=keys)
+        return replace(instance, repository=instance.repository.model_copy(update={"encryption": encryption}))
+
+    def begin_to_sign(self) -> str:
+        """Give this host a signing key. Return its public part."""
+        key = SigningKey.new()
+        self.signing_key = self.folder.parent / "signing"
+        write_secret(self.signing_key, key.file())
+        return key.public
 
     def fill(
         self,

@@ -82,9 +82,7 @@ def plan(
     damaged += [fitness.warning("repository", text, "see `zsnapdb verify`") for text in sentences(listed)]
     checked = StoredCheck()
     if repository is not None:
-        checked = host_record.check(
-            instance, repository, known.backups, tuple(known.unreadable), is_writing=True, seen=seen
-        )
+        checked = host_record.check(instance, repository, known.backups, known.unread, is_writing=True, seen=seen)
         damaged += [fitness.warning("repository", f.text, f.hint) for f in checked.findings if f.is_warning]
     hooks = tuple(hook.describe() for hook in instance.hooks())
     trusted = checked.provenance.trusted(known.backups)

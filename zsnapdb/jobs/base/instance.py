@@ -288,9 +288,11 @@ class Instance:
         return Repository.open_or_create(store, prefix, secrets.token_hex(8), self._keyring(), instances=(self.name,))
 
     def _keyring(self) -> Keyring:
+        from zsnapdb.jobs.base.own_documents import OwnDocumentFiles
         from zsnapdb.repository.keyring import Keyring
 
-        return Keyring.of(self.repository.encryption)
+        own = OwnDocumentFiles(self.host.records / self.name, self.events)
+        return replace(Keyring.of(self.repository.encryption), own=own)
 
     def send_flags(self) -> tuple[tuple[str, ...], ...]:
         """Return the options that its `zfs send` may have, one tuple for each form of a stream."""

@@ -27,7 +27,8 @@ from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part
 from zsnapdb.jobs.binlog.known import contains_last, known_history, last_seen
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.host.binlog_spans import whole_span
-from zsnapdb.jobs.record.host_record import inherit_binlogs, next_sequence, note_archived, note_archived_files
+from zsnapdb.jobs.record.archive_record import inherit, note_archived, note_archived_files
+from zsnapdb.jobs.record.host_record import next_sequence
 from zsnapdb.mysql.binlog.bytes import read_plain
 from zsnapdb.planning.backup.at_rest import judge_archiving
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
@@ -77,7 +78,7 @@ class Archiver:
         self._numbers = [incarnation.sequence for incarnation in contents.incarnations]
         for error in contents.damaged:
             self._events.warn(f"{error.message}; this description is skipped")
-        inherit_binlogs(instance, archive.repository, contents)
+        inherit(instance, archive.repository, contents)
         known = known_history(contents, source, self._files)
         self._incarnation, self._kept, self._elsewhere = known.incarnation, list(known.files), known.elsewhere
         newest = self._kept[-1] if self._kept else None

@@ -19,7 +19,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
 from zsnapdb.jobs.binlog.known import known_history
 from zsnapdb.jobs.host.binlog_structure import archived_damage
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import archive_record
 from zsnapdb.mysql.binlog import listing
 from zsnapdb.mysql.binlog.bytes import read_plain
 from zsnapdb.mysql.session import Session
@@ -77,7 +77,7 @@ class _Archived:
     def is_believed(self, instance: Instance, name: str) -> bool:
         """Whether this host knows the description of the copy, by its record or by a signature."""
         file = self.files[name]
-        return (file.incarnation, file.name) in host_record.known_binlogs(instance, self.archive.repository, [file])
+        return (file.incarnation, file.name) in archive_record.known_binlogs(instance, self.archive.repository, [file])
 
 
 def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:

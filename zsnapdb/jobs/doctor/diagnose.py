@@ -44,7 +44,7 @@ from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
 from zsnapdb.planning.health.facts import ExchangedServer
 from zsnapdb.planning.health.objectives import Objective, Verdict
-from zsnapdb.planning.repository.signing import signing_note
+from zsnapdb.planning.repository.signing import signing_note, trust_hint
 from zsnapdb.planning.server_copy.versions import BackupVersion, SeriesNeed, needs
 from zsnapdb.repository.manifest import is_of_server, server_source
 from zsnapdb.repository.marker import prove_conditional_writes
@@ -250,7 +250,7 @@ def _about_repository(instance: Instance, stored: Stored, locks: Sequence[Fitnes
     doubts += [warning("repository", error.message, error.hint) for error in stored.unreadable.values()]
     doubts += locks
     if note := signing_note(instance.repository.encryption, instance.settings.repository):
-        doubts.append(ok("signing", note))
+        doubts.append(warning("signing", note, trust_hint(instance.settings.repository)))
     if instance.repository.s3.is_readable_on_the_way:
         text = f"{url}: {instance.repository.s3.endpoint} is not encrypted: the network can change what is stored"
         doubts.append(warning("repository", text, "use an endpoint with https://"))

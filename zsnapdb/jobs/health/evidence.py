@@ -27,17 +27,22 @@ _PATIENCE = 30.0
 
 @dataclass(frozen=True)
 class EvidenceLog:
-    """The records of an instance, by number, and what is wrong with their chain."""
+    """The records of an instance, by number, and what is wrong with their chain.
+
+    `foreign` are the numbers of those that this host did not write, where it believes no signatures.
+    """
 
     instance: str
     repository: str
     records: tuple[StoredRecord, ...]
     findings: tuple[ChainFinding, ...]
+    foreign: frozenset[int] = frozenset()
 
     @property
     def believed(self) -> tuple[EvidenceRecord, ...]:
         """The records that can be believed, by number."""
-        return tuple(stored.record for stored in self.records if stored.record is not None)
+        readable = (stored.record for stored in self.records if stored.record is not None)
+        return tuple(record for record in readable if record.number not in self.foreign)
 
     def alarm(self) -> ZsnapdbError | None:
         """Return DamagedError if the chain is not whole."""
@@ -127,13 +132,23 @@ def _warning(instance: Instance, what: str) -> Iterator[None]:
 
 
 def _write(instance: Instance, repository: Repository, draft: EvidenceRecord) -> None:
-    record = HostRecord.of(instance, repository)
-    known = record.evidence_end() if record is not None else None
-    newest = RememberedLink(known.number, known.sha256) if known is not None else None
+    record, newest = HostRecord.of(instance, repository), _remembered(instance, repository)
     own = draft.model_copy(update={"repository_id": repository.id})
     end = evidence_log.append(repository, own, newest)
     if record is not None:
-        record.set_evidence_end(EvidenceEnd(number=end.number, sha256=end.sha256))
+        own_record = ((end.number, end.number),)
+        record.set_evidence_end(EvidenceEnd(number=end.number, sha256=end.sha256, own=own_record))
+
+
+def _end(instance: Instance, repository: Repository) -> EvidenceEnd | None:
+    record = HostRecord.of(instance, repository)
+    return record.evidence_end() if record is not None else None
+
+
+def _remembered(instance: Instance, repository: Repository) -> RememberedLink | None:
+    """Return the newest record that this host knows of. DamagedError if what it remembers cannot be read."""
+    known = _end(instance, repository)
+    return RememberedLink(known.number, known.sha256) if known is not None else None
 
 
 @dataclass(frozen=True)
@@ -148,16 +163,25 @@ class EvidencePage:
 
 def read_page(instance: Instance, after: int, most: int) -> EvidencePage:
     """Return at most so many records after the one of that number. `read` alone says whether the log is whole."""
-    found = evidence_log.read(instance.open_repository(), instance.name, after=after, most=most + 1)
+    repository = instance.open_repository()
+    end, newest = _end(instance, repository), _remembered(instance, repository)
+    owns = end.owns if end is not None else lambda _: False
+    found = evidence_log.read(repository, instance.name, after=after, most=most + 1, newest=newest, owns=owns)
+    if any(one.record is None for one in found):
+        # Only a later record may prove one of a time when this host did not sign.
+        later = evidence_log.read(repository, instance.name, after=after, newest=newest, owns=owns)
+        found = later[: most + 1]
     return EvidencePage(instance.name, instance.settings.repository, found[:most], is_last=len(found) <= most)
 
 
 def read(instance: Instance) -> EvidenceLog:
     """Return the evidence log, checked against itself and against what this host remembers of it."""
     repository = instance.open_repository()
-    records = evidence_log.read(repository, instance.name)
-    record = HostRecord.of(instance, repository)
-    known = record.evidence_end() if record is not None else None
-    remembered = RememberedLink(known.number, known.sha256) if known is not None else None
+    end, remembered = _end(instance, repository), _remembered(instance, repository)
+    owns = end.owns if end is not None else lambda _: False
+    records = evidence_log.read(repository, instance.name, newest=remembered, owns=owns)
     wrong = findings(evidence_log.links(records), remembered)
-    return EvidenceLog(instance.name, instance.settings.repository, records, wrong)
+    keyring, foreign = repository.keyring, frozenset[int]()
+    if not keyring.trusted and keyring.own is not None and keyring.own.tells_apart:
+        foreign = frozenset(one.link.number for one in records if end is not None and not owns(one.link.number))
+    return EvidenceLog(instance.name, instance.settings.repository, records, wrong, foreign)

@@ -100,7 +100,7 @@ def _doubts(stored: Stored, past: PastDrills) -> tuple[str, ...]:
     return (
         *(damage.describe() for damage in stored.damage.known if damage.name in stored.present),
         *(finding.text for finding in stored.missing if finding.is_doubtful),
-        *(f"the evidence of drill {drill_id} cannot be read" for drill_id in past.unreadable),
+        *(f"the evidence of drill {drill_id} does not count: damaged, or foreign" for drill_id in past.unreadable),
     )
 
 

@@ -120,12 +120,13 @@ def read(instance: Instance, repository: Repository) -> Stored:
     known = instance.summaries(repository)
     archive = BinlogArchive(repository, instance.name).load()
     archive = replace(archive, state=archive.state.at(instance.host.now()))
-    checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable), archive)
+    checked = host_record.check(instance, repository, known.backups, known.unread, archive)
     return Stored(
         repository=repository,
         backups=known.backups,
-        unreadable=known.unreadable,
-        archive=archive,
+        # Where none is believed, a key may be missing here: that is more than strangers beside the own backups.
+        unreadable=known.unreadable if known.backups else known.unread,
+        archive=checked.known_archive or archive,
         damage=known_damage(repository, instance.name),
         missing=checked.findings,
         unchosen=checked.unchosen,

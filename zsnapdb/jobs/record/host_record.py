@@ -26,19 +26,18 @@ from zsnapdb.jobs.base.set_properties import (
     STATE_PROPERTY,
     STORED,
 )
+from zsnapdb.jobs.record.own_documents import files_of
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name, read
 from zsnapdb.planning import order
 from zsnapdb.planning.order import PlacedLink
-from zsnapdb.planning.repository import host_record
+from zsnapdb.planning.repository import foreign, host_record
 from zsnapdb.planning.repository.clock import from_future
 from zsnapdb.planning.repository.host_record import (
-    ArchivedBinlogs,
     ArchivedPosition,
     BackupRecord,
     LocalBackup,
     MissingBackup,
     RecordedBackup,
-    RecordedBinlog,
     RecordedVolume,
     RemovedBackup,
     StoredKind,
@@ -47,6 +46,7 @@ from zsnapdb.planning.repository.host_record import StoredFinding as StoredFindi
 from zsnapdb.planning.repository.known import Provenance, judge
 from zsnapdb.planning.repository.writers import PlacedBackup, writers
 from zsnapdb.repository.catalogue import Summaries, Summary
+from zsnapdb.repository.keyring import Unbelieved
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.server_source import ServerSourcePart
@@ -54,11 +54,10 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 if TYPE_CHECKING:
     from zsnapdb.repository.binlog_contents import Archive
-    from zsnapdb.repository.binlog_descriptions import ArchivedFile
 
 
 @contextlib.contextmanager
-def _warning(instance: Instance) -> Iterator[None]:
+def unwritten_warned(instance: Instance) -> Iterator[None]:
     """Warn if the record cannot be written: the repository was changed all the same."""
     try:
         yield
@@ -75,32 +74,40 @@ def note_stored(instance: Instance, repository: Repository, manifest: Manifest, 
 
     `digest` is the SHA-256 of its line as it is stored (None: not known).
     """
-    with _warning(instance):
+    with unwritten_warned(instance):
         backup = _recorded(manifest, digest)
-        _record_of(instance, repository).change_backups(lambda known: known.with_stored(backup))
+        after = record_of(instance, repository).change_backups(lambda known: known.with_stored(backup))
+        if after.stored == (backup,) and not files_of(instance).has_begun:
+            files_of(instance).begin({})
 
 
 def note_adopted(instance: Instance, repository: Repository, adopted: Sequence[Summary], order: Sequence[str]) -> None:
     """Record that this host knows these backups. `order` are the listed ids, oldest first. OSError if that fails."""
     backups = [_recorded(summary, summary.digest) for summary in adopted]
-    _record_of(instance, repository).change_backups(lambda known: known.with_adopted(backups, order))
+    record_of(instance, repository).change_backups(lambda known: known.with_adopted(backups, order))
 
 
 def note_digests(instance: Instance, repository: Repository, provenance: Provenance, there: Sequence[Summary]) -> None:
     """Complete the record that an earlier version made. Warns if the record cannot be written.
 
-    Afterwards it has the digest of every known manifest, and the consolidated backups.
+    Afterwards it has the digest of every known manifest, the small documents, and the consolidated backups.
     """
+    if not files_of(instance).has_begun:
+        from zsnapdb.jobs.record.archive_record import inherit
+        from zsnapdb.repository.binlog_contents import load
+
+        inherit(instance, repository, load(repository, instance.name))
     inherited = [_recorded(one, one.digest) for one in there if one.backup_id in provenance.inherited]
     order = [one.backup_id for one in there]
     if provenance.unsealed or inherited:
-        with _warning(instance):
-            _record_of(instance, repository).change_backups(
+        with unwritten_warned(instance):
+            record_of(instance, repository).change_backups(
                 lambda known: known.with_digests(provenance.unsealed).with_adopted(inherited, order)
             )
 
 
-def _record_of(instance: Instance, repository: Repository) -> HostRecord:
+def record_of(instance: Instance, repository: Repository) -> HostRecord:
+    """Return the record of what this host stored, copied or adopted there."""
     return HostRecord.of(instance, repository) or HostRecord.of_copy(instance, repository)
 
 
@@ -113,7 +120,7 @@ def next_sequence(instance: Instance, repository: Repository, stored: Sequence[i
     if record is None:
         return number
     # Only a stored backup begins a new record in the place of one that cannot be read.
-    with contextlib.suppress(DamagedError), _warning(instance):
+    with contextlib.suppress(DamagedError), unwritten_warned(instance):
         record.backups()
         number = record.change_backups(lambda known: known.with_next_number(stored)).sequence or number
     return number
@@ -126,7 +133,7 @@ def note_successor(instance: Instance, repository: Repository, backup_id: str, s
     """
     record = HostRecord.of(instance, repository)
     if record is not None:
-        with _warning(instance):
+        with unwritten_warned(instance):
             recorded = _recorded(successor, successor.digest)
             record.change_backups(lambda known: known.with_successor(backup_id, recorded))
 
@@ -167,7 +174,7 @@ def note_removed(instance: Instance, repository: Repository, removed: Sequence[R
     """Record backups that this host is about to remove, or is told to forget. Warns if that cannot be written."""
     record = HostRecord.of(instance, repository)
     if record is not None and removed:
-        with _warning(instance):
+        with unwritten_warned(instance):
             record.change_backups(lambda known: known.with_removed(removed))
 
 
@@ -175,7 +182,7 @@ def note_pinned(instance: Instance, repository: Repository, backup_id: str) -> N
     """Record that this host pinned the backup. Warns if that cannot be written."""
     record = HostRecord.of(instance, repository)
     if record is not None:
-        with _warning(instance):
+        with unwritten_warned(instance):
             record.change_backups(lambda known: known.with_pinned(backup_id))
 
 
@@ -183,7 +190,7 @@ def note_unpinned(instance: Instance, repository: Repository, backup_id: str) ->
     """Record that the backup is no longer pinned. Warns if that cannot be written."""
     record = HostRecord.of(instance, repository)
     if record is not None and backup_id in pinned_here(instance, repository):
-        with _warning(instance):
+        with unwritten_warned(instance):
             record.change_backups(lambda known: known.without_pinned(backup_id))
 
 
@@ -200,90 +207,8 @@ def note_settled(instance: Instance, repository: Repository, left: Collection[st
     """Drop the removed backups that left nothing on this host. `left` are the ids that did."""
     record = HostRecord.of(instance, repository)
     if record is not None:
-        with _warning(instance):
+        with unwritten_warned(instance):
             record.change_backups(lambda known: known.only_removed(left))
-
-
-def note_archived(instance: Instance, repository: Repository, position: ArchivedPosition) -> None:
-    """Record the newest archived position. Warns if that cannot be written."""
-    record = HostRecord.of(instance, repository)
-    if record is not None:
-        with _warning(instance):
-            record.set_archived(position)
-
-
-def note_archived_files(
-    instance: Instance, repository: Repository, files: Sequence[ArchivedFile], incarnations: Sequence[str] = ()
-) -> None:
-    """Record binlogs that this host archived, copied or adopted. Warns if that cannot be written."""
-    recorded = [
-        RecordedBinlog(incarnation=file.incarnation, file=file.name, digest=file.digest)
-        for file in files
-        if file.is_rotated
-    ]
-    with _warning(instance):
-        _record_of(instance, repository).change_binlogs(lambda known: known.with_files(recorded, incarnations))
-
-
-def inherit_binlogs(instance: Instance, repository: Repository, archive: Archive) -> None:
-    """Record the binlogs that an earlier version archived from here, once: it recorded its newest position alone."""
-    record = _record_of(instance, repository)
-    with contextlib.suppress(DamagedError):
-        if record.binlogs() is None and record.archived() is not None:
-            incarnations = [incarnation.id for incarnation in archive.incarnations]
-            note_archived_files(instance, repository, archive.files, incarnations)
-
-
-def known_binlogs(
-    instance: Instance, repository: Repository, files: Sequence[ArchivedFile]
-) -> frozenset[tuple[str, str]]:
-    """Return the incarnations and names of the archived files that this host knows.
-
-    It knows those whose description it recorded, or, if it believes signatures, all that can be read. Of the histories
-    that it began it knows the files that never were rotated.
-    """
-    if repository.keyring.trusted:
-        return frozenset((file.incarnation, file.name) for file in files)
-    known = ArchivedBinlogs()
-    own = HostRecord.of(replace(instance, is_own_repository=True), repository)
-    for record in (own, None if instance.is_own_repository else HostRecord.of_copy(instance, repository)):
-        with contextlib.suppress(DamagedError):
-            more = record.binlogs() if record is not None else None
-            known = known.with_files(more.files, more.incarnations) if more is not None else known
-    digests = {(one.incarnation, one.file): one.digest for one in known.files}
-    return frozenset(
-        (file.incarnation, file.name)
-        for file in files
-        if (
-            digests.get((file.incarnation, file.name)) == file.digest
-            if file.is_rotated
-            else file.incarnation in known.incarnations
-        )
-    )
-
-
-def archived_here(instance: Instance, repository: Repository) -> frozenset[tuple[str, str]]:
-    """Return the incarnations and names of the binlogs that this host archived. Empty if that cannot be read."""
-    with contextlib.suppress(DamagedError):
-        known = _record_of(instance, repository).binlogs()
-        files = known.files if known is not None else ()
-        return frozenset((one.incarnation, one.file) for one in files if not one.removing)
-    return frozenset()
-
-
-def note_binlog_removed(instance: Instance, repository: Repository, incarnation: str, file: str) -> None:
-    """Record that a prune of this host is about to remove an archived binlog. Warns if that cannot be written."""
-    record = HostRecord.of(instance, repository)
-    if record is not None:
-        with _warning(instance):
-            record.archived_was_removed(incarnation, file)
-            record.change_binlogs(lambda known: known.with_removing(incarnation, file))
-
-
-def note_binlog_gone(instance: Instance, repository: Repository, incarnation: str, file: str) -> None:
-    """Record that nothing of an archived binlog is left. Warns if that cannot be written."""
-    with _warning(instance):
-        _record_of(instance, repository).change_binlogs(lambda known: known.without(incarnation, file))
 
 
 def removed_here(instance: Instance, repository: Repository) -> Mapping[str, frozenset[int]]:
@@ -318,6 +243,8 @@ class StoredCheck:
     """Which backups this host knows, and which are foreign."""
     record: BackupRecord | None = None
     local: tuple[LocalBackup, ...] = ()
+    known_archive: Archive | None = None
+    """The part of the archive that this host knows, None if the binlogs were not looked at."""
 
     @property
     def unchosen(self) -> Mapping[str, str]:
@@ -353,7 +280,8 @@ def check(
 ) -> StoredCheck:
     """Return what the repository lacks of what this host stored, what is foreign, and what is from the future.
 
-    `there` are the readable backups, `unreadable` the ids of the others that the repository lists. `archive` None: the
+    `there` are the readable backups, `unreadable` the ids of the others that the repository lists, with their errors if
+    some may be foreign. `archive` None: the
     binlogs are not looked at. `is_writing`: this host is about to store a backup there. `seen`: the snapshots of the
     instance's sets on this host, if the caller has just read them. `digests` are those of the manifests (None:
     `there` are summaries, which have them).
@@ -368,7 +296,13 @@ def check(
         local,
         is_signed=bool(repository.keyring.trusted),
         consolidated=[one.backup_id for one in there if isinstance(one, Summary | Manifest) and is_consolidated(one)],
+        unbelieved={
+            name: error.message
+            for name, error in (unreadable.items() if isinstance(unreadable, Mapping) else ())
+            if isinstance(error, Unbelieved)
+        },
     )
+    archive, strange = known_archive(instance, repository, archive)
     compared = _compared(instance, repository, there, unreadable, archive, is_writing, local, known)
     now = instance.host.now()
     future = from_future((backup.backup_id for backup in there), now, compared.own)
@@ -378,12 +312,25 @@ def check(
     all_findings = (
         *compared.findings,
         *host_record.judge_marker(repository.note),
-        *host_record.judge_future(instance.name, future, now),
-        *host_record.judge_foreign(
+        *foreign.judge_foreign_binlogs(instance.name, strange),
+        *foreign.judge_future(instance.name, future, now),
+        *foreign.judge_foreign(
             instance.name, known.foreign, known.rewritten, {*named, *future}, knows_any=known.knows_any
         ),
     )
-    return replace(compared, findings=all_findings, future=future, provenance=known)
+    return replace(compared, findings=all_findings, future=future, provenance=known, known_archive=archive)
+
+
+def known_archive(
+    instance: Instance, repository: Repository, archive: Archive | None
+) -> tuple[Archive | None, tuple[str, ...]]:
+    """Return the part of the archive that this host knows, and the names of the foreign binlogs in it."""
+    if archive is None or not archive.files:
+        return archive, ()
+    # Only what looks at an archive loads this.
+    from zsnapdb.jobs.record import archive_record
+
+    return archive_record.known_part(instance, repository, archive)
 
 
 def is_consolidated(backup: Summary | Manifest) -> bool:
@@ -442,7 +389,8 @@ def _compared(
     if short is not None:
         from zsnapdb.repository.binlog_contents import load
 
-        short = host_record.judge_archive(archived, positions(load(repository, instance.name)))
+        again, _ = known_archive(instance, repository, load(repository, instance.name))
+        short = host_record.judge_archive(archived, positions(again)) if again is not None else short
     placed = host_record.order_of(known, local, there)
     stored = tuple(backup.backup_id for backup in known.stored)
     own = tuple(dict.fromkeys((*stored, *(backup.backup_id for backup in local))))
@@ -481,13 +429,13 @@ def findings(
 
 def choosable(instance: Instance, repository: Repository, known: Summaries) -> tuple[Summary, ...]:
     """Return the readable backups, oldest first, without those that nothing chooses unless a person names them."""
-    unchosen = check(instance, repository, known.backups, tuple(known.unreadable)).unchosen
+    unchosen = check(instance, repository, known.backups, known.unread).unchosen
     return tuple(backup for backup in known.backups if backup.backup_id not in unchosen)
 
 
 def trusted(instance: Instance, repository: Repository, known: Summaries) -> list[Summary]:
     """Return the readable backups that chains are built of, oldest first."""
-    return check(instance, repository, known.backups, tuple(known.unreadable)).provenance.trusted(known.backups)
+    return check(instance, repository, known.backups, known.unread).provenance.trusted(known.backups)
 
 
 def stored_after(instance: Instance, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:

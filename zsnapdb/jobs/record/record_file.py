@@ -86,8 +86,8 @@ class HostRecord:
         """Remember the newest record of the evidence log, unless a newer one is known. OSError if the disk refuses."""
         with self._changing():
             known = self.evidence_end()
-            if known is None or known.number < end.number:
-                whole_file.replace(self.folder / _EVIDENCE, end.model_dump_json().encode(), 0o644)
+            if known is None or known.number <= end.number:
+                whole_file.replace(self.folder / _EVIDENCE, end.after(known).model_dump_json().encode(), 0o644)
 
     def change_backups(self, change: Callable[[BackupRecord], BackupRecord]) -> BackupRecord:
         """Replace the recorded backups by what `change` makes of them, and return these. OSError if the disk refuses.

@@ -7,23 +7,27 @@ the bucket, so each backup is shown with what is known of it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from zsnapdb.base.errors import DamagedError, NotThere, PreflightError, ZsnapdbError
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.base.own_documents import OwnDocumentFiles
+from zsnapdb.jobs.record import archive_record, host_record
 from zsnapdb.jobs.record.host_record import StoredCheck
+from zsnapdb.jobs.record.own_documents import DocumentPlaces, documents_of, files_of
+from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.jobs.repository import verify
 from zsnapdb.jobs.repository.local_leftovers import look_locally
 from zsnapdb.planning.chain import Lineage
-from zsnapdb.repository import layout
+from zsnapdb.planning.repository.host_record import EvidenceEnd
+from zsnapdb.repository import evidence_log, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_checks import listed_damage, stored_sizes
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
-from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.catalogue import Summary, summaries
 from zsnapdb.repository.repository import Repository
 
 _PARALLEL_LISTINGS = 8
@@ -43,7 +47,9 @@ class AdoptCandidate:
 class AdoptPlan:
     """What an adoption would record. `order` are the ids of the listed backups, oldest first.
 
-    `binlogs` are the archived binlogs to adopt, `damaged` says which foreign ones are not whole.
+    `binlogs` are the archived binlogs to adopt, with the digests of all descriptions by key in `lines`. `damaged` says
+    which foreign ones are not whole. `documents` are the SHA-256 of small documents, by place: parts of the archive,
+    evidence of drills, findings and pins.
     """
 
     instance: str
@@ -53,11 +59,13 @@ class AdoptPlan:
     incarnations: tuple[str, ...]
     damaged: tuple[str, ...]
     order: tuple[str, ...]
+    documents: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    lines: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to adopt."""
-        return not self.adopted and not self.binlogs and not self.incarnations
+        return not self.adopted and not self.binlogs and not self.incarnations and not self.documents
 
 
 def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False) -> AdoptPlan:
@@ -68,16 +76,18 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
     """
     repository = instance.open_repository()
     known = instance.summaries(repository)
-    checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable))
-    foreign = [backup for backup in known.backups if backup.backup_id in checked.provenance.foreign]
+    checked = host_record.check(instance, repository, known.backups, known.unread)
+    everything = replace(repository, keyring=repository.keyring.believing_all())
+    stored = summaries(everything, instance.name, None).backups if known.foreign else known.backups
+    foreign = [backup for backup in stored if backup.backup_id in checked.provenance.foreign]
     for name in names:
-        if name not in checked.provenance.foreign:
+        if name not in {backup.backup_id for backup in foreign}:
             raise NotThere(
                 f"backup {name} of instance {instance.name} is not a foreign one that can be read",
                 hint=f"`zsnapdb adopt {instance.name} --plan` lists the foreign backups",
             )
     shown = [backup for backup in foreign if not names or backup.backup_id in names]
-    candidates = _judged(instance, repository, known.backups, shown, checked, is_deep)
+    candidates = _judged(instance, everything, stored, shown, checked, is_deep)
     for candidate in candidates if names else ():
         if candidate.objection.startswith(_DAMAGED):
             raise PreflightError(
@@ -85,25 +95,40 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
                 hint=f"run `zsnapdb verify {instance.name}`",
             )
     adopted = tuple(one.backup for one in candidates if names or not one.objection)
-    archive = BinlogArchive(repository, instance.name).load()
-    binlogs, damaged = ((), ()) if names else _binlogs(instance, repository, archive)
-    incarnations = () if names or repository.keyring.trusted else _incarnations(instance, repository, archive)
-    order = tuple(backup.backup_id for backup in known.backups)
-    return AdoptPlan(instance.name, candidates, adopted, binlogs, incarnations, damaged, order)
+    order = tuple(backup.backup_id for backup in stored)
+    if names:
+        return AdoptPlan(instance.name, candidates, adopted, (), (), (), order)
+    archive = BinlogArchive(everything, instance.name).load()
+    own = BinlogArchive(repository, instance.name).load() if repository.keyring.trusted else archive
+    strange = archive.lines.items() - own.lines.items()
+    binlogs, damaged = _binlogs(instance, repository, everything, archive, {key for key, _ in strange})
+    incarnations = () if repository.keyring.trusted else _incarnations(instance, repository, archive)
+    believed = documents_of(repository, instance.name, own) if repository.keyring.trusted else {}
+    documents = _documents(files_of(instance), documents_of(everything, instance.name, archive), believed)
+    return AdoptPlan(
+        instance.name, candidates, adopted, binlogs, incarnations, damaged, order, documents, archive.lines
+    )
 
 
 def adopt(instance: Instance, planned: AdoptPlan) -> None:
     """Record exactly this plan. DamagedError if a manifest has changed since it was planned."""
     repository = instance.open_repository()
+    everything = replace(repository, keyring=repository.keyring.believing_all())
     for backup in planned.adopted:
-        if repository.digested_manifest(instance.name, backup.backup_id)[1] != backup.digest:
+        if everything.digested_manifest(instance.name, backup.backup_id)[1] != backup.digest:
             raise DamagedError(
                 f"the manifest of backup {backup.backup_id} has changed since it was shown",
                 hint="nothing was adopted; run the command again",
             )
     host_record.note_adopted(instance, repository, planned.adopted, planned.order)
     if planned.binlogs or planned.incarnations:
-        host_record.note_archived_files(instance, repository, planned.binlogs, planned.incarnations)
+        archive_record.note_archived_files(instance, repository, planned.binlogs, planned.incarnations, planned.lines)
+    if planned.documents:
+        files_of(instance).add(planned.documents)
+    record = HostRecord.of(instance, repository)
+    newest = evidence_log.end(repository, instance.name)
+    if planned.documents and record is not None and newest.number:
+        record.set_evidence_end(EvidenceEnd(number=newest.number, sha256=newest.sha256, own=((1, newest.number),)))
 
 
 _DAMAGED = "it is damaged: "
@@ -123,6 +148,7 @@ def _judged(
     with contextlib.suppress(ZsnapdbError):
         here = look_locally(instance, stored).guids
     own = {backup.writer for backup in stored if backup.backup_id in checked.provenance.proofs}
+    twins = {_guids(backup) for backup in stored if backup.backup_id in checked.provenance.proofs}
     lineage = Lineage(stored)
 
     def damage(backup: Summary) -> tuple[str, ...] | None:
@@ -132,7 +158,7 @@ def _judged(
     with ThreadPoolExecutor(1 if is_deep else _PARALLEL_LISTINGS, thread_name_prefix="adopt") as pool:
         damages = list(pool.map(damage, shown))
     return tuple(
-        _candidate(repository, backup, found, here, own, lineage, checked, is_deep)
+        _candidate(repository, backup, found, here, own, twins, lineage, checked, is_deep)
         for backup, found in zip(shown, damages, strict=True)
     )
 
@@ -143,6 +169,7 @@ def _candidate(
     damage: tuple[str, ...] | None,
     here: Mapping[str, frozenset[int]],
     own: set[str],
+    twins: Collection[frozenset[tuple[str, int]]],
     lineage: Lineage[Summary],
     checked: StoredCheck,
     is_deep: bool,
@@ -166,28 +193,48 @@ def _candidate(
         objection = "its id is of a later time than now"
     if name in checked.provenance.rewritten:
         objection = "this host stored another manifest under this id"
-    elif name in checked.provenance.untrusted and not host_record.is_consolidated(backup):
+    elif (name in checked.provenance.untrusted or _guids(backup) in twins) and not host_record.is_consolidated(backup):
         objection = "this host stored these snapshots under another id"
     if damage or damage is None:
         objection = _DAMAGED + (damage[0] if damage else "it was removed meanwhile")
     return AdoptCandidate(backup, checked.provenance.foreign[name], tuple(facts), objection)
 
 
+def _guids(backup: Summary) -> frozenset[tuple[str, int]]:
+    return frozenset((volume.role, volume.guid) for volume in backup.volumes)
+
+
 def _binlogs(
-    instance: Instance, repository: Repository, archive: Archive
+    instance: Instance, repository: Repository, everything: Repository, archive: Archive, strange: set[str]
 ) -> tuple[tuple[ArchivedFile, ...], tuple[str, ...]]:
-    """Return the foreign binlogs whose objects are all listed, and the names of the others."""
-    known = host_record.known_binlogs(instance, repository, archive.files)
-    files = [file for file in archive.files if file.is_rotated and (file.incarnation, file.name) not in known]
-    stored = BinlogArchive(repository, instance.name)
+    """Return the foreign binlogs whose objects are all listed, and the names of the others.
+
+    `strange` are the keys of descriptions that are not believed.
+    """
+    known = archive_record.known_binlogs(instance, repository, archive.files)
+    stored = BinlogArchive(everything, instance.name)
+    files = [
+        file
+        for file in archive.files
+        if file.is_rotated and ((file.incarnation, file.name) not in known or stored.file_key(file) in strange)
+    ]
     sizes = stored_sizes(stored, files)
     damaged = {file.name for file in files if listed_damage(stored, file, sizes)}
     whole = tuple(file for file in files if file.name not in damaged)
     return whole, tuple(file.name for file in files if file.name in damaged)
 
 
+def _documents(own: OwnDocumentFiles, there: DocumentPlaces, believed: DocumentPlaces) -> Mapping[str, Sequence[str]]:
+    """Return the small documents that this host neither wrote nor believes by a signature, by place."""
+    signed = {digest for digests in believed.values() for digest in digests}
+    foreign = {
+        place: [one for one in digests if not own.knows(one) and one not in signed] for place, digests in there.items()
+    }
+    return {place: digests for place, digests in foreign.items() if digests}
+
+
 def _incarnations(instance: Instance, repository: Repository, archive: Archive) -> tuple[str, ...]:
     """Return the histories of which this host does not know the active binlogs."""
-    known = host_record.known_binlogs(instance, repository, archive.files)
+    known = archive_record.known_binlogs(instance, repository, archive.files)
     active = [file for file in archive.files if not file.is_rotated]
     return tuple(dict.fromkeys(file.incarnation for file in active if (file.incarnation, file.name) not in known))

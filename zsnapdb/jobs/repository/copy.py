@@ -18,7 +18,7 @@ from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, Not
 from zsnapdb.base.model import Progress
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.object_locks import extend_locks
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import archive_record, host_record
 from zsnapdb.jobs.repository import copy_binlogs
 from zsnapdb.jobs.repository.copy_binlogs import CopiedBinlogs
 from zsnapdb.planning.chain import Lineage
@@ -114,7 +114,7 @@ def _there(here: Repository, source: Instance, target: Instance) -> Repository |
 
 def _plan(source: Instance, here: Repository, target: Instance, there: Repository | None) -> CopyPlan:
     known = source.summaries(here)
-    provenance = host_record.check(source, here, known.backups, tuple(known.unreadable)).provenance
+    provenance = host_record.check(source, here, known.backups, known.unread).provenance
     # Both repositories have the same id, so the cache of the first one must not answer for the second one.
     copied = (
         {backup.backup_id for backup in summaries(there, target.name, None).backups} if there is not None else set()
@@ -212,10 +212,10 @@ def copy(source: Instance, target: Instance) -> CopyResult:
             concurrency,
             writer.confirm,
         )
-        own = host_record.known_binlogs(source, here, planned.binlogs)
+        own = archive_record.known_binlogs(source, here, planned.binlogs)
         ours = [file for file in planned.binlogs if (file.incarnation, file.name) in own]
         if ours:
-            host_record.note_archived_files(target, there, ours, [file.incarnation for file in ours])
+            archive_record.note_archived_files(target, there, ours, [file.incarnation for file in ours])
         return CopyResult(planned, tuple(copied), failed, binlogs, run.size + binlogs.size, time.monotonic() - began)
 
 

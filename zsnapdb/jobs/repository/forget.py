@@ -40,7 +40,7 @@ def _removed(instance: Instance, names: Sequence[str]) -> list[RemovedBackup]:
     known = instance.summaries(repository)
     missing = {
         backup.backup_id: backup
-        for backup in host_record.check(instance, repository, known.backups, tuple(known.unreadable)).missing
+        for backup in host_record.check(instance, repository, known.backups, known.unread).missing
     }
     for name in names:
         if name not in missing:

@@ -95,14 +95,12 @@ def inventory(instance: Instance) -> Inventory:
     """Return the inventory of the instance."""
     repository = instance.open_repository()
     known, seen = instance.summaries(repository), _own_snapshots(instance)
-    checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable), seen=seen)
+    checked = host_record.check(instance, repository, known.backups, known.unread, seen=seen)
     present = [backup for backup in known.backups if backup.backup_id not in checked.unchosen]
     local = _local_guids(instance, present, seen)
     entries = tuple(InventoryEntry(backup, _is_local(backup, local)) for backup in known.backups)
     marks = tuple(
-        unfinished(
-            repository, instance.name, [entry.manifest.backup_id for entry in entries] + sorted(known.unreadable)
-        )
+        unfinished(repository, instance.name, [entry.manifest.backup_id for entry in entries] + sorted(known.unread))
     )
     damage = known_damage(repository, instance.name).of_chains(checked.provenance.trusted(known.backups))
     return Inventory(
@@ -119,7 +117,7 @@ def detail(instance: Instance, backup_id: str) -> Detail:
     repository = instance.open_repository()
     known, seen = instance.summaries(repository), _own_snapshots(instance)
     backups = known.backups
-    checked = host_record.check(instance, repository, backups, tuple(known.unreadable), seen=seen)
+    checked = host_record.check(instance, repository, backups, known.unread, seen=seen)
     present = [backup for backup in backups if backup.backup_id not in checked.unchosen]
     chosen = (
         present[-1]

@@ -22,7 +22,7 @@ from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, No
 from zsnapdb.jobs.base.exclusion import writing
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.removal_time import confirm, removal_time
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import archive_record, host_record
 from zsnapdb.jobs.repository import prune_binlogs, prune_facts, verify
 from zsnapdb.jobs.repository.local_leftovers import LocalLeftovers, look_locally
 from zsnapdb.jobs.repository.prune_binlogs import OldBinlog
@@ -159,7 +159,7 @@ def _plan(
     backups = instance.summaries(repository)
     here = local if local is not None else look_locally(instance, backups.backups)
     marks = unfinished(repository, instance.name)
-    checked = host_record.check(instance, repository, backups.backups, tuple(backups.unreadable))
+    checked = host_record.check(instance, repository, backups.backups, backups.unread)
     provenance = checked.provenance
     counted = [backup for backup in backups.backups if backup.backup_id in provenance.proofs]
     base: Summary | None = None
@@ -167,7 +167,12 @@ def _plan(
         trusted = provenance.trusted(backups.backups)
         base = choose_base(trusted, here.guids, instance.send_flags(), now=moment, unchosen=checked.unchosen).base
     known = RetentionFacts(
-        unreadable={name: error.message for name, error in backups.unreadable.items()},
+        # A manifest of this host that was replaced may come back: what it needs stays, as for one that is damaged.
+        unreadable={
+            name: error.message
+            for name, error in backups.unread.items()
+            if name in backups.unreadable or name in provenance.stored
+        },
         faulty=prune_facts.faulty(repository, instance.name),
         pinned=prune_facts.pinned(repository, instance.name, host_record.pinned_here(instance, repository)),
         writers=by_backup(writers(counted, moment)),
@@ -403,9 +408,9 @@ class _Run:
     def _remove_binlog(self, old: OldBinlog) -> None:
         """Remove one archived binlog. The oldest binlog goes first, so that no gap appears."""
         self._still_alone()
-        host_record.note_binlog_removed(self._instance, self._repository, old.file.incarnation, old.file.name)
+        archive_record.note_binlog_removed(self._instance, self._repository, old.file.incarnation, old.file.name)
         self._objects += binlog_removal.remove(BinlogArchive(self._repository, self._name), old.file)
-        host_record.note_binlog_gone(self._instance, self._repository, old.file.incarnation, old.file.name)
+        archive_record.note_binlog_gone(self._instance, self._repository, old.file.incarnation, old.file.name)
         self._size += old.size
         self._binlogs.append(old.file.name)
         self._events.tell(f"removed archived binlog {old.file.name}")
@@ -421,7 +426,7 @@ class _Run:
             return
         self._objects += removed
         self._size += leftover.size
-        host_record.note_binlog_gone(self._instance, self._repository, leftover.incarnation, leftover.name)
+        archive_record.note_binlog_gone(self._instance, self._repository, leftover.incarnation, leftover.name)
         self._swept.append(f"{leftover.incarnation}/{leftover.name}")
         self._events.tell(f"swept leftovers of binlog {leftover.name}")
 

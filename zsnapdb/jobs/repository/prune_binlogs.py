@@ -9,7 +9,7 @@ from datetime import datetime
 from zsnapdb.base.model import backup_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.backup_point import points_of
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import archive_record
 from zsnapdb.planning.binlog import retention
 from zsnapdb.planning.binlog.retention import BinlogDecision
 from zsnapdb.planning.repository.sweep import BinlogLeftover, SweptBinlog, decide_binlogs
@@ -41,7 +41,7 @@ def plan(
     """
     old = expired(BinlogArchive(repository, instance.name), kept, summaries)
     files = [one.file for one in old]
-    known = host_record.known_binlogs(instance, repository, files) if knows_any and files else frozenset()
+    known = archive_record.known_binlogs(instance, repository, files) if knows_any and files else frozenset()
     return tuple(OldBinlog(_of_known(one.decision, known), one.file) for one in old)
 
 
@@ -75,5 +75,5 @@ def leftovers(
                 incarnation, name, frozenset(item.key for item in objects), sum(item.size for item in objects), newest
             )
         )
-    archived = host_record.archived_here(instance, repository)
+    archived = archive_record.archived_here(instance, repository)
     return decide_binlogs(undescribed_binlogs, moment, after, archived, knows_any=knows_any)

@@ -57,7 +57,7 @@ def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[
 
 def leftovers(repository: Repository, instance: str, backups: Summaries, marks: Sequence[Unfinished]) -> list[Leftover]:
     """Return the leftovers of ids without a manifest. Lists the ids once, then the objects of each such id."""
-    there = {backup.backup_id for backup in backups.backups} | set(backups.unreadable)
+    there = {backup.backup_id for backup in backups.backups} | set(backups.unread)
     marked = {mark.backup_id: mark for mark in marks if mark.backup_id not in there}
     names = set(filter(is_backup_id, repository.folders(layout.all_chunks(instance)))) - there
     leftovers = []
@@ -74,7 +74,8 @@ def leftovers(repository: Repository, instance: str, backups: Summaries, marks: 
             continue
         times = [time for time in written if time is not None]
         newest = max(times) if len(times) == len(written) and times else None
-        leftovers.append(Leftover(name, objects, size, newest, name in marked, foreign))
+        is_of_others = name in marked and marked[name].is_foreign
+        leftovers.append(Leftover(name, objects, size, newest, name in marked, foreign, is_of_others))
     return leftovers
 
 

@@ -187,7 +187,7 @@ def verify(
     there = [backup for backup in planned.backups.backups if backup.backup_id not in notebook.gone]
     meaning = consequences(there, bad)
     missing = host_record.findings(
-        instance, repository, planned.backups.backups, tuple(planned.backups.unreadable), planned.archive
+        instance, repository, planned.backups.backups, planned.backups.unread, planned.archive
     )
     return VerifyResult(
         planned,

@@ -21,6 +21,7 @@ from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Catalogue, Repository
 
 _GONE = "this host stored it, and the repository lacks it: deleted, hidden, or rolled back"
+_REWRITTEN = "its manifest is not the one that this host stored"
 _FUTURE = "it is from the future by the clock of this host, and this host did not store it"
 
 
@@ -32,7 +33,7 @@ def check(instance: Instance, repository: Repository, catalogue: Catalogue, arch
         instance,
         repository,
         catalogue.manifests,
-        tuple(catalogue.unreadable),
+        catalogue.unread,
         archive,
         digests=catalogue.digests,
     )
@@ -43,6 +44,7 @@ def check(instance: Instance, repository: Repository, catalogue: Catalogue, arch
 def unusable(catalogue: Catalogue, checked: StoredCheck) -> tuple[UnusableBackup, ...]:
     """Return the stored backups that cannot be used: their manifests are unreadable or gone."""
     unusable = [UnusableBackup(name, error.message) for name, error in catalogue.unreadable.items()]
+    unusable += [UnusableBackup(name, _REWRITTEN) for name in checked.provenance.rewritten]
     unusable += [UnusableBackup(name, _FUTURE) for name in _newer_future(catalogue, checked)]
     for missing in checked.missing:
         known = missing.recorded

@@ -33,6 +33,9 @@ class Runbook:
     url: str
     drills: int
     damage: tuple[KnownDamage, ...] = ()
+    signers: tuple[str, ...] = ()
+    """The public keys that this host believes; the page is written where they are known."""
+    repository: str = ""
 
 
 def make(settings: Settings, instance: Instance, request: RestoreRequest, config: Path | None) -> Runbook:
@@ -60,6 +63,8 @@ def make(settings: Settings, instance: Instance, request: RestoreRequest, config
         known_damage(repository, instance.name).of_chain(
             list(dict.fromkeys(step.backup_id for step in planned.receives))
         ),
+        repository.keyring.trusted,
+        instance.settings.repository,
     )
 
 

@@ -154,7 +154,7 @@ def plan(instance: Instance, repository: Repository, requested: str) -> Consolid
     """
     repository.check_writable()
     known = instance.summaries(repository)
-    checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable))
+    checked = host_record.check(instance, repository, known.backups, known.unread)
     checked.warn(instance)
     made_id = instance.host.new_backup_id()
     chosen = consolidation.choose(

@@ -54,7 +54,7 @@ def plan(
 def choosable_ids(instance: Instance, repository: Repository) -> list[str]:
     """Return the ids of the backups among which a drill may choose, oldest first."""
     known = instance.summaries(repository)
-    unchosen = host_record.check(instance, repository, known.backups, tuple(known.unreadable)).unchosen
+    unchosen = host_record.check(instance, repository, known.backups, known.unread).unchosen
     return [name for name in repository.backup_ids(instance.name) if name not in unchosen]
 
 

@@ -80,21 +80,41 @@ class RecordedBackup(RecordPart):
 class RemovedBackup(RecordPart):
     """A backup that a prune of this host removed, or that a person told this host to forget.
 
-    Removal may not have ended yet: the record is written first. `guids` are those of its snapshots. `acknowledged`: a
-    person said so.
+    Removal may not have ended yet: the record is written first. `guids` are those of its snapshots, `manifest` is as in
+    a RecordedBackup. `acknowledged`: a person said so.
     """
 
     backup_id: BackupId
     guids: tuple[Guid, ...]
     acknowledged: bool = False
+    manifest: Sha256 | None = None
 
 
 class EvidenceEnd(RecordPart):
-    """The newest record of the evidence log that this host wrote or read: its number and the SHA-256 of its object."""
+    """The newest record of the evidence log that this host wrote or read: its number and the SHA-256 of its object.
+
+    `own` are the first and last numbers of the records in a row that this host wrote or adopted (None: an earlier
+    version did not record that).
+    """
 
     format: Literal[1] = 1
     number: Annotated[int, Field(ge=1, lt=10**8)]
     sha256: Sha256
+    own: tuple[tuple[int, int], ...] | None = None
+
+    def owns(self, number: int) -> bool:
+        """Whether this host wrote or adopted the record of that number."""
+        return self.own is None or any(first <= number <= last for first, last in self.own)
+
+    def after(self, before: EvidenceEnd | None) -> EvidenceEnd:
+        """Return this end as the one after another, with the own records of both."""
+        earlier = () if before is None else ((1, before.number),) if before.own is None else before.own
+        merged: list[tuple[int, int]] = []
+        for first, last in sorted((*earlier, *(self.own or ()))):
+            if merged and first <= merged[-1][1] + 1:
+                first, last = merged[-1][0], max(last, merged.pop()[1])
+            merged.append((first, last))
+        return self.model_copy(update={"own": tuple(merged)})
 
 
 class BackupRecord(RecordPart):
@@ -159,7 +179,10 @@ class BackupRecord(RecordPart):
 
     def with_removed(self, removed: Sequence[RemovedBackup]) -> BackupRecord:
         """Return the record in which these backups are removed, and are no longer expected in the repository."""
-        gone = {backup.backup_id: backup for backup in (*self.removed, *removed)}
+        seals: dict[str, str | None] = {one.backup_id: one.manifest for one in self.removed}
+        seals |= {one.backup_id: one.manifest for one in self.stored}
+        sealed = (one.model_copy(update={"manifest": one.manifest or seals.get(one.backup_id)}) for one in removed)
+        gone = {backup.backup_id: backup for backup in (*self.removed, *sealed)}
         stored = tuple(backup for backup in self.stored if backup.backup_id not in gone)
         return self.model_copy(update={"stored": stored, "removed": tuple(gone[name] for name in sorted(gone))})
 
@@ -225,12 +248,14 @@ class ArchivedPosition(RecordPart):
 class RecordedBinlog(RecordPart):
     """A rotated binlog that this host archived: its incarnation, its name, and the digest of its description.
 
-    `removing`: a prune of this host began to remove it.
+    `line` is the SHA-256 of the stored line (None: an earlier version recorded it). `removing`: a prune of this host
+    began to remove it.
     """
 
     incarnation: BackupId
     file: Annotated[str, Field(pattern=_BINLOG)]
     digest: Sha256
+    line: Sha256 | None = None
     removing: bool = False
 
 
@@ -457,8 +482,8 @@ def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[Stor
         findings.append(
             StoredFinding(
                 StoredKind.BACKUPS_MISSING,
-                f"the repository lacks {_count(needed)} that this host stored: deleted, hidden, or rolled back"
-                f" ({_names(needed)})",
+                f"the repository lacks {backups_in(needed)} that this host stored: deleted, hidden, or rolled back"
+                f" ({newest_of(needed)})",
                 "look for the objects in older versions or in a copy of the bucket. If they were removed on purpose,"
                 f" run `zsnapdb acknowledge-removed {instance}`",
                 needed,
@@ -468,8 +493,8 @@ def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[Stor
         findings.append(
             StoredFinding(
                 StoredKind.EXPIRED_MISSING,
-                f"the repository lacks {_count(expired)} that this host stored and that the retention policy does not"
-                f" keep ({_names(expired)})",
+                f"the repository lacks {backups_in(expired)} that this host stored and that the retention policy does"
+                f" not keep ({newest_of(expired)})",
                 f"if another host prunes this repository, run `zsnapdb acknowledge-removed {instance}` on this one",
                 expired,
             )
@@ -490,7 +515,7 @@ def judge_writers(
     return tuple(
         StoredFinding(
             StoredKind.OTHER_WRITER,
-            f"another server writes backups under the name {instance}: {writer.name}, {_count(writer.backups)}, the"
+            f"another server writes backups under the name {instance}: {writer.name}, {backups_in(writer.backups)}, the"
             f" newest {writer.newest}",
             "give each server an instance name of its own, or a repository of its own",
             writer.backups,
@@ -505,60 +530,6 @@ def judge_marker(note: str) -> tuple[StoredFinding, ...]:
         return ()
     hint = "check who can write to the bucket; `zsnapdb init` writes the marker again"
     return (StoredFinding(StoredKind.MARKER_MISSING, note.partition("; run ")[0], hint),)
-
-
-def judge_foreign(
-    instance: str, foreign: Mapping[str, str], rewritten: Sequence[str], named: Collection[str], *, knows_any: bool
-) -> tuple[StoredFinding, ...]:
-    """Return the findings about backups that this host does not know, by id, with the reasons.
-
-    `rewritten` are those under ids of this host's own backups. `named` are those that another finding names. Nothing is
-    found on a host that knows no backup (`knows_any`).
-    """
-    if not knows_any:
-        return ()
-    findings = []
-    if rewritten:
-        findings.append(
-            StoredFinding(
-                StoredKind.REWRITTEN,
-                f"{_count(rewritten)} of this host in the repository was rewritten: the manifest is not the one that"
-                f" this host stored ({_names(sorted(rewritten))})",
-                "look for the objects in older versions or in a copy of the bucket; restore a backup that `zsnapdb list"
-                f" {instance}` does not call foreign",
-                tuple(sorted(rewritten)),
-            )
-        )
-    others = tuple(sorted(foreign.keys() - set(rewritten) - set(named)))
-    if others:
-        findings.append(
-            StoredFinding(
-                StoredKind.FOREIGN,
-                f"the repository has {_count(others)} that this host does not know ({_names(others)}): {others[-1]}:"
-                f" {foreign[others[-1]]}; nothing counts or removes foreign backups, and none is chosen as the latest",
-                f"name an id to use one, or run `zsnapdb adopt {instance} --plan`, which shows what is known of them",
-                others,
-            )
-        )
-    return tuple(findings)
-
-
-def judge_future(instance: str, future: Mapping[str, datetime], now: datetime) -> tuple[StoredFinding, ...]:
-    """Return a finding if there are backups from the future, given by their ids and times."""
-    names = tuple(sorted(future))
-    if not names:
-        return ()
-    return (
-        StoredFinding(
-            StoredKind.FROM_FUTURE,
-            f"the repository has {_count(names)} from the future that this host did not store ({_names(names)}): the"
-            f" newest says {future[names[-1]]:%Y-%m-%d %H:%M} UTC, and this host has {now:%Y-%m-%d %H:%M} UTC; nothing"
-            " chooses such a backup",
-            "check `date -u` here and on the host that stored it. If a clock was wrong, name the id, as in `zsnapdb"
-            f" restore {instance} --to {names[-1]}`; otherwise somebody else wrote it",
-            names,
-        ),
-    )
 
 
 def judge_archive(archived: ArchivedPosition | None, reached: Sequence[ArchivedPosition]) -> StoredFinding | None:
@@ -581,11 +552,12 @@ def judge_archive(archived: ArchivedPosition | None, reached: Sequence[ArchivedP
     )
 
 
-def _count(names: Sequence[str]) -> str:
+def backups_in(names: Sequence[str]) -> str:
+    """Return how many backups there are, in words."""
     return f"{len(names)} backup{'s' if len(names) > 1 else ''}"
 
 
-def _names(names: Sequence[str]) -> str:
+def newest_of(names: Sequence[str]) -> str:
     """Return the newest of the names, and how many others there are."""
     shown = ", ".join(reversed(names[-_SHOWN:]))
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} older"

@@ -67,24 +67,29 @@ def judge(
     *,
     is_signed: bool,
     consolidated: Collection[str] = (),
+    unbelieved: Mapping[str, str] | None = None,
 ) -> Provenance:
     """Return which of the readable backups this host knows.
 
     `digests` are the SHA-256 of their manifests, by id. `local` are the backups that snapshots on this host are marked
-    as. `is_signed`: every readable manifest has the signature of a believed key. `consolidated` are the backups that
-    say that a consolidation made them. A record that has no digest yet is of an earlier version: then they are known if
-    they have the snapshots of a recorded increment.
+    as. `is_signed`: a believed key signed every readable manifest, or this host's record has it. `unbelieved` says why
+    others are not believed, by id. `consolidated` are the backups that say that a consolidation made them. A record
+    that has no digest yet is of an earlier version: then they are known if they have the snapshots of a recorded
+    increment.
     """
     stored = {backup.backup_id: backup for backup in record.stored}
     removed = {backup.backup_id: backup for backup in record.removed}
     ids = frozenset((*stored, *(backup.backup_id for backup in local if backup.backup_id not in removed)))
     if is_signed:
-        return Provenance(True, {link.backup_id: KnownBy.SIGNATURE for link in there}, stored=ids)
+        foreign = dict(unbelieved or {})
+        rewritten = [name for name in foreign if name in stored and stored[name].manifest is not None]
+        by_key = {link.backup_id: KnownBy.SIGNATURE for link in there}
+        return Provenance(True, by_key, foreign, tuple(rewritten), frozenset(rewritten), stored=ids)
     here = {backup.backup_id: frozenset(backup.guids.items()) for backup in local}
     twins = {_guids(backup): backup.backup_id for backup in record.stored}
     twins |= {guids: name for name, guids in here.items()}
     proofs: dict[str, KnownBy] = {}
-    foreign: dict[str, str] = {}
+    foreign = {}
     rewritten, inherited = list[str](), list[str]()
     unsealed: dict[str, str] = {}
     heritage = _heritage(record, consolidated)

@@ -35,6 +35,15 @@ def signing_hint(repository: str) -> str:
     )
 
 
+def trust_hint(repository: str) -> str:
+    """Return how this host comes to tell its documents from those of others: by a key of its own, or of the writer."""
+    return (
+        f"run `zsnapdb key generate --signing-key {SIGNING_KEY}` and set signing_key_file under"
+        f" [repository.{repository}.encryption]. A host that only prunes, verifies or restores there sets signers, to"
+        " what `zsnapdb key show` prints on the host that backs up"
+    )
+
+
 def signing_note(encryption: EncryptionSettings, repository: str) -> str:
     """Return what a person should know about a host that does not sign; "" if it signs, or only reads."""
     match SigningState.of(encryption):

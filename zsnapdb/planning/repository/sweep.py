@@ -15,7 +15,7 @@ class Leftover:
     """Chunks and the mark of a backup without a manifest.
 
     `newest` is when the last of it was written, by the store's clock; None if that is not known. `foreign` objects have
-    keys that zsnapdb never makes.
+    keys that zsnapdb never makes. `is_of_others`: a host that this one does not know wrote the mark, and may go on.
     """
 
     backup_id: str
@@ -24,6 +24,7 @@ class Leftover:
     newest: datetime | None
     is_marked: bool
     foreign: int = 0
+    is_of_others: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ def decide(
     """Return a decision for each leftover.
 
     `stored` are the backups that this host stored: whoever removed the manifest of one does not make its chunks
-    leftovers. Nothing goes on a host that knows no backup. A leftover goes when `after` seconds have passed without a
-    write, both by its id and by the store's clock. An upload under way looks the same, and a run that was interrupted
-    goes on with the chunks that are there.
+    leftovers. Nothing goes on a host that knows no backup, and no unfinished backup of others. Another leftover goes
+    when `after` seconds have passed without a write, both by its id and by the store's clock. An upload under way looks
+    the same, and a run that was interrupted goes on with the chunks that are there.
     """
     ordered = sorted(leftovers, key=lambda item: item.backup_id)
     return tuple(_one(leftover, now, after, stored, knows_any) for leftover in ordered)
@@ -62,6 +63,8 @@ def _one(leftover: Leftover, now: datetime, after: float, stored: Collection[str
         return SweepDecision(leftover, False, "this host stored this backup, and its manifest is missing")
     if not knows_any:
         return SweepDecision(leftover, False, NOT_KNOWN)
+    if leftover.is_of_others:
+        return SweepDecision(leftover, False, "foreign: an unfinished backup of a host that this one does not know")
     what = "an unfinished backup" if leftover.is_marked else "chunks of no backup"
     if leftover.newest is None:
         return SweepDecision(leftover, False, f"{what}; the store does not say when it was written")

@@ -23,12 +23,16 @@ class CandidateFields(TypedDict):
 
 
 class AdoptDocument(TypedDict):
-    """The foreign backups and binlogs, and with `planned` what would be adopted."""
+    """The foreign backups and binlogs, and with `planned` what would be adopted.
+
+    `documents` counts the small documents by kind: drills, checks, pins, marks, and parts of the archive.
+    """
 
     instance: str
     backups: list[CandidateFields]
     binlogs: list[str]
     damaged_binlogs: list[str]
+    documents: dict[str, int]
     planned: bool
 
 
@@ -57,6 +61,7 @@ class AdoptView(View):
         lines = [table(("", "BACKUP", "KNOWN OF IT"), rows)] if rows else []
         if plan.binlogs:
             lines.append(f"{word}: {len(plan.binlogs)} archived binlogs, {plan.binlogs[0].name} the first")
+        lines += [f"{word}: {kind}: {len(digests)}" for kind, digests in sorted(plan.documents.items())]
         lines += [f"no: binlog {name}: its archived copy is not whole" for name in plan.damaged]
         if self.is_planned:
             lines.append("what is adopted counts for the retention policy, and `zsnapdb prune` may remove it")
@@ -78,5 +83,6 @@ class AdoptView(View):
             ],
             "binlogs": [f"{file.incarnation}/{file.name}" for file in self.plan.binlogs],
             "damaged_binlogs": list(self.plan.damaged),
+            "documents": {kind: len(digests) for kind, digests in sorted(self.plan.documents.items())},
             "planned": self.is_planned,
         }

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from typing_extensions import TypedDict
 
-from zsnapdb.base.quantities import format_duration
+from zsnapdb.base.quantities import counted, format_duration
 from zsnapdb.jobs.health.evidence import EvidenceLog, EvidencePage
 from zsnapdb.jobs.repository.evidence_report import EvidenceReport
 from zsnapdb.planning.evidence.days import ReportedDay, kept
@@ -291,7 +291,10 @@ class EvidenceReportView(View):
         for error in self.report.protection.damaged:
             yield "", error.message
         for drill_id in self.report.drills.unreadable:
-            yield "", f"the evidence of drill {drill_id} cannot be read"
+            yield "", f"the evidence of drill {drill_id} does not count: damaged, or foreign"
+        if self.report.log.foreign:
+            number = counted(len(self.report.log.foreign), "record")
+            yield "", f"{number} of the log did not count: this host did not write what it says, and nobody signed it"
         for record in self._records:
             if record.exit_code != 0:
                 yield f"{record.finished:%Y-%m-%d %H:%M:%S}", f"{record.command} FAILED with {record.exit_code}"

@@ -134,6 +134,7 @@ class PrunePlanView(View):
             lines += [
                 "",
                 f"nothing is removed: this host knows no backup; see `zsnapdb adopt {plan.instance} --plan`",
+                "if it prunes what another host stores: set signers to what `zsnapdb key show` prints on that host",
             ]
         left = [
             (

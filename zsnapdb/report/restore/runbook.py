@@ -47,6 +47,7 @@ class RunbookDocument(TypedDict):
     dataset: str
     contacts: list[str]
     drills: int
+    signers: list[str]
     before: list[CheckFields]
     steps: list[PageFields]
 
@@ -82,8 +83,21 @@ def _facts(book: Runbook) -> list[str]:
     if point.gtids is not None:
         lines.append(f"The restored server has exactly these GTIDs: {point.gtids or '(no transactions)'}")
     lines += list(point.notes)
+    lines.append(_signers(book))
     lines.append(f"Expected duration: {_total(book)}.")
     return lines
+
+
+def _signers(book: Runbook) -> str:
+    """Return how a host without the configuration of this one proves the backups."""
+    if not book.signers:
+        return "Nobody signs: a host without this one's records believes whoever can write to the repository."
+    keys = ", ".join(f'"{key}"' for key in book.signers)
+    return (
+        f"Signed by {', '.join(book.signers)}. On a host with a new configuration, set `signers = [{keys}]` under"
+        f" `[repository.{book.repository}.encryption]` and run `zsnapdb verify {book.plan.instance}`: nothing else is"
+        " believed then."
+    )
 
 
 _BEFORE = (
@@ -235,6 +249,7 @@ class RunbookView(View):
             "dataset": plan.layout.top,
             "contacts": list(book.contacts),
             "drills": book.drills,
+            "signers": list(book.signers),
             "before": before,
             "steps": steps,
         }

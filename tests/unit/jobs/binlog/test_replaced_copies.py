@@ -19,7 +19,7 @@ from zsnapdb.jobs.binlog import purge
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.jobs.binlog.purge import _Archived
 from zsnapdb.jobs.host.binlog_structure import archived_damage, content_damage
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import archive_record
 from zsnapdb.jobs.repository import prune_binlogs
 from zsnapdb.planning.binlog.retention import BinlogDecision
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
@@ -126,9 +126,9 @@ def test_content_of_another_binlog_is_damage(server: Server, what: str) -> None:
 def test_prune_leaves_binlogs_whose_descriptions_were_rewritten(server: Server) -> None:
     instance, repository = instance_of(server), server.archive().repository
     before = archived(server).files[NAME]
-    assert host_record.known_binlogs(instance, repository, [before])
+    assert archive_record.known_binlogs(instance, repository, [before])
     old = before.model_copy(update={"head": before.head.model_copy(update={"created": 1})})
-    assert not host_record.known_binlogs(instance, repository, [old])
+    assert not archive_record.known_binlogs(instance, repository, [old])
     decided = prune_binlogs._of_known(
         BinlogDecision(0, old.incarnation, NAME, True, "older than every backup that stays"), frozenset()
     )

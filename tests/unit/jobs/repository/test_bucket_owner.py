@@ -11,7 +11,6 @@ import pytest
 from tests.unit.support.pruning import forge, manifests, plan, prune
 from tests.unit.support.stored_backups import Site, guid_of
 from zsnapdb.base.errors import DamagedError, PreflightError
-from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import copy, inventory, status, verify
 from zsnapdb.jobs.restore import newest
@@ -20,7 +19,9 @@ from zsnapdb.planning.repository.host_record import StoredKind
 from zsnapdb.planning.repository.local_sets import LocalLimits, LocalSnapshot
 from zsnapdb.planning.repository.retention import Unrestorable
 from zsnapdb.planning.restore.targets import AtBackup
-from zsnapdb.repository import keys, layout, verifications
+from zsnapdb.repository import layout, verifications
+from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.unfinished import Unfinished
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.zfs import datasets
 
@@ -174,19 +175,35 @@ def test_made_up_backups_keep_no_real_one_out_of_a_copy(site: Site) -> None:
 
 
 def test_signed_host_counts_what_believed_keys_signed(site: Site) -> None:
-    key = site.folder.parent / "signing"
-    keys.write_secret(key, keys.SigningKey.new().file())
+    site.begin_to_sign()
+    names = site.fill([None] * 4)
+    made_up = [forge(site, names[-1], suffix) for suffix in SUFFIXES]
+    assert set(plan(site).provenance.foreign) == set(made_up)
+    # The keys do not believe these: they need nothing, and are no reason to remove anything.
+    assert prune(site).removed == (names[0],)
+    assert set(made_up) < set(manifests(site))
 
-    def signing(repository: str | None = None) -> Instance:
-        instance = Site.instance(site, repository)
-        encryption = instance.repository.encryption.model_copy(update={"signing_key_file": key})
-        return replace(instance, repository=instance.repository.model_copy(update={"encryption": encryption}))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(site, "instance", signing, raising=False)
-        names = site.fill([None] * 4)
-        for suffix in SUFFIXES:
-            forge(site, names[-1], suffix)
-        assert plan(site).provenance.foreign == {}
-        # What cannot be read may need any backup: nothing older than it goes.
-        assert prune(site).removed == ()
+def leftover(site: Site, name: str) -> None:
+    """Leave a chunk of a backup without a manifest, that was written long ago."""
+    repository = site.instance().open_repository()
+    repository.overwrite(layout.chunk("main", name, "data", 1), b"stored")
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+def test_unfinished_backup_of_another_host_is_not_swept_and_a_planted_mark_ends_no_own_one(
+    site: Site, signs: bool
+) -> None:
+    names = site.fill([None])
+    if signs:
+        site.begin_to_sign()
+    day = names[-1][:9]
+    own, planted, others = (f"{day}000000Z-{suffix}" for suffix in SUFFIXES)
+    repository = site.instance().open_repository()
+    stranger = replace(repository, keyring=Keyring())
+    for name, writer in ((own, repository), (planted, repository), (planted, stranger), (others, stranger)):
+        leftover(site, name)
+        Unfinished(name, "main", "db1" if writer is repository else "db2", "2026", {}).write(writer)
+    site.later(days=60)
+    swept = {one.leftover.backup_id: one.remove for one in plan(site).leftovers}
+    assert swept == {own: True, planted: False, others: False}

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from tests.unit.support.pruning import check_whole, manifests, plan, prune
 from tests.unit.support.stored_backups import DyingStore, Site, id_of, store_backup
+from zsnapdb.planning.repository.own_documents import MARKS
 from zsnapdb.repository import layout
 from zsnapdb.store.base import StoredObject
 from zsnapdb.store.local import LocalStore
@@ -71,7 +72,9 @@ def mark(site: Site, name: str, *from_guids: int | None) -> None:
     snapshots = {str(n): {"name": "tank/data@x", "guid": 1, "from_guid": guid} for n, guid in enumerate(from_guids)}
     facts = {"repository_id": site.instance().open_repository().id, "backup_id": name, "instance": "main"}
     document = {"format": 1, **facts, "host": "db1", "snapshots": snapshots}
-    LocalStore(site.folder).put(layout.unfinished_backup("main", name), json.dumps(document).encode())
+    line = json.dumps(document).encode()
+    repository = site.instance().open_repository()
+    repository.overwrite(layout.unfinished_backup("main", name), repository.keyring.signed(line, MARKS))
 
 
 def test_what_an_unfinished_backup_builds_on_stays_until_its_mark_is_swept(site: Site) -> None:

@@ -1,0 +1,237 @@
+"""No document that somebody else puts into a repository makes anything better than it is without the document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.support.archived_backups import ProtectedServer
+from tests.unit.support.drilled import evidence
+from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.jobs.health import evidence as evidence_job
+from zsnapdb.jobs.repository import evidence_report
+from zsnapdb.jobs.repository.status import ProtectionStatus
+from zsnapdb.repository import drills, evidence_log, layout, verifications
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.drills import Outcome, StepPart
+from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.layout import Key
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord
+
+TIGHT = ObjectiveSettings(
+    rpo=1,
+    backup_age=1,
+    archive_lag=1,
+    drill_age=10**9,
+    verify_age=1,
+    deep_verify_age=1,
+    window=10**9,
+    restore_time=10**6,
+)
+
+
+@dataclass(frozen=True)
+class Forger:
+    """Somebody who can write to the repository, and knows all that is in it. `now` is the time of the host."""
+
+    repository: Repository
+    backup: str
+    now: datetime
+
+    @property
+    def microseconds(self) -> int:
+        return round(self.now.timestamp() * 1_000_000)
+
+    def fields(self, key: Key) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.repository.get(key).partition(b"\n")[0])
+        return found
+
+    def put(self, key: Key, fields: dict[str, Any]) -> None:
+        body = self.repository.keyring.signed(json.dumps(fields, separators=(",", ":")).encode())
+        self.repository.overwrite(key, body)
+
+    @property
+    def incarnation(self) -> str:
+        (listed,) = self.repository.list(layout.incarnations("main"))
+        return listed.key.incarnation
+
+
+def newer_manifest(forger: Forger) -> None:
+    name = f"{forger.now:%Y%m%dT%H%M%SZ}-aaaa"
+    old = forger.fields(layout.manifest("main", forger.backup))
+    created = {"backup_id": name, "created": forger.now.isoformat(), "createtxg": 10**6, "sequence": 10**6}
+    forger.put(layout.manifest("main", name), {**old, **created})
+
+
+def older_manifest(forger: Forger) -> None:
+    name = f"{forger.now - timedelta(days=9999):%Y%m%dT%H%M%SZ}-aaaa"
+    old = forger.fields(layout.manifest("main", forger.backup))
+    forger.put(layout.manifest("main", name), {**old, "backup_id": name, "createtxg": 1, "sequence": 1})
+
+
+def next_binlog(forger: Forger) -> None:
+    file = BinlogArchive(forger.repository, "main").load().files[0]
+    span = file.span.model_copy(update={"last_commit": forger.microseconds})
+    name = file.name[:-1] + "9"
+    forged = file.model_copy(update={"name": name, "span": span, "seen": forger.microseconds})
+    forger.put(layout.rotated_binlog("main", file.incarnation, name), json.loads(forged.encode()))
+
+
+def segment(forger: Forger, *, is_new: bool) -> None:
+    active = BinlogArchive(forger.repository, "main").load().files[-1]
+    last = active.segments[-1]
+    span = last.span.model_copy(update={"last_commit": forger.microseconds})
+    forged = last.model_copy(update={"span": span, "seen": forger.microseconds})
+    if is_new:
+        end = {"start": last.end, "end": last.end + 100}
+        span = span.model_copy(update=end)
+        forged = forged.model_copy(update={**end, "span": span, "head": None})
+    key = layout.segment("main", active.incarnation, active.name, forged.start, forged.end)
+    forger.put(key, json.loads(forged.encode()))
+
+
+def new_segment(forger: Forger) -> None:
+    segment(forger, is_new=True)
+
+
+def rewritten_segment(forger: Forger) -> None:
+    segment(forger, is_new=False)
+
+
+def complete_record(forger: Forger) -> None:
+    active = BinlogArchive(forger.repository, "main").load().files[-1]
+    facts = {"repository_id": forger.repository.id, "instance": "main", "incarnation": active.incarnation}
+    record = {"format": 1, **facts, "name": active.name, "end": active.end, "until": forger.microseconds}
+    forger.put(layout.complete("main", active.incarnation), record)
+
+
+def whole_history(forger: Forger) -> None:
+    old = forger.incarnation
+    name = f"{forger.now:%Y%m%dT%H%M%SZ}-aaaa"
+    fields = forger.fields(layout.incarnation("main", old))
+    forger.put(
+        layout.incarnation("main", name), {**fields, "id": name, "began": forger.now.isoformat(), "sequence": 99}
+    )
+    for listed in list(forger.repository.list(layout.rotated_binlogs("main", old))):
+        forged = forger.fields(listed.key) | {"incarnation": name}
+        forged["span"]["last_commit"] = forger.microseconds
+        forger.put(layout.rotated_binlog("main", name, listed.key.name), forged)
+
+
+def passed_drill(forger: Forger) -> None:
+    step = StepPart(kind="receive", what="x", seconds=0.001, size=10**12)
+    moved = {
+        "started": forger.now,
+        "finished": forger.now,
+        "sequence": 10**6,
+        "steps": (step,),
+        "backup_id": forger.backup,
+    }
+    forged = evidence(Outcome.PASSED, forger.repository.id).model_copy(update={**moved, "has_read_all_pages": True})
+    forger.put(layout.drill("main", forged.drill_id, 10**6), json.loads(forged.encode()))
+
+
+def good_check(forger: Forger) -> None:
+    good = VerificationRecord(when=forger.now, sequence=10**6)
+    checks = Checks({forger.backup: {Depth.READ: good, Depth.LISTED: good}})
+    verifications.write(forger.repository, "main", verifications.new_key("main", forger.now), checks)
+
+
+KINDS: list[Callable[[Forger], None]] = [
+    newer_manifest,
+    older_manifest,
+    next_binlog,
+    new_segment,
+    rewritten_segment,
+    complete_record,
+    whole_history,
+    passed_drill,
+    good_check,
+]
+
+
+@pytest.fixture
+def protected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProtectedServer:
+    protected = ProtectedServer.make(tmp_path, monkeypatch)
+    protected.objectives = TIGHT
+    server = protected.server
+    server.commit(3)
+    protected.look()
+    protected.back_up_from_here()
+    server.commit(2)
+    protected.look()
+    server.rotate()
+    server.commit(2)
+    protected.look()
+    return protected
+
+
+def note_damage(protected: ProtectedServer) -> None:
+    """Record that a check of this host found damage, and that a drill of it did."""
+    instance, repository = protected.instance(), protected.instance().open_repository()
+    name = protected.backups[0]
+    verifications.add(
+        repository, "main", instance.host.now() - timedelta(days=3), {name: ("a chunk is gone",)}, "verify"
+    )
+    bad = evidence(Outcome.DAMAGED, repository.id).model_copy(update={"backup_id": name})
+    drills.write(repository, bad)
+
+
+def ranks(status: ProtectionStatus) -> dict[str, int]:
+    return {one.name: one.verdict.rank for one in status.health.judgements}
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+@pytest.mark.parametrize("forge", KINDS, ids=lambda forge: forge.__name__)
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["whole", "damaged"])
+def test_forged_document_makes_nothing_better(
+    protected: ProtectedServer, forge: Callable[[Forger], None], signs: bool, is_damaged: bool
+) -> None:
+    if is_damaged:
+        note_damage(protected)
+    if signs:
+        protected.site.begin_to_sign()
+    before = protected.status()
+    now = protected.instance().host.now()
+    repository = Repository.open(*protected.instance().open_store(), Keyring())
+    forge(Forger(repository, protected.backups[0], now.astimezone(UTC)))
+    after = protected.status()
+    worse = ranks(after)
+    assert {name: rank for name, rank in ranks(before).items() if worse[name] < rank} == {}
+    old, new = before.health.facts, after.health.facts
+    assert (old.newest_point is None) is is_damaged
+    assert {one.name for one in before.known_damage} == {one.name for one in after.known_damage}
+    for fact in ("newest_point", "newest_backup", "archived_until"):
+        was, now_is = getattr(old, fact), getattr(new, fact)
+        assert now_is is None or (was is not None and now_is <= was), fact
+    assert old.window_start is None or new.window_start is None or new.window_start >= old.window_start
+    assert new.newest_passed_drill is None
+    assert new.restore_seconds is None
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+def test_forged_record_of_the_evidence_log_counts_for_no_day(protected: ProtectedServer, signs: bool) -> None:
+    for _ in range(2):
+        with evidence_job.recorded(protected.instance(), "verify", ["verify"]):
+            pass
+    if signs:
+        protected.site.begin_to_sign()
+    before = evidence_report.report(protected.instance(), None, None)
+    stranger = Repository.open(*protected.instance().open_store(), Keyring())
+    genuine = before.log.believed[-1]
+    forged = genuine.model_copy(update={"job": "backup", "command": "backup main"})
+    evidence_log.append(stranger, forged, None)
+    with evidence_job.recorded(protected.instance(), "verify", ["verify"]):
+        pass
+    after = evidence_report.report(protected.instance(), None, None)
+    jobs = {record.job for record in after.log.believed}
+    assert "backup" not in jobs
+    assert bool(after.log.findings) is signs
+    assert len(after.log.foreign) == (0 if signs else 1)

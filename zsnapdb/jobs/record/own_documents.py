@@ -1,0 +1,63 @@
+"""The record of the small documents that this host stored without a signature: how it begins, and what is adopted."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from zsnapdb.base.errors import DamagedError, NotThere
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.own_documents import OwnDocumentFiles
+from zsnapdb.planning.repository import own_documents
+from zsnapdb.repository import layout
+from zsnapdb.repository.layout import Key
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.stored_document import digest_of
+
+if TYPE_CHECKING:
+    from zsnapdb.repository.binlog_contents import Archive
+
+DocumentPlaces = dict[str, list[str]]
+
+
+def files_of(instance: Instance) -> OwnDocumentFiles:
+    """Return the files with the documents of the instance that this host knows as its own."""
+    return OwnDocumentFiles(instance.host.records / instance.name, instance.events)
+
+
+def documents_of(
+    repository: Repository, instance: str, archive: Archive, incarnations: Collection[str] | None = None
+) -> DocumentPlaces:
+    """Return the small documents that are there and believed, by place.
+
+    `incarnations` are the histories that count (None: all).
+    """
+    places: DocumentPlaces = {}
+    for one in archive.incarnations:
+        if incarnations is not None and one.id not in incarnations:
+            continue
+        kinds: tuple[tuple[str, Key], ...] = (
+            (own_documents.incarnation(one.id), layout.incarnation(instance, one.id)),
+            (own_documents.complete(one.id), layout.complete(instance, one.id)),
+        )
+        for place, key in kinds:
+            if key in archive.lines:
+                places[place] = [archive.lines[key]]
+    for file in archive.files:
+        if incarnations is None or file.incarnation in incarnations:
+            segments = (layout.segment(instance, file.incarnation, file.name, s.start, s.end) for s in file.segments)
+            lines = [archive.lines[segment] for segment in segments]
+            places |= {own_documents.segments(file.incarnation, file.name): lines} if lines else {}
+    for place, keys in _small(repository, instance):
+        for small in keys:
+            with contextlib.suppress(DamagedError, NotThere):
+                places.setdefault(place, []).append(digest_of(repository.verified(small)))
+    return places
+
+
+def _small(repository: Repository, instance: str) -> Iterator[tuple[str, list[Key]]]:
+    yield own_documents.DRILLS, [listed.key for listed in repository.list(layout.drills(instance))]
+    yield own_documents.CHECKS, [listed.key for listed in repository.list(layout.verifications(instance))]
+    yield own_documents.MARKS, [listed.key for listed in repository.list(layout.unfinished(instance))]
+    yield own_documents.PINS, [listed.key for listed in repository.list(layout.pins(instance))]

@@ -1,0 +1,61 @@
+"""The digests of the small documents that this host stored without a signature, or adopted. Pure.
+
+They tell its own documents from those of others: a host that begins to sign goes on believing them, and a host that
+does not sign counts no others for an objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from zsnapdb.base.patterns import Sha256
+from zsnapdb.planning.repository.host_record import RecordPart
+
+DRILLS, CHECKS, MARKS, PINS = "drills", "checks", "marks", "pins"
+_MOST = {DRILLS: 400, CHECKS: 50, MARKS: 50, PINS: 1000}
+"""How many documents of a kind are remembered: readers look at the newest alone."""
+_MOST_ELSEWHERE = 10_000
+
+Place = Annotated[str, Field(pattern=r"^[a-z]+(/[A-Za-z0-9_.-]+){0,2}$", max_length=400)]
+
+
+def incarnation(name: str) -> str:
+    """Return the place of the description of a binlog history."""
+    return f"incarnation/{name}"
+
+
+def complete(incarnation: str) -> str:
+    """Return the place of the record until when a history is complete. Each record replaces the one before."""
+    return f"complete/{incarnation}"
+
+
+def segments(incarnation: str, file: str) -> str:
+    """Return the place of the descriptions of the segments of an active binlog."""
+    return f"segments/{incarnation}/{file}"
+
+
+class OwnDocuments(RecordPart):
+    """The SHA-256 of the lines of documents, by place: the kind, and for parts of the archive the history and file."""
+
+    format: Literal[1] = 1
+    digests: dict[Place, tuple[Sha256, ...]] = Field(default_factory=dict)
+
+    def with_digests(self, place: str, digests: Sequence[str]) -> OwnDocuments:
+        """Return the record with more documents of a place. The oldest of too many are forgotten."""
+        most = 1 if place.startswith(("incarnation/", "complete/")) else _MOST.get(place, _MOST_ELSEWHERE)
+        known = [one for one in self.digests.get(place, ()) if one not in digests]
+        return self.model_copy(update={"digests": {**self.digests, place: (*known, *digests)[-most:]}})
+
+    def with_places(self, places: Mapping[str, Sequence[str]]) -> OwnDocuments:
+        """Return the record with the documents of several places."""
+        record = self
+        for place, digests in places.items():
+            record = record.with_digests(place, digests)
+        return record
+
+    def without(self, place: str) -> OwnDocuments:
+        """Return the record without the documents of a place."""
+        return self.model_copy(update={"digests": {name: one for name, one in self.digests.items() if name != place}})
