@@ -153,6 +153,7 @@ class ServerSource:
                 key_files=tuple(path.path for path in keyring_paths(facts.variables)),
                 binlog_key=observed.binlog_key,
                 plugins=facts.plugins,
+                zone=facts.zone,
                 file_owner=FileOwnerPart(uid=owner[0], gid=owner[1]) if owner is not None else None,
                 unlogged=tuple(found.sentence for found in unlogged_changes(facts)),
             ),

@@ -47,6 +47,7 @@ from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout
 from zsnapdb.mysql.process import server_program
+from zsnapdb.mysql.process.time_zone import host_zones
 from zsnapdb.planning.clone.lease import (
     CloneLease,
     Quota,
@@ -118,7 +119,9 @@ class ClonePlan:
     @property
     def notes(self) -> tuple[str, ...]:
         """The settings of the source that the clone does not get, with reasons."""
-        return notes_on(self.origin.variables, self.copy.settings.options, time.tzname)
+        zone = self.origin.zone
+        seen = None if zone is None else (zone, host_zones(zone))
+        return notes_on(self.origin.variables, self.copy.settings.options, time.tzname, seen)
 
 
 @dataclass(frozen=True)

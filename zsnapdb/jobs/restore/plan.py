@@ -26,6 +26,7 @@ from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.file_owner import change_of_owner
 from zsnapdb.jobs.server_copy.prepare import Copy, lay_out
 from zsnapdb.mysql.process import programs, server, server_program
+from zsnapdb.mysql.process.time_zone import host_zones
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family
@@ -122,7 +123,8 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         instance.events.warn(text)
     origins = (*_origin_notes(instance, request, manifest, origin), *([given] if given else []))
     notes = (*newer, *chosen.point.notes, *lacking, *origins)
-    notes += notes_on(facts.variables, instance.settings.server.options, time.tzname)
+    seen = None if facts.zone is None else (facts.zone, host_zones(facts.zone))
+    notes += notes_on(facts.variables, instance.settings.server.options, time.tzname, seen)
     planned = _without_steps(instance, repository, request, manifest, replace(chosen.point, notes=notes), layout)
     # A path that cannot be translated raises its error now and not after the download.
     copy = copy_of(instance, planned)
@@ -195,6 +197,7 @@ def _without_steps(
         file_owner=None if facts.file_owner is None else (facts.file_owner.uid, facts.file_owner.gid),
         buffer_pool=_buffer_pool(server, facts.variables),
         plugins=facts.plugins,
+        zone=facts.zone,
     )
 
 
@@ -306,6 +309,7 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
         planned.key_files,
         still(planned.buffer_pool, _buffer_pool(instance.settings.server, planned.variables)),
         planned.plugins,
+        planned.zone,
     )
 
 
