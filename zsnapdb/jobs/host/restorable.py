@@ -15,7 +15,7 @@ from zsnapdb.mysql.process.time_zone import host_zones
 from zsnapdb.planning.server_copy.kept_options import option_name
 from zsnapdb.planning.server_copy.restorable import HINT_FOR_FILES, objections_to_files
 from zsnapdb.planning.server_plugins import ServerPlugins
-from zsnapdb.planning.time_zone import ServerZone, zone_objection
+from zsnapdb.planning.time_zone import ServerZone, zone_notes, zone_objection
 
 _HINT_FOR_ZONE = (
     "install the time zones of the system (Debian: tzdata and tzdata-legacy), or add a default_time_zone to"
@@ -53,8 +53,8 @@ def objections(settings: ServerSettings, copied: CopiedServer) -> Iterator[CopyO
     """
     for text in objections_to_files(copied.absolute_tablespaces):
         yield CopyObjection(text, HINT_FOR_FILES)
-    is_chosen = any(option_name(line) == "default_time_zone" for line in settings.options)
-    unknown = None if copied.zone is None or is_chosen else zone_objection(copied.zone, host_zones(copied.zone))
+    zone = _judged_zone(settings, copied)
+    unknown = None if zone is None else zone_objection(zone, host_zones(zone))
     if unknown is not None:
         yield CopyObjection(unknown, _HINT_FOR_ZONE)
     try:
@@ -64,6 +64,18 @@ def objections(settings: ServerSettings, copied: CopiedServer) -> Iterator[CopyO
     for lacked in installed_plugins.lacking(binary, settings, copied.plugins):
         if lacked.is_needed:
             yield CopyObjection(lacked.text, lacked.hint)
+
+
+def zone_differences(settings: ServerSettings, copied: CopiedServer) -> tuple[str, ...]:
+    """Return in which local times a copy on this host differs from its source."""
+    zone = _judged_zone(settings, copied)
+    return () if zone is None else zone_notes(zone, host_zones(zone))
+
+
+def _judged_zone(settings: ServerSettings, copied: CopiedServer) -> ServerZone | None:
+    """Return the zone of the source; None if it is not recorded, or if the site has chosen one for copies."""
+    is_chosen = any(option_name(line) == "default_time_zone" for line in settings.options)
+    return None if is_chosen else copied.zone
 
 
 def refuse(settings: ServerSettings, copied: CopiedServer) -> None:

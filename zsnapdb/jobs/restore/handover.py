@@ -14,6 +14,7 @@ from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INCARNATION_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY
 from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.production import dataset_of
+from zsnapdb.jobs.host.site_settings import notes_on_site
 from zsnapdb.jobs.restore import carrying, encrypted_places, exchange
 from zsnapdb.jobs.restore.look import HandedOver, check_point, look_around
 from zsnapdb.jobs.restore.receiving import restored_mark
@@ -51,7 +52,9 @@ _PATIENCE = 10.0
 def hand_over(work: ServerWork, step: HandoverStep) -> HandedOver:
     """Run the handover step. It can be repeated after an interruption."""
     left = _left(work, step)
-    return left if isinstance(step, LookAround) else replace(left, notes=(*left.notes, *_zone_notes(work.plan, step)))
+    if isinstance(step, LookAround):
+        return left
+    return replace(left, notes=(*left.notes, *_zone_notes(work.plan, step), *notes_on_site(work.plan.site_commands)))
 
 
 def _zone_notes(plan: RestorePlan, step: HandoverStep) -> tuple[str, ...]:

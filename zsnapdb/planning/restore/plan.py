@@ -103,6 +103,8 @@ class RestorePlan:
     """The plugins of the backup's server; None: the backup does not say."""
     zone: ServerZone | None = None
     """The time zone of that server's process; None: the backup does not say."""
+    site_commands: tuple[str, ...] = ()
+    """Commands for a person: they set on the restored datasets what the site had set on the source's."""
 
     @property
     def top(self) -> str:

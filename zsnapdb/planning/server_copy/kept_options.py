@@ -18,7 +18,6 @@ from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.encryption import KEY_VARIABLES, missing_options
 from zsnapdb.planning.server_copy.records import RECORDED
 from zsnapdb.planning.server_copy.variables import VariableClass, class_of, is_name, is_secret
-from zsnapdb.planning.time_zone import HostZones, ServerZone, zone_notes
 
 LONGEST_LINE = 4000
 """Bytes of an option file's line. The servers read it into a buffer of 4096 bytes."""
@@ -172,17 +171,12 @@ def left_out(variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple
     return tuple(missing)
 
 
-def notes_on(
-    variables: Mapping[str, str],
-    options: Sequence[str],
-    zones: Sequence[str],
-    seen: tuple[ServerZone, HostZones] | None = None,
-) -> tuple[str, ...]:
+def notes_on(variables: Mapping[str, str], options: Sequence[str], zones: Sequence[str] | None) -> tuple[str, ...]:
     """Return for a plan what a copy has not of its source's settings, one line for each reason.
 
-    `options` are the site's own lines, `zones` the names that this host's time zone has. `seen` is the recorded time
-    zone of the source, and what this host makes of it (None: not recorded). Variables that are always recorded are not
-    named, nor those of classes of which every copy has its own values (`_OWN`).
+    `options` are the site's own lines, `zones` the names that this host's time zone has (None: the zone of the source
+    is recorded, and judged by `planning/time_zone.py`). Variables that are always recorded are not named, nor those of
+    classes of which every copy has its own values (`_OWN`).
     """
     reasons: dict[str, list[str]] = {}
     for out in left_out(variables, options):
@@ -192,11 +186,7 @@ def notes_on(
             reasons.setdefault(out.reason, []).append(out.name)
     notes = [f"not from the source: {', '.join(names)} ({reason})" for reason, names in reasons.items()]
     source = variables.get("system_time_zone", "")
-    if any(option_name(line) == "default_time_zone" for line in options):
-        return tuple(notes)
-    if seen is not None:
-        notes += zone_notes(*seen)
-    elif variables.get("time_zone") == "SYSTEM" and source and source not in zones:
+    if zones is not None and variables.get("time_zone") == "SYSTEM" and source and source not in zones:
         notes.append(
             f"the source showed times in the zone {source} of its host, this host has {'/'.join(zones)}: set"
             " default_time_zone in server.options to show the same local times"
