@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.binlog.event_states import EventKey, EventState, EventStates
+from zsnapdb.planning.family import family
 from zsnapdb.planning.quoting import quoted
 
 _CODECS = {"latin1": "cp1252", "utf8": "utf-8", "utf8mb3": "utf-8", "utf8mb4": "utf-8"}
@@ -110,7 +111,7 @@ def _can_send(event: ScheduledEvent) -> bool:
 
 
 def _set(session: Session, flavour: Flavour, event: ScheduledEvent, state: EventState) -> None:
-    if flavour is Flavour.MARIADB:
+    if family(flavour).has_event_table:
         _set_in_table(session, event, state)
     else:
         _alter(session, event, state)
