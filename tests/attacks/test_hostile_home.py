@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import pymysql
 import pytest
 
-from tests.system.in_guest import Done, Lab, run
+from tests.system.in_guest import SERVER, Done, Lab, ask, remove, run
 
 FILES = (".my.cnf", ".mysqlrc", ".mylogin.cnf")
 HOSTILE = """[client]
@@ -22,7 +23,9 @@ where=1=0
 [mysqld]
 port=1
 """
-OWN = {"PATH", "HOME", "LC_ALL", "LANGUAGE", "MYSQL_TEST_LOGIN_FILE"}
+OWN = {"PATH", "HOME", "LC_ALL", "LANGUAGE", "MYSQL_TEST_LOGIN_FILE", "TZ"}
+ZONE = "Australia/Adelaide"
+TIMES = "SELECT *, @@system_time_zone FROM shop.times ORDER BY id"
 
 
 @pytest.fixture
@@ -35,16 +38,31 @@ def hostile(tmp_path: Path) -> dict[str, str]:
         (home / name).chmod(0o600)
     names = {"MYSQL_HOST": "localhost", "MYSQL_TCP_PORT": "1", "MYSQL_UNIX_PORT": "/run/mysqld/mysqld.sock"}
     files = {"MYSQL_HOME": str(home), "MYSQL_TEST_LOGIN_FILE": str(home / ".mylogin.cnf"), "HOME": str(home)}
-    return {**names, **files, "TMPDIR": "/nonexistent", "TZ": "Asia/Tokyo", "MYSQL_GROUP_SUFFIX": "_x", "UMASK": "0777"}
+    loader = {"LD_PRELOAD": "/nonexistent/preload.so", "LD_LIBRARY_PATH": "/nonexistent"}
+    more = {"TMPDIR": "/nonexistent", "TZ": "Asia/Tokyo", "MYSQL_GROUP_SUFFIX": "_x", "UMASK": "0777"}
+    return {**names, **files, **loader, **more}
 
 
 @pytest.fixture
-def orders(lab: Lab) -> Iterator[None]:
-    """Have three rows on production under a limit that cuts lists, and a backup of them."""
+def production_elsewhere(lab: Lab) -> Iterator[None]:
+    """Run production in another time zone than that of the host, as a line in its unit does."""
+    del lab
+    for zone in ({"TZ": ZONE}, {}):
+        assert run(SERVER, "stop").code == 0
+        assert run(SERVER, "start", env=zone).code == 0
+        if zone:
+            yield
+
+
+@pytest.fixture
+def orders(lab: Lab, production_elsewhere: None) -> Iterator[None]:
+    """Have three rows on production under a limit that cuts lists."""
     for statement in (
         "CREATE DATABASE shop",
         "CREATE TABLE shop.orders (id INT PRIMARY KEY)",
         "INSERT INTO shop.orders VALUES (1), (2), (3)",
+        "CREATE TABLE shop.times (id INT PRIMARY KEY, at TIMESTAMP NULL, local TIMESTAMP NULL)",
+        "INSERT INTO shop.times VALUES (1, '2026-01-15 22:30:00', '2026-01-15 22:30:00')",
         "SET GLOBAL sql_select_limit = 1",
     ):
         lab.sql(statement)
@@ -65,6 +83,9 @@ def test_a_hostile_home_leads_nowhere(lab: Lab, hostile: dict[str, str], tmp_pat
     environment = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
     # Python, which starts the sandbox, sets the one; the shell that is the program of the server in the lab, the other.
     assert {line.partition("=")[0] for line in environment if line} - {"LC_CTYPE", "PWD"} <= OWN
+    assert f"TZ={ZONE}" in environment
+    shown = zsnapdb("clone", "connect", "dev", "-N", "-B", "-e", TIMES)
+    assert shown.stdout.split("\n")[0].split("\t") == [str(word) for word in lab.sql(TIMES)[0]], shown.stderr
     gone = zsnapdb("clone", "connect", "dev", "-e", "DELETE FROM shop.orders; SELECT COUNT(*) FROM shop.orders")
     assert (gone.code, gone.stdout.split()[-1]) == (0, "0"), gone.stderr
     assert zsnapdb("clone", "connect", "dev", "--host=localhost", "-e", "DELETE FROM shop.orders").code == 2
@@ -73,3 +94,26 @@ def test_a_hostile_home_leads_nowhere(lab: Lab, hostile: dict[str, str], tmp_pat
     assert zsnapdb("rescue", "main", "--table", "shop.orders", "--into", str(file)).code == 0
     assert "(1),(2),(3)" in "".join(file.read_text().split())
     assert zsnapdb("clone", "destroy", "dev").code == 0
+
+
+@pytest.mark.usefixtures("orders")
+def test_a_replay_by_a_client_beside_a_hostile_home_writes_to_the_copy(lab: Lab, hostile: dict[str, str]) -> None:
+    config = lab.changed(("[repository.s3]", '[restore]\nreplay = "client"\n\n[repository.s3]'))
+
+    def zsnapdb(*words: str) -> Done:
+        return run("zsnapdb", *words, "--config", str(config), env=hostile)
+
+    assert zsnapdb("backup", "main").code == 0
+    lab.sql("INSERT INTO shop.orders VALUES (4)")
+    # Local times become texts, by the time zone of the server that runs the statement.
+    lab.sql("ALTER TABLE shop.times MODIFY local DATETIME NULL")
+    assert zsnapdb("binlog", "archive", "main", "--once").code == 0
+    words = ("restore", "main", "--to", "latest", "--target", "tank/home", "--handover", "run", "--json")
+    restored = zsnapdb(*words)
+    assert restored.code == 0, restored.stderr
+    assert [tuple(row) for row in lab.sql("SELECT COUNT(*) FROM shop.orders")] == [(4,)]
+    socket = Path(json.loads(restored.stdout)["option_file"]).parent / "server.sock"
+    with pymysql.connect(unix_socket=str(socket), user="root") as copy:
+        assert ask(copy, "SELECT COUNT(*) FROM shop.orders") == [(4,)]
+        assert ask(copy, TIMES) == lab.sql(TIMES)
+    remove("tank/home")

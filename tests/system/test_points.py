@@ -19,7 +19,7 @@ import pytest
 from tests.lab.inside import ledger
 from zsnapdb.mysql.binlog.transactions import BinlogTransaction, transactions
 
-from .in_guest import CONFIG, SOCKET, Lab, end_process, everything, remove_datasets, without_bodies, zfs
+from .in_guest import CONFIG, SOCKET, Lab, ask, end_process, everything, remove_datasets, without_bodies, zfs
 
 pytestmark = pytest.mark.usefixtures("history")
 PARENT = Path("/var/lib/mysql")
@@ -39,12 +39,19 @@ class History:
         return (EPOCH + timedelta(microseconds=self.written[index][1].committed)).isoformat()
 
 
+EVENTS = """SELECT event_name, status, definer, originator, character_set_client, collation_connection, created,
+    last_altered, event_comment FROM information_schema.events WHERE event_name LIKE 'kept%' ORDER BY event_name"""
+
+
 @pytest.fixture(scope="module")
-def history(lab: Lab) -> History:
+def history(lab: Lab) -> Iterator[History]:
     if lab.flavour == "mysql":
         # As after the load of a dump: transactions that are in no binlog belong to each state too.
         lab.sql("SET GLOBAL gtid_purged = '+cccccccc-cccc-cccc-cccc-cccccccccccc:1-3'")
+    lab.sql("CREATE EVENT ledger.kept_off ON SCHEDULE EVERY 1 DAY STARTS '2037-01-01' DISABLE DO DO 1")
     backup = lab.zsnapdb("backup", "--json").json["backup"]
+    lab.sql("ALTER EVENT ledger.kept_off COMMENT 'ENABLE'")
+    lab.sql("CREATE DEFINER = app@localhost EVENT ledger.kept_on ON SCHEDULE EVERY 1 DAY STARTS '2037-01-01' DO DO 1")
     load = ledger.Load(
         SOCKET,
         rate=60.0,
@@ -79,7 +86,9 @@ def history(lab: Lab) -> History:
         for w in written
         if w[0] != backup["position"]["binlog_file"] or w[1].start >= backup["position"]["binlog_offset"]
     ]
-    return History(backup, tuple(written), ballast)
+    yield History(backup, tuple(written), ballast)
+    for name in ("kept_off", "kept_on"):
+        lab.sql(f"DROP EVENT ledger.{name}")
 
 
 def connected(lab: Lab, restored: Mapping[str, Any]) -> pymysql.Connection:
@@ -102,6 +111,10 @@ def check(lab: Lab, history: History, restored: Mapping[str, Any], last: int) ->
     with connected(lab, restored) as connection:
         checks = ledger.compare("restored", ledger.read_state(connection), truth, history.ballast)
     assert [c for c in checks if not c.ok] == []
+    socket = str(Path(restored["option_file"]).parent / "server.sock")
+    with pymysql.connect(unix_socket=socket, user="root") as connection:
+        # An applier disables what it makes; the source had it enabled.
+        assert ask(connection, EVENTS) == lab.sql(EVENTS)
     assert restored["point"]["last"]["gtid"] == transaction.gtid
 
 

@@ -121,8 +121,7 @@ def test_host_without_a_library_of_the_server_refuses_every_copy_by_name(lab: La
             ("restore", "main", "--to", saved.backup, "--target", f"{TARGET}-2"),
             ("clone", "create", "main", "--from", saved.backup, "--plan"),
             ("rescue", "main", "--schema", zoo.SCHEMA, "--to", saved.backup, "--into", "/root/none.sql", "--plan"),
-            # The lab's MySQL has no innochecksum, without which a drill is refused before.
-            *((("drill", "main", "--to", saved.backup),) if lab.flavour == "mariadb" else ()),
+            ("drill", "main", "--to", saved.backup),
         ):
             refused = lab.zsnapdb(*words)
             said = refused.stdout + refused.stderr

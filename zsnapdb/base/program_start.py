@@ -142,8 +142,11 @@ def start(
     stderr: Output,
     own_group: bool = False,
     own_session: bool = False,
+    zone: str | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a program and return its process; its pipes are not buffered. `own_session`: it outlives our terminal.
+
+    `zone` is its time zone (None: that of this host).
 
     Raises:
         OSError: the program cannot be started
@@ -153,7 +156,7 @@ def start(
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
-        env=for_programs(),
+        env=for_programs() if zone is None else {**for_programs(), "TZ": zone},
         bufsize=0,
         process_group=0 if own_group else None,
         start_new_session=own_session,

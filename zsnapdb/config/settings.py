@@ -104,13 +104,13 @@ class ProbeSettings(ConfigSection):
 class DrillSettings(ConfigSection):
     """Where a drill restores a server, and what it checks. The restored server is removed afterwards.
 
-    `sample`: about this many bytes of pages, and this many of tables, are checked. `pages`: whether a drill is refused
-    (required) or goes on without the checksums of pages (if-possible) where the host lacks innochecksum.
+    `sample`: about this many bytes of pages, and this many of tables, are checked. `pages`: whether a drill goes on
+    without the checksums of pages (if-possible) or is refused (required) where the host lacks innochecksum.
     """
 
     dataset: str | None = None
     sample: Annotated[Size, Field(ge=0)] = 1 << 30
-    pages: Literal["required", "if-possible"] = "required"
+    pages: Literal["required", "if-possible"] = "if-possible"
     check_timeout: Annotated[Seconds, Field(gt=0)] = 3600.0
     probe: tuple[ProbeSettings, ...] = ()
 

@@ -9,6 +9,7 @@ from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_plugins import ServerPlugins
+from zsnapdb.planning.time_zone import ServerZone
 
 
 def release_of(version: str) -> tuple[int, ...]:
@@ -53,7 +54,8 @@ class ServerFacts:
     external transactions in prepared state (None: the account may not list them). `row_versions` is the number of
     tables changed by INSTANT ADD or DROP COLUMN. `plugins` None: they were not asked for. `origins` are the variables
     that have no compiled default, with their origin (None: not known). `binlog_do` are the schemas that the binlog
-    alone has, `binlog_ignore` those that it leaves out. If it has some alone, `schemas` are those of users.
+    alone has, `binlog_ignore` those that it leaves out. If it has some alone, `schemas` are those of users. `zone` is
+    that of its process (None: not asked for).
     """
 
     flavour: Flavour
@@ -76,6 +78,7 @@ class ServerFacts:
     binlog_do: tuple[str, ...] = ()
     binlog_ignore: tuple[str, ...] = ()
     schemas: tuple[str, ...] = ()
+    zone: ServerZone | None = None
 
     @property
     def has_binlog(self) -> bool:

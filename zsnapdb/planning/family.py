@@ -86,6 +86,8 @@ class Family:
     """
     set_variables_query: str
     """The query for variables without their compiled default, with their origin. The performance schema may be off."""
+    has_event_table: bool
+    """The table `mysql.event` has the scheduled events of every release, and an UPDATE changes them."""
     starts_without_keys: bool
     """A server that lacks the keys of encrypted tables starts all the same, and cannot read these tables."""
 
@@ -155,6 +157,7 @@ MYSQL = Family(
         "SELECT variable_name, TRIM(CONCAT(variable_source, ' ', variable_path)) FROM performance_schema.variables_info"
         " WHERE variable_source <> 'COMPILED'"
     ),
+    has_event_table=False,
     starts_without_keys=True,
 )
 MARIADB = Family(
@@ -209,6 +212,7 @@ MARIADB = Family(
         "SELECT variable_name, TRIM(CONCAT(global_value_origin, ' ', COALESCE(global_value_path, '')))"
         " FROM information_schema.system_variables WHERE global_value_origin NOT IN ('COMPILE-TIME', 'AUTO')"
     ),
+    has_event_table=True,
     starts_without_keys=False,
 )
 _FAMILIES = {family.flavour: family for family in (MYSQL, MARIADB)}

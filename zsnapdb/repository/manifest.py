@@ -67,16 +67,43 @@ SourcePart = Annotated[
 """The source of a backup; `kind` says which class it is."""
 
 
+MOST_RIGHTS = 1000
+
+
+class RightPart(Part):
+    """One right that root has given on a dataset (zfs-allow(8)): where it holds, to whom, and what it permits.
+
+    `name` is the account, its number, or the name of the set.
+    """
+
+    scope: Literal["set", "create", "local", "descendants", "both"]
+    who: Literal["", "user", "group", "everyone"]
+    name: Annotated[ShortLine, Field(pattern=r"^([^-,\s][^,]{0,127})?$")]
+    permission: str = Field(pattern=r"^@?[A-Za-z0-9_.:@+][A-Za-z0-9_.:@+-]{0,254}$")
+
+
+class SitePart(Part):
+    """The settings of the site on a dataset: the properties that were set there, and the rights that were given there.
+
+    A restore prints them for a person, and sets none of them.
+    """
+
+    properties: dict[PropertyName, PropertyValue] = Field(default_factory=dict)
+    rights: tuple[RightPart, ...] = Field(default=(), max_length=MOST_RIGHTS)
+
+
 class FilesystemType(Part):
     """The facts about a volume that is a filesystem: its mount point, and the ZFS properties that a restore sets.
 
-    `encryption` is the cipher with which ZFS encrypted it where it was backed up; None if it did not.
+    `encryption` is the cipher with which ZFS encrypted it where it was backed up; None if it did not. `site` None: a
+    backup that does not say it.
     """
 
     kind: Literal["filesystem"] = "filesystem"
     mountpoint: MountPoint
     properties: dict[PropertyName, PropertyValue]
     encryption: ShortLine | None = None
+    site: SitePart | None = None
 
 
 class ZvolType(Part):

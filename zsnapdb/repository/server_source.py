@@ -22,6 +22,7 @@ from zsnapdb.base.patterns import (
 )
 from zsnapdb.planning.facts import Channel
 from zsnapdb.planning.server_plugins import ServerPlugins
+from zsnapdb.planning.time_zone import ServerZone
 from zsnapdb.repository.part import Part
 
 
@@ -117,7 +118,7 @@ class ServerPart(Part):
     `origins` says of each variable that was set where its value came from, in the server's words. `binlog_key` is the
     name of the key that the newest binlog was encrypted with. `plugins` None: a backup that does not say which plugins
     the server had. `file_owner` owns the server's files. `unlogged` says which changes the server did not write to its
-    binlog.
+    binlog. `zone` is the time zone of its process (None: a backup that does not say it).
     """
 
     flavour: Flavour
@@ -133,6 +134,7 @@ class ServerPart(Part):
     plugins: ServerPlugins | None = None
     file_owner: FileOwnerPart | None = None
     unlogged: tuple[Words, ...] = ()
+    zone: ServerZone | None = None
 
 
 class ServerSourcePart(Part):

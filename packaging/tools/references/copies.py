@@ -33,7 +33,20 @@ is not installed on the host, the plan names it and refuses. These are left out:
 _PROPERTIES = """## Properties of datasets
 
 A copy is a dataset of its own. A rewound server is not: its datasets get all properties that production's datasets have
-of their own at that moment, user properties and the rights of `zfs allow` included.
+of their own at that moment, user properties and the rights of `zfs allow` included. A backup records them too, but no
+restore sets them from a repository: if production's datasets are lost, it prints the commands for a person.
+"""
+_ZONE = """## Time zone
+
+The process of a copy has the time zone of the source's process: `time_zone = SYSTEM` shows the same local times, and
+replayed statements write the same rows. A host that does not know the zone is refused by the plan. A host with another
+release of the zone's data is warned of. A unit that starts a restored server needs `Environment=TZ=ZONE`; the restore
+prints the line.
+
+## Scheduled events
+
+No event runs in a copy: its event scheduler is off. The events have the states that they had at the source, also
+those that a replay made or altered.
 """
 _FILES = """## Accounts and owners of files
 
@@ -70,7 +83,7 @@ class Class:
 
 def page() -> str:
     """Return the page as Markdown."""
-    parts = [_HEAD, *_settings(), *_plugins(), *_properties(), _FILES]
+    parts = [_HEAD, *_settings(), *_plugins(), *_properties(), _ZONE, _FILES]
     return "\n".join(parts).rstrip() + "\n"
 
 

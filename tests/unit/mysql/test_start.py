@@ -25,7 +25,14 @@ class _Looks:
         self.names: set[str] = set()
 
     def launch(
-        self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str, sandbox: Sandbox | None
+        self,
+        name: str,
+        argv: Sequence[str],
+        log: Path,
+        limits: Limits,
+        user: str,
+        sandbox: Sandbox | None,
+        zone: str | None = None,
     ) -> Launched:
         self.names = {path.name for path in self.folder.iterdir()}
         raise ServerError("not started")

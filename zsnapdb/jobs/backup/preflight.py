@@ -19,6 +19,7 @@ from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.opening import key_of, open_binlog
 from zsnapdb.mysql.binlog.read import index_entries
 from zsnapdb.mysql.probe import probe, published_position
+from zsnapdb.mysql.process.discovery import is_server_program, server_processes
 from zsnapdb.mysql.process.paths import (
     absolute_tablespaces,
     data_file_blocks,
@@ -28,6 +29,7 @@ from zsnapdb.mysql.process.paths import (
     with_real_paths,
     written_paths,
 )
+from zsnapdb.mysql.process.time_zone import server_zone
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import set_variables
 from zsnapdb.planning.backup.at_rest import judge_sending
@@ -114,7 +116,8 @@ def examine(instance: Instance, session: Session) -> Examined:
     elsewhere = _elsewhere(probed, session)
     if elsewhere:
         return Examined((*findings, *elsewhere), None)
-    facts = replace(with_real_paths(probed), origins=set_variables(session))
+    zone = server_zone(session, _process_of(probed, session), is_default=probed.variables.get("time_zone") == "SYSTEM")
+    facts = replace(with_real_paths(probed), origins=set_variables(session), zone=zone)
     setting = instance.settings.lock.strategy
     findings += judge_server(
         facts, str(instance.address), forced=setting != AUTO, stops_applier=instance.settings.lock.stop_applier
@@ -167,6 +170,14 @@ def examine(instance: Instance, session: Session) -> Examined:
             binlog_key,
         ),
     )
+
+
+def _process_of(facts: ServerFacts, session: Session) -> int | None:
+    """Return the process of the server on this host; None if it is not known."""
+    if session.peer is not None and is_server_program(Path(f"/proc/{session.peer}")):
+        return session.peer
+    here = os.path.realpath(facts.variables["datadir"])
+    return next((process.pid for process in server_processes() if process.datadir == here), None)
 
 
 def _objections_to_copies(

@@ -24,6 +24,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LOCK_PROPERTY, POSITION_PROPERTY
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
+from zsnapdb.jobs.host.site_settings import recorded_settings
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.known_tail import KnownTail
 from zsnapdb.mysql.probe import published_position, what_may_have_changed
@@ -129,7 +130,7 @@ class ServerSource:
     def describe(self, observed: Observed, proof: ServerProof) -> SourceDescription:
         """Return what the manifest says about the server, its lock and position, and about its filesystems."""
         facts = observed.facts
-        seen = volume_facts(observed.volumes.values())
+        seen, site = volume_facts(observed.volumes.values()), recorded_settings(observed.volumes.values())
         volumes = {role: seen[dataset] for role, dataset in observed.volumes.items()}
         owner = owner_of_files(facts.variables["datadir"])
         source = ServerSourcePart(
@@ -153,6 +154,7 @@ class ServerSource:
                 key_files=tuple(path.path for path in keyring_paths(facts.variables)),
                 binlog_key=observed.binlog_key,
                 plugins=facts.plugins,
+                zone=facts.zone,
                 file_owner=FileOwnerPart(uid=owner[0], gid=owner[1]) if owner is not None else None,
                 unlogged=tuple(found.sentence for found in unlogged_changes(facts)),
             ),
@@ -161,7 +163,10 @@ class ServerSource:
             source,
             {
                 role: FilesystemType(
-                    mountpoint=observed.mountpoints[role], properties=seen.properties, encryption=seen.encryption
+                    mountpoint=observed.mountpoints[role],
+                    properties=seen.properties,
+                    encryption=seen.encryption,
+                    site=site[observed.volumes[role]],
                 )
                 for role, seen in volumes.items()
             },

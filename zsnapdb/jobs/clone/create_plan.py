@@ -118,7 +118,11 @@ class ClonePlan:
     @property
     def notes(self) -> tuple[str, ...]:
         """The settings of the source that the clone does not get, with reasons."""
-        return notes_on(self.origin.variables, self.copy.settings.options, time.tzname)
+        zones = time.tzname if self.origin.zone is None else None
+        return (
+            *notes_on(self.origin.variables, self.copy.settings.options, zones),
+            *restorable.zone_differences(self.copy.settings, self.origin),
+        )
 
 
 @dataclass(frozen=True)
@@ -243,6 +247,8 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         raise UsageError(f"invalid clone name {name!r}", hint="use at most 32 of: small letters, digits, - and _")
     server_program.fitting(instance.settings.server, origin.flavour, origin.version)
     restorable.refuse(instance.settings.server, origin)
+    for text in restorable.zone_differences(instance.settings.server, origin):
+        instance.events.warn(text)
     account.check(instance.settings.server, settings.clones)
     pool = made_from.pool or pool_for(settings, [place.dataset for place in origin.volumes.values()])
     top = home(settings, pool)

@@ -190,6 +190,7 @@ def origin_in(manifest: Manifest) -> Origin:
         key_files=part.key_files,
         binlog_key=part.binlog_key,
         plugins=part.plugins,
+        zone=part.zone,
         unlogged=source.position.gtids if family(part.flavour).gtids_are_sets else None,
     )
 

@@ -184,6 +184,7 @@ def _start_new(clone: RunningClone, binary: Path, described: CloneServer) -> Ses
             manager=processes.choose(own.manager),
             limits=limits,
             sandbox=described.copy.sandbox(binary, described.identity()),
+            zone=described.copy.given_zone,
         )
         session.close()
     except ServerError as error:

@@ -65,6 +65,7 @@ def copy_of(origin: Origin, layout: CopyLayout, root: Path, settings: ServerSett
         own,
         origin.key_files,
         plugins=origin.plugins,
+        zone=origin.zone,
     )
 
 

@@ -161,7 +161,7 @@ def about_stored(instance: Instance) -> list[FitnessFinding]:
 def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFinding]:
     """Check the server program, and innochecksum beside it. A backup needs neither.
 
-    Restores and clones need the server program. A drill needs innochecksum too, unless it may go on without it.
+    Restores and clones need the server program. A drill needs innochecksum to check pages.
     """
     try:
         server.account(instance.settings.server.user)
@@ -175,8 +175,7 @@ def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFind
     except ZsnapdbError as error:
         is_needed = instance.settings.drill.pages == "required"
         text = "drills on this host will be refused" if is_needed else "drills on this host do not check pages"
-        severity = Severity.WARNING if is_needed else Severity.OK
-        findings.append(FitnessFinding(severity, "drill", f"{error.message}: {text}", error.hint))
+        findings.append(warning("drill", f"{error.message}: {text}", error.hint))
     return findings
 
 

@@ -143,7 +143,7 @@ def _judge(instance: Instance) -> Callable[[ServerPart], str]:
         # What knows server programs is loaded where there is a backup of a server.
         from zsnapdb.jobs.host.restorable import objections
 
-        key = (server.flavour, server.version, server.absolute_tablespaces, server.plugins)
+        key = (server.flavour, server.version, server.absolute_tablespaces, server.plugins, server.zone)
         if key not in known:
             known[key] = next((one.text for one in objections(instance.settings.server, server)), "")
         return known[key]

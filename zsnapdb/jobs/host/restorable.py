@@ -11,8 +11,16 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.jobs.host import installed_plugins
 from zsnapdb.mysql.process import server_program
+from zsnapdb.mysql.process.time_zone import host_zones
+from zsnapdb.planning.server_copy.kept_options import option_name
 from zsnapdb.planning.server_copy.restorable import HINT_FOR_FILES, objections_to_files
 from zsnapdb.planning.server_plugins import ServerPlugins
+from zsnapdb.planning.time_zone import ServerZone, zone_notes, zone_objection
+
+_HINT_FOR_ZONE = (
+    "install the time zones of the system (Debian: tzdata and tzdata-legacy), or add a default_time_zone to"
+    " server.options of the instance"
+)
 
 
 class CopiedServer(Protocol):
@@ -26,6 +34,8 @@ class CopiedServer(Protocol):
     def absolute_tablespaces(self) -> tuple[str, ...]: ...
     @property
     def plugins(self) -> ServerPlugins | None: ...
+    @property
+    def zone(self) -> ServerZone | None: ...
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,10 @@ def objections(settings: ServerSettings, copied: CopiedServer) -> Iterator[CopyO
     """
     for text in objections_to_files(copied.absolute_tablespaces):
         yield CopyObjection(text, HINT_FOR_FILES)
+    zone = _judged_zone(settings, copied)
+    unknown = None if zone is None else zone_objection(zone, host_zones(zone))
+    if unknown is not None:
+        yield CopyObjection(unknown, _HINT_FOR_ZONE)
     try:
         binary = server_program.chosen(settings, copied.flavour, copied.version)
     except PreflightError:
@@ -50,6 +64,18 @@ def objections(settings: ServerSettings, copied: CopiedServer) -> Iterator[CopyO
     for lacked in installed_plugins.lacking(binary, settings, copied.plugins):
         if lacked.is_needed:
             yield CopyObjection(lacked.text, lacked.hint)
+
+
+def zone_differences(settings: ServerSettings, copied: CopiedServer) -> tuple[str, ...]:
+    """Return in which local times a copy on this host differs from its source."""
+    zone = _judged_zone(settings, copied)
+    return () if zone is None else zone_notes(zone, host_zones(zone))
+
+
+def _judged_zone(settings: ServerSettings, copied: CopiedServer) -> ServerZone | None:
+    """Return the zone of the source; None if it is not recorded, or if the site has chosen one for copies."""
+    is_chosen = any(option_name(line) == "default_time_zone" for line in settings.options)
+    return None if is_chosen else copied.zone
 
 
 def refuse(settings: ServerSettings, copied: CopiedServer) -> None:

@@ -14,6 +14,7 @@ from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INCARNATION_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY
 from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.production import dataset_of
+from zsnapdb.jobs.host.site_settings import notes_on_site
 from zsnapdb.jobs.restore import carrying, encrypted_places, exchange
 from zsnapdb.jobs.restore.look import HandedOver, check_point, look_around
 from zsnapdb.jobs.restore.receiving import restored_mark
@@ -22,6 +23,7 @@ from zsnapdb.jobs.restore.steps import ServerWork, be_mounted, step_snapshots
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
+from zsnapdb.mysql.process.time_zone import host_zones
 from zsnapdb.mysql.replication import replica
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.family import family
@@ -39,6 +41,7 @@ from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Recover
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.planning.server_copy.origin import Origin, Place
+from zsnapdb.planning.time_zone import unit_line
 from zsnapdb.zfs import datasets, mounting, owned
 from zsnapdb.zfs.owned import Mark
 
@@ -48,19 +51,32 @@ _PATIENCE = 10.0
 
 def hand_over(work: ServerWork, step: HandoverStep) -> HandedOver:
     """Run the handover step. It can be repeated after an interruption."""
+    left = _left(work, step)
+    if isinstance(step, LookAround):
+        return left
+    return replace(left, notes=(*left.notes, *_zone_notes(work.plan, step), *notes_on_site(work.plan.site_commands)))
+
+
+def _zone_notes(plan: RestorePlan, step: HandoverStep) -> tuple[str, ...]:
+    """Return what a unit that starts the server from now on needs: the time zone of the source's process."""
+    is_in_its_place = isinstance(step, Promote) and not plan.receives
+    line = None if plan.zone is None or is_in_its_place else unit_line(plan.zone, host_zones(plan.zone))
+    if line is None:
+        return ()
+    return (f"its source had another time zone than this host: give a unit that starts it the line {line}",)
+
+
+def _left(work: ServerWork, step: HandoverStep) -> HandedOver:
     if isinstance(step, LookAround):
         return look_around(work, step)
-    if not isinstance(step, Promote):
-        be_mounted(work)
-        datasets.set_on_all(work.datasets, {"canmount": "on"})
-        _open_to_snapshot_programs(work)
+    if isinstance(step, Promote):
+        return _promote(work, step)
+    be_mounted(work)
+    datasets.set_on_all(work.datasets, {"canmount": "on"})
+    _open_to_snapshot_programs(work)
     if isinstance(step, LeaveStopped):
         return _leave_stopped(work, step)
-    if isinstance(step, RunBeside):
-        return _run_beside(work, step)
-    if isinstance(step, MakeReplica):
-        return _make_replica(work, step)
-    return _promote(work, step)
+    return _run_beside(work, step) if isinstance(step, RunBeside) else _make_replica(work, step)
 
 
 def _open_to_snapshot_programs(work: ServerWork) -> None:
@@ -331,6 +347,7 @@ def _replaced_origin(plan: RestorePlan) -> Origin:
         },
         key_files=plan.key_files,
         plugins=plan.plugins,
+        zone=plan.zone,
         # The plan does not say which of the backup's GTIDs were in no binlog. Any copy has them, so all count as such.
         unlogged=recovered.gtids if family(plan.flavour).gtids_are_sets else None,
     )

@@ -17,6 +17,7 @@ from zsnapdb.jobs.host import restorable
 from zsnapdb.jobs.host.dataset_tuning import unknown_here
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.host.pools import pool_for_copy, refuse_alternate_root
+from zsnapdb.jobs.host.site_settings import notes_on_site, site_commands
 from zsnapdb.jobs.restore import carrying, encrypted_places, newest
 from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
@@ -29,6 +30,7 @@ from zsnapdb.mysql.process import programs, server, server_program
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family
+from zsnapdb.planning.restore.handover_steps import LeaveStopped
 from zsnapdb.planning.restore.origin import OriginChoice, RestoreOrigin, choose_origin, standing_note
 from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan, RestorePoint
 from zsnapdb.planning.restore.replays import located, mode_objection
@@ -118,11 +120,13 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     server.account(instance.settings.server.user)
     given = change_of_owner(_file_owner(manifest), instance.settings.server.user)
     lacking = _unlogged(candidates, manifest) if chosen.boundary is not None else ()
-    for text in lacking:
+    elsewhen = restorable.zone_differences(instance.settings.server, facts)
+    for text in (*lacking, *elsewhen):
         instance.events.warn(text)
     origins = (*_origin_notes(instance, request, manifest, origin), *([given] if given else []))
     notes = (*newer, *chosen.point.notes, *lacking, *origins)
-    notes += notes_on(facts.variables, instance.settings.server.options, time.tzname)
+    zones = time.tzname if facts.zone is None else None
+    notes += (*notes_on(facts.variables, instance.settings.server.options, zones), *elsewhen)
     planned = _without_steps(instance, repository, request, manifest, replace(chosen.point, notes=notes), layout)
     # A path that cannot be translated raises its error now and not after the download.
     copy = copy_of(instance, planned)
@@ -143,14 +147,42 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     unknown = unknown_here([volume.filesystem.properties for volume in manifest.volumes], pool_of(top))
     whole = replace(planned, steps=(*made, *recovering(manifest, layout, unknown), *replays, *checks, last))
     encrypted_places.refuse_exchange(whole)
-    return _with_notes_on_properties(whole, unknown)
+    return _with_notes_on_properties(replace(whole, site_commands=_site_commands(manifest, whole)), unknown)
+
+
+def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
+    """Return the commands that set what the site had set on the source's datasets, where nothing else brings it back.
+
+    A restore that replaces datasets of this host gives that of these.
+    """
+    places: dict[str, str] = {}
+    if planned.promotion is not None:
+        places = {part.role: part.place for part in planned.promotion.parts if part.old is None}
+    elif isinstance(planned.steps[-1], LeaveStopped):
+        places = dict(planned.layout.datasets)
+    return tuple(
+        command
+        for volume in manifest.volumes
+        if volume.role in places
+        for command in site_commands(places[volume.role], volume.filesystem.site)
+    )
 
 
 def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) -> RestorePlan:
     """Return the plan with what it says of properties: what production's place gets, and what this host has not."""
     carried = [] if planned.promotion is None else carrying.notes(planned.promotion, planned.clones)
+    given = planned.point.notes + notes_on_site(planned.site_commands)
+    planned = replace(planned, point=replace(planned.point, notes=given))
+    carried = (
+        []
+        if planned.promotion is None
+        else []
+        if planned.promotion is None
+        else carrying.notes(planned.promotion, planned.clones)
+    )
     without = [f"OpenZFS of this host has no {name}: the copy is without {name}={unknown[name]}" for name in unknown]
-    return replace(planned, point=replace(planned.point, notes=(*planned.point.notes, *without, *carried)))
+    notes = (*planned.point.notes, *without, *carried, *notes_on_site(planned.site_commands))
+    return replace(planned, point=replace(planned.point, notes=notes))
 
 
 def _with_later_plugins(planned: RestorePlan, candidates: Sequence[Manifest]) -> RestorePlan:
@@ -195,6 +227,7 @@ def _without_steps(
         file_owner=None if facts.file_owner is None else (facts.file_owner.uid, facts.file_owner.gid),
         buffer_pool=_buffer_pool(server, facts.variables),
         plugins=facts.plugins,
+        zone=facts.zone,
     )
 
 
@@ -306,6 +339,7 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
         planned.key_files,
         still(planned.buffer_pool, _buffer_pool(instance.settings.server, planned.variables)),
         planned.plugins,
+        planned.zone,
     )
 
 

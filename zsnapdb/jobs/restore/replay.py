@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from posixpath import join
 
@@ -30,12 +30,14 @@ from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.mysql.binlog.client_text import refuse_ambiguous_text
 from zsnapdb.mysql.binlog.defaulted_tables import defaulted_tables
+from zsnapdb.mysql.binlog.logged_texts import logged_texts
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.replication import replay as replaying
+from zsnapdb.mysql.replication import scheduled_events
 from zsnapdb.mysql.replication.replay import RelayLogs, ReplayInput
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
-from zsnapdb.planning.quoting import quoted
+from zsnapdb.planning.binlog.event_states import EventStates, follow
 from zsnapdb.planning.restore.steps import Recover, Replay, TakeUp
 from zsnapdb.planning.server_copy.answering import IDENTITY, only_on_server
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
@@ -94,7 +96,8 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
     options = replaying.options(work.plan.flavour, work.settings.restore.workers or len(os.sched_getaffinity(0)))
     base = () if _has_relay_log(work) else (f"relay_log={logs.base}",)
     with served(work, port=None, server_id=fresh_server_id(), last=(*base, *options)) as session:
-        before = replaying.switched_off_events(session)
+        before = scheduled_events.states_of(session)
+        after = _states_after(before, step, logs)
         replaying.replay(
             session,
             work.plan.flavour,
@@ -102,17 +105,31 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
             source,
             lambda done: work.events.progress(Progress(f"replay {step.name}", done, sum(sizes))),
         )
-        _tell_of_switched_off(work, replaying.switched_off_events(session) - before)
+        _give_events_back(work, session, before, after)
         replaying.make_durable(session)
 
 
-def _tell_of_switched_off(work: ServerWork, events: Collection[tuple[str, str]]) -> None:
-    """Warn of events that the replay made or altered: the applier disables them, and no table says what they were."""
-    if events:
-        statements = "; ".join(f"ALTER EVENT {quoted(*event)} ENABLE" for event in sorted(events))
+def _states_after(before: EventStates, step: Replay, logs: RelayLogs) -> EventStates:
+    """Return the states that the replay leads to, from the relay logs, which the applier removes."""
+    after = dict(before)
+    for number, part in enumerate(step.logs, 1):
+        with server_files.open_to_read(logs.file(number)) as file, contextlib.suppress(PreflightError):
+            # An encrypted relay log is read by the server alone.
+            for _, schema, text in logged_texts(file, part.file, part.start):
+                follow(after, schema, text)
+    return after
+
+
+def _give_events_back(work: ServerWork, session: Session, before: EventStates, after: EventStates) -> None:
+    """Give the events that the replay made or altered the states that they had at the source.
+
+    The applier disables such events. Warn of those whose state no statement says.
+    """
+    unknown = scheduled_events.give_back(session, work.plan.flavour, work.plan.server_id, before, after)
+    if unknown:
         work.events.warn(
-            f"{len(events)} event(s) were made or altered after the backup, and a replay leaves such events disabled;"
-            f" those that were enabled at the source need this: {statements}"
+            f"{len(unknown)} event(s) were made or altered after the backup, and the replay left them disabled;"
+            f" those that were enabled at the source need this: {'; '.join(sorted(unknown))}"
         )
 
 
@@ -123,7 +140,9 @@ def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | N
     for part, file in zip(step.logs, files, strict=True):
         refuse_ambiguous_text(file, part.file)
     password, options = fresh_password(), replaying.CLIENT_OPTIONS
-    with served(work, port=None, server_id=fresh_server_id(), last=options, password=password) as session:
+    # The server notes its server_id in each event that is made; no applier is there to skip statements of its own id.
+    with served(work, port=None, server_id=work.plan.server_id, last=options, password=password) as session:
+        events = scheduled_events.scheduled_events(session)
         here = only_on_server(global_variables(session, IDENTITY))
         with (
             client_file(session.address, password, here) as login,
@@ -132,6 +151,13 @@ def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | N
             source, sink = replaying.client_pipe(tool, client, login, files, step.logs[0].start, Path(scratch))
             programs.pipe(source, sink, timeout=_LONGEST_REPLAY)
         replaying.check_executed(session, work.plan.flavour, gtids)
+        account = f"{replaying.ACCOUNT}@localhost"
+        nobodys = scheduled_events.give_back_definers(session, work.plan.flavour, account, events)
+        if nobodys:
+            work.events.warn(
+                f"nothing says for whom {len(nobodys)} event(s) act, which were made and altered after the backup:"
+                f" {', '.join(sorted(nobodys))}; run ALTER DEFINER = 'USER'@'HOST' EVENT ... ENABLE for each"
+            )
         replaying.make_durable(session)
 
 

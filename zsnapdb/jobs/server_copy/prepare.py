@@ -25,7 +25,7 @@ from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys, missing_key
 from zsnapdb.mysql.binlog.known_tail import KnownTail
 from zsnapdb.mysql.binlog.read import LOG_LISTS, find_position
 from zsnapdb.mysql.probe import probe, published_position
-from zsnapdb.mysql.process import processes, server, server_program
+from zsnapdb.mysql.process import processes, server, server_program, time_zone
 from zsnapdb.mysql.process.paths import links_in, written_paths
 from zsnapdb.mysql.process.processes import Limits
 from zsnapdb.mysql.schema import encrypted_tables
@@ -48,6 +48,7 @@ from zsnapdb.planning.server_copy.kept_options import kept_statements
 from zsnapdb.planning.server_copy.plugins import option_lines
 from zsnapdb.planning.server_copy.sandbox import Sandbox, is_shown, sandbox_of
 from zsnapdb.planning.server_plugins import ServerPlugins
+from zsnapdb.planning.time_zone import ServerZone, difference, expected_offsets, given_zone
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Copy:
 
     `key_files` are the files from which that server read the keys of encrypted tables, as far as they are known.
     `buffer_pool`: the size in bytes for servers that run for one task and are stopped (None: what the options say).
-    `plugins` are those of that server (None: not known).
+    `plugins` are those of that server, `zone` is the time zone of its process (None: not known).
     """
 
     flavour: Flavour
@@ -101,6 +102,7 @@ class Copy:
     key_files: tuple[str, ...] = ()
     buffer_pool: int | None = None
     plugins: ServerPlugins | None = None
+    zone: ServerZone | None = None
 
     @property
     def for_one_task(self) -> tuple[str, ...]:
@@ -298,7 +300,7 @@ class Copy:
         limits = Limits(self.settings.memory, self.settings.processors, self.settings.nice)
         manager = processes.choose(self.settings.manager)
         try:
-            return self.process().start(
+            session = self.process().start(
                 binary,
                 self.settings.user,
                 login,
@@ -307,11 +309,36 @@ class Copy:
                 manager=manager,
                 limits=limits,
                 sandbox=self.sandbox(binary, identity, connects=connects, reads=reads),
+                zone=self.given_zone,
             )
         except ServerError as error:
             missing = missing_options(self.variables, self.settings.options)
             hint = advice(missing, error.message, absent_files(self.key_files))
             raise ServerError(error.message, hint=hint or error.hint) from error
+        try:
+            self._check_zone(session)
+        except BaseException:
+            session.close()
+            self.process().kill()
+            raise
+        return session
+
+    @property
+    def given_zone(self) -> str | None:
+        """The time zone that the server's process is given; None: it has that of this host."""
+        return None if self.zone is None else given_zone(self.zone, time_zone.host_zones(self.zone))
+
+    def _check_zone(self, session: Session) -> None:
+        """Raise ConsistencyError unless the started server shows the local times that the plan said."""
+        if self.zone is None:
+            return
+        seen = time_zone.offsets_of(session)
+        when = difference(expected_offsets(time_zone.host_zones(self.zone)), seen)
+        if when is not None:
+            raise ConsistencyError(
+                f"the server was started with the time zone {self.zone.describe()}, and shows other times {when}",
+                hint="it was stopped; set default_time_zone in server.options, and report this",
+            )
 
 
 def absent_files(paths: Sequence[str]) -> tuple[str, ...]:

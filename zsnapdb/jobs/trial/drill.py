@@ -23,6 +23,7 @@ from zsnapdb.repository.drills import CheckPart, Evidence, Outcome, StepPart
 from zsnapdb.repository.repository import Repository
 
 PAGES, START, TABLES, PROBES = "pages", "start", "tables", "probes"
+_UNCHECKED = "this host has no innochecksum: the checksums of the pages were not checked"
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def innochecksum_for(instance: Instance, flavour: Flavour, binary: Path) -> Path
     except PreflightError as error:
         if instance.settings.drill.pages == "if-possible":
             return None
-        hint = f'{error.hint}; or set pages = "if-possible" in [instance.{instance.name}.drill]'
+        hint = f'{error.hint}; or remove pages = "required" from [instance.{instance.name}.drill]'
         raise PreflightError(error.message, hint=hint) from error
 
 
@@ -154,7 +155,8 @@ def _try(
     )
     timeout = instance.settings.drill.check_timeout
     if planned.innochecksum is None:
-        log.notes.append("this host has no innochecksum: the checksums of the pages were not checked")
+        log.notes.append(_UNCHECKED)
+        instance.events.warn(f"{_UNCHECKED}; install the program of the server's release")
     else:
         instance.events.tell("checking pages")
         _check_pages(copy, planned.innochecksum, planned, timeout, log)

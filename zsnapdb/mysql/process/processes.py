@@ -60,12 +60,20 @@ class ProcessManager(Protocol):
     """Starts a server within its limits, so that the server outlives the process that started it."""
 
     def launch(
-        self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str, sandbox: Sandbox | None
+        self,
+        name: str,
+        argv: Sequence[str],
+        log: Path,
+        limits: Limits,
+        user: str,
+        sandbox: Sandbox | None,
+        zone: str | None = None,
     ) -> Launched:
         """Start the server in the sandbox (None: without one) as the account `user`; append its output to `log`.
 
         If this is root, the server is that account from its first instruction; otherwise it has our own account.
-        `name` labels the server for people. ServerError or PreflightError if the server cannot be started.
+        `name` labels the server for people, `zone` is TZ of its environment (None: it has no TZ). ServerError or
+        PreflightError if the server cannot be started.
         """
 
 
@@ -90,7 +98,14 @@ class Detached:
     """
 
     def launch(
-        self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str, sandbox: Sandbox | None
+        self,
+        name: str,
+        argv: Sequence[str],
+        log: Path,
+        limits: Limits,
+        user: str,
+        sandbox: Sandbox | None,
+        zone: str | None = None,
     ) -> Launched:
         limiting = limiting_words(name, _relative(limits), sorted(os.sched_getaffinity(0)))
         words = [*limiting, *_entry_words(user, sandbox), *argv]
@@ -101,7 +116,7 @@ class Detached:
             )
         with open_to_append(log, None) as file:
             try:
-                process = program_start.start(words, stdout=file, stderr=file, own_session=True)
+                process = program_start.start(words, stdout=file, stderr=file, own_session=True, zone=zone)
             except OSError as error:
                 raise ServerError(
                     f"{argv[0]} cannot be started: {error.strerror}", hint="check server.binary of the instance"
@@ -211,7 +226,14 @@ class SystemdUnits:
     """
 
     def launch(
-        self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str, sandbox: Sandbox | None
+        self,
+        name: str,
+        argv: Sequence[str],
+        log: Path,
+        limits: Limits,
+        user: str,
+        sandbox: Sandbox | None,
+        zone: str | None = None,
     ) -> Launched:
         entry = [] if sandbox is None else sandboxes.words(sandbox, user)
         # Each start has a new name: systemd may not have forgotten the unit of a server that just ended.
@@ -221,6 +243,7 @@ class SystemdUnits:
             # whatever the server's account has put in its place.
             opened = Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
             properties = unit_properties(name, opened, limits, user, sandbox)
+            properties += [] if zone is None else [f"--property=Environment=TZ={zone}"]
             _systemd(["systemd-run", "--quiet", "--collect", f"--unit={unit}", *properties, "--", *entry, *argv])
         pid = _systemd(["systemctl", "show", "--property=MainPID", "--value", unit]).strip()
         return _Unit(unit, int(pid or "0"))

@@ -223,12 +223,14 @@ class ServerProcess:
         manager: ProcessManager,
         limits: Limits,
         sandbox: Sandbox | None,
+        zone: str | None = None,
     ) -> Session:
         """Start the server within limits and sandbox and return a session as soon as the server answers.
 
         PreflightError if the sandbox cannot be made, ConsistencyError if the server is not in it. ServerError with the
         end of the error log if the server does not answer within `timeout` seconds. `user` owns the files of the
-        server, which runs as this account from its first instruction; `login` is its address.
+        server, which runs as this account from its first instruction; `login` is its address. `zone` is the time zone
+        of its process (None: that of this host).
         """
         if self.pid() is not None:
             raise ServerError(f"a server already runs with {self.option_file}", hint="stop it first")
@@ -239,7 +241,7 @@ class ServerProcess:
         owner = Owner(*account(user))
         _made_anew_if_planted(self.error_log, lambda: server_files.open_to_append(self.error_log, owner).close())
         argv = [str(binary), f"{_OPTION}{self.option_file}"]
-        launched = manager.launch(self.folder.parent.name, argv, self.error_log, limits, user, sandbox)
+        launched = manager.launch(self.folder.parent.name, argv, self.error_log, limits, user, sandbox, zone)
         try:
             session = self._wait_until_it_answers(launched, login, password, timeout)
             self._check_inside(sandbox)

@@ -49,16 +49,6 @@ STATEMENT refuses events of rows.
 """
 
 
-def switched_off_events(session: Session) -> frozenset[tuple[str, str]]:
-    """Return schema and name of each event that is disabled because a replication thread made or altered it.
-
-    The applier does so whatever the statement said (refman 8.4, "Replication of Invoked Features").
-    """
-    states = "'SLAVESIDE_DISABLED', 'REPLICA_SIDE_DISABLED'"
-    rows = session.query(f"SELECT event_schema, event_name FROM information_schema.events WHERE status IN ({states})")
-    return frozenset((str(schema), str(name)) for schema, name in rows)
-
-
 def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
     """Return the option file lines for a replay; they must follow all other lines.
 

@@ -12,6 +12,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.planning.restore.handover_steps import Promote
 from zsnapdb.planning.restore.steps import CloneSnapshot, MountVolumes, Receive, Replay, Step, TakeUp, own_roots
 from zsnapdb.planning.server_plugins import ServerPlugins
+from zsnapdb.planning.time_zone import ServerZone
 
 TimeOf = Literal["transaction", "binlog"]
 """What a commit time belongs to: to the transaction, or to the latest one of its binlog."""
@@ -100,6 +101,10 @@ class RestorePlan:
     """The most that the buffer pool of the server that recovers and replays has, in bytes; None: the server's own."""
     plugins: ServerPlugins | None = None
     """The plugins of the backup's server; None: the backup does not say."""
+    zone: ServerZone | None = None
+    """The time zone of that server's process; None: the backup does not say."""
+    site_commands: tuple[str, ...] = ()
+    """Commands for a person: they set on the restored datasets what the site had set on the source's."""
 
     @property
     def top(self) -> str:

@@ -128,7 +128,8 @@ def _program(planned: RestorePlan) -> str:
 
 
 def _start_line(planned: RestorePlan) -> str:
-    return shlex.join([_program(planned), f"--defaults-file={private(planned, 'server.cnf')}"])
+    zone = ["env", f"TZ={planned.zone.name}"] if planned.zone is not None and planned.zone.name is not None else []
+    return shlex.join([*zone, _program(planned), f"--defaults-file={private(planned, 'server.cnf')}"])
 
 
 def _entry(planned: RestorePlan, step: Step, command: str, commands: Commands, seconds: float | None) -> RunbookPage:

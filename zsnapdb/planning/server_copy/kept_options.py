@@ -171,11 +171,12 @@ def left_out(variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple
     return tuple(missing)
 
 
-def notes_on(variables: Mapping[str, str], options: Sequence[str], zones: Sequence[str]) -> tuple[str, ...]:
+def notes_on(variables: Mapping[str, str], options: Sequence[str], zones: Sequence[str] | None) -> tuple[str, ...]:
     """Return for a plan what a copy has not of its source's settings, one line for each reason.
 
-    `options` are the site's own lines, `zones` the names that this host's time zone has. Variables that are always
-    recorded are not named, nor those of classes of which every copy has its own values (`_OWN`).
+    `options` are the site's own lines, `zones` the names that this host's time zone has (None: the zone of the source
+    is recorded, and judged by `planning/time_zone.py`). Variables that are always recorded are not named, nor those of
+    classes of which every copy has its own values (`_OWN`).
     """
     reasons: dict[str, list[str]] = {}
     for out in left_out(variables, options):
@@ -185,7 +186,7 @@ def notes_on(variables: Mapping[str, str], options: Sequence[str], zones: Sequen
             reasons.setdefault(out.reason, []).append(out.name)
     notes = [f"not from the source: {', '.join(names)} ({reason})" for reason, names in reasons.items()]
     source = variables.get("system_time_zone", "")
-    if variables.get("time_zone") == "SYSTEM" and source and source not in zones:
+    if zones is not None and variables.get("time_zone") == "SYSTEM" and source and source not in zones:
         notes.append(
             f"the source showed times in the zone {source} of its host, this host has {'/'.join(zones)}: set"
             " default_time_zone in server.options to show the same local times"

@@ -19,6 +19,7 @@ from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.records import RECORDED, recorded_variables
 from zsnapdb.planning.server_plugins import ServerPlugins
+from zsnapdb.planning.time_zone import ServerZone
 
 ORIGIN_PROPERTY = f"{PROPERTY}:origin"
 
@@ -61,6 +62,7 @@ class Origin(BaseModel):
     binlog_key: str | None = None
     """The name of the key that its newest binlog was encrypted with."""
     plugins: ServerPlugins | None = None
+    zone: ServerZone | None = None
 
     @classmethod
     def of(
@@ -85,6 +87,7 @@ class Origin(BaseModel):
             key_files=tuple(key_files[:_KEPT_FILES]),
             binlog_key=binlog_key,
             plugins=facts.plugins,
+            zone=facts.zone,
         )
 
     @property

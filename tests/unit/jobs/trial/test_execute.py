@@ -73,12 +73,12 @@ def test_a_drill_without_innochecksum_is_refused_beforehand_or_goes_on_and_says_
 
     monkeypatch.setattr("zsnapdb.mysql.process.programs.find", missing)
     repository = host.instance.open_repository()
+    settings = host.instance.settings.drill.model_copy(update={"pages": "required"})
+    strict = replace(host.instance, settings=host.instance.settings.model_copy(update={"drill": settings}))
     with pytest.raises(PreflightError, match="innochecksum") as refusal:
-        drill.plan(host.settings, host.instance, repository, drill.DrillRequest("latest-backup", seed=1, whole=True))
-    assert 'pages = "if-possible"' in refusal.value.hint
+        drill.plan(host.settings, strict, repository, drill.DrillRequest("latest-backup", seed=1, whole=True))
+    assert 'pages = "required"' in refusal.value.hint
     instance = host.instance
-    settings = instance.settings.drill.model_copy(update={"pages": "if-possible"})
-    instance = replace(instance, settings=instance.settings.model_copy(update={"drill": settings}))
     monkeypatch.setattr(drill, "check_pages", None)
     boots(monkeypatch)
     shown = drill.plan(host.settings, instance, repository, drill.DrillRequest("latest-backup", seed=1, whole=True))

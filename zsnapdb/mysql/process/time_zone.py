@@ -1,0 +1,107 @@
+"""The time zone of a server's process: asked of the server, of the kernel, and of the files of this host."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import struct
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.time_zone import INSTANTS, HostZones, ServerZone, is_file_name, is_rule, named_zone
+
+_ZONES = Path("/usr/share/zoneinfo")
+_LOCAL = Path("/etc/localtime")
+_NAME = Path("/etc/timezone")
+_MOST_BYTES = 1 << 20
+"""A file of a zone has some kilobytes (tzfile(5))."""
+
+
+def offsets_of(session: Session) -> tuple[int, ...]:
+    """Return the offsets that the server's time zone SYSTEM has, whatever the zone of the session is."""
+    asked = ", ".join(
+        f"TIMESTAMPDIFF(SECOND, '{instant}', CONVERT_TZ('{instant}', '+00:00', 'SYSTEM'))" for instant in INSTANTS
+    )
+    ((*offsets,),) = session.query(f"SELECT {asked}")
+    return tuple(int(offset) for offset in offsets)
+
+
+def server_zone(session: Session, pid: int | None, *, is_default: bool) -> ServerZone:
+    """Return the zone of the server's process (None: it is not known which process that is).
+
+    The name is that of its environment or of this host, and only if this host's data for it give the server's answers.
+    """
+    offsets = offsets_of(session)
+    name = next((name for name in _candidates(pid) if offsets_in(name) == offsets), None)
+    return ServerZone(name=name, offsets=offsets, is_default=is_default)
+
+
+def host_zones(zone: ServerZone) -> HostZones:
+    """Return what this host makes of a zone."""
+    return HostZones(None if zone.name is None else offsets_in(zone.name), _offsets(_local_zone()))
+
+
+def offsets_in(name: str) -> tuple[int, ...] | None:
+    """Return the offsets of a zone by this host's data; None if this host does not know the zone."""
+    data = _bytes(_ZONES / name) if is_file_name(name) else b""
+    if not data and is_rule(name):
+        data = _file_of(name)
+    return _offsets(data)
+
+
+def _candidates(pid: int | None) -> Iterator[str]:
+    names = [named_zone(os.fsdecode(_environment(pid).get(b"TZ", b"")))]
+    try:
+        names.append(named_zone(os.path.normpath(_LOCAL.parent / os.readlink(_LOCAL))))
+    except OSError:
+        data, (said, *_) = _bytes(_LOCAL), (*_bytes(_NAME).split(), b"")
+        named = named_zone(os.fsdecode(said))
+        if named is not None and is_file_name(named) and _bytes(_ZONES / named) == data:
+            names.append(named)
+        # The last line describes the times after the last change in the file (tzfile(5)).
+        names.append(named_zone(os.fsdecode(data.rstrip(b"\n").rpartition(b"\n")[2])))
+    yield from (name for name in (*names, "UTC0") if name is not None)
+
+
+def _environment(pid: int | None) -> dict[bytes, bytes]:
+    """Return the variables with which a process was started; none if it is not known, or belongs to another account."""
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if pid is not None else []
+    except OSError:
+        return {}
+    return {name: value for name, _, value in (word.partition(b"=") for word in words)}
+
+
+def _local_zone() -> bytes:
+    return _bytes(_LOCAL) or _file_of("UTC0")
+
+
+def _bytes(path: Path) -> bytes:
+    """Return a file of this host; "" if there is none."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_BYTES)
+    except OSError:
+        return b""
+
+
+@functools.cache
+def _offsets(data: bytes) -> tuple[int, ...] | None:
+    """Return the offsets of a zone; None if the bytes are no zone."""
+    try:
+        zone = ZoneInfo.from_file(io.BytesIO(data))
+    except (ValueError, EOFError, struct.error, IndexError):
+        return None
+    moments = (datetime.fromisoformat(instant).replace(tzinfo=UTC).astimezone(zone) for instant in INSTANTS)
+    return tuple(round(moment.utcoffset().total_seconds()) for moment in moments)  # type: ignore[union-attr]
+
+
+def _file_of(rule: str) -> bytes:
+    """Return a file of a zone that has this rule and no changes before it (RFC 8536)."""
+    head = b"TZif2" + bytes(15) + struct.pack(">6l", 0, 0, 0, 0, 1, 4)
+    block = struct.pack(">lbb", 0, 0, 0) + b"UTC\0"
+    return (head + block) * 2 + f"\n{rule}\n".encode()
