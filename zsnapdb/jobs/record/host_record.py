@@ -26,6 +26,7 @@ from zsnapdb.jobs.base.set_properties import (
     STATE_PROPERTY,
     STORED,
 )
+from zsnapdb.jobs.record import put_back_record
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name, read
 from zsnapdb.planning import order
 from zsnapdb.planning.order import PlacedLink
@@ -318,11 +319,18 @@ class StoredCheck:
     """Which backups this host knows, and which are foreign."""
     record: BackupRecord | None = None
     local: tuple[LocalBackup, ...] = ()
+    taken_back: Mapping[str, str] = field(default_factory=dict)
+    """The backups of states that a restore took back from production, and which restore that was, by backup id."""
+
+    @property
+    def unbelieved(self) -> Mapping[str, str]:
+        """The backups from the future and the foreign ones, and why nothing chooses them, by backup id."""
+        return {**dict.fromkeys(self.future, "it is from the future"), **self.provenance.unchosen}
 
     @property
     def unchosen(self) -> Mapping[str, str]:
         """The backups that are chosen for nothing unless a person names them, and why, by backup id."""
-        return {**dict.fromkeys(self.future, "it is from the future"), **self.provenance.unchosen}
+        return {**self.taken_back, **self.unbelieved}
 
     @property
     def doubtful_future(self) -> Collection[str]:
@@ -375,15 +383,26 @@ def check(
     named = {
         name for finding in compared.findings if finding.kind is StoredKind.OTHER_WRITER for name in finding.backups
     }
+    put_back, unknown = _taken_back(instance, there)
     all_findings = (
         *compared.findings,
+        *unknown,
         *host_record.judge_marker(repository.note),
         *host_record.judge_future(instance.name, future, now),
         *host_record.judge_foreign(
             instance.name, known.foreign, known.rewritten, {*named, *future}, knows_any=known.knows_any
         ),
     )
-    return replace(compared, findings=all_findings, future=future, provenance=known)
+    return replace(compared, findings=all_findings, future=future, provenance=known, taken_back=put_back)
+
+
+def _taken_back(
+    instance: Instance, there: Sequence[PlacedBackup]
+) -> tuple[Mapping[str, str], tuple[StoredFinding, ...]]:
+    try:
+        return put_back_record.taken_back(instance, there), ()
+    except DamagedError as error:
+        return {}, (StoredFinding(StoredKind.RECORD_UNREADABLE, error.message, error.hint),)
 
 
 def is_consolidated(backup: Summary | Manifest) -> bool:
@@ -466,23 +485,16 @@ def _compared(
     )
 
 
-def findings(
-    instance: Instance,
-    repository: Repository,
-    there: Sequence[PlacedBackup],
-    unreadable: Collection[str],
-    archive: Archive | None = None,
-    *,
-    is_writing: bool = False,
-) -> tuple[StoredFinding, ...]:
-    """Return the findings of `check` alone."""
-    return check(instance, repository, there, unreadable, archive, is_writing=is_writing).findings
-
-
 def choosable(instance: Instance, repository: Repository, known: Summaries) -> tuple[Summary, ...]:
     """Return the readable backups, oldest first, without those that nothing chooses unless a person names them."""
     unchosen = check(instance, repository, known.backups, tuple(known.unreadable)).unchosen
     return tuple(backup for backup in known.backups if backup.backup_id not in unchosen)
+
+
+def counted(instance: Instance, repository: Repository, known: Summaries) -> tuple[Summary, ...]:
+    """Return the readable backups, oldest first, without those from the future and the foreign ones."""
+    unbelieved = check(instance, repository, known.backups, tuple(known.unreadable)).unbelieved
+    return tuple(backup for backup in known.backups if backup.backup_id not in unbelieved)
 
 
 def trusted(instance: Instance, repository: Repository, known: Summaries) -> list[Summary]:

@@ -92,9 +92,10 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     archive = None if isinstance(target, AtBackup) else archive_of(instance, repository, target).load()
     checked = newest.check(instance, repository, catalogue, archive)
     newest.refuse_without_any(catalogue, checked, target, request.to)
-    servers = _of_servers(newest.choosable(catalogue, checked, target), target)
+    servers = _of_servers(newest.choosable(catalogue, checked, target, request.history), target)
     candidates = newest.of_one_server(instance, servers, checked, target, request.history)
     candidates = with_local_sets(instance, candidates, target, request.origin, request.top)
+    archive = newest.present_archive(instance, target, candidates, archive, request.history)
     local = local_binlogs(candidates, request.origin)
     chosen = choose(instance, repository, candidates, target, archive, request.history, local)
     sets = [manifest for manifest in candidates if is_local_set(manifest)]
@@ -195,6 +196,7 @@ def _without_steps(
         file_owner=None if facts.file_owner is None else (facts.file_owner.uid, facts.file_owner.gid),
         buffer_pool=_buffer_pool(server, facts.variables),
         plugins=facts.plugins,
+        base=(manifest.pool_guid, manifest.createtxg),
     )
 
 

@@ -100,6 +100,8 @@ class RestorePlan:
     """The most that the buffer pool of the server that recovers and replays has, in bytes; None: the server's own."""
     plugins: ServerPlugins | None = None
     """The plugins of the backup's server; None: the backup does not say."""
+    base: tuple[int, int] | None = None
+    """The pool and the transaction group of the backup's snapshots; None in plans of older versions."""
 
     @property
     def top(self) -> str:
