@@ -132,7 +132,8 @@ HOMES = {
     "starlette": {"serve/web_answers.py", "serve/web_app.py", "serve/page_app.py"},
     "jinja2": {"serve/page_templates.py"},
     "markupsafe": {"serve/page_templates.py"},
-    "uvicorn": {"serve/web_server.py"},
+    "uvicorn": {"serve/web_server.py", "serve/slow_clients.py"},
+    "h11": {"serve/slow_clients.py"},
     "mcp": {"mcp/server.py"},
     "httpx": {"client/http.py"},
     "temporalio": {

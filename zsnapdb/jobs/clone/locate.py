@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.base.errors import NotThere
+from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
@@ -10,12 +10,13 @@ from zsnapdb.jobs.clone import reusable_sets
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, find_local
 from zsnapdb.jobs.host.pools import pool_for_copy
+from zsnapdb.jobs.record import put_back_record
 from zsnapdb.jobs.record.host_record import check, stored_after
 from zsnapdb.jobs.restore.newest import newest_backup
 from zsnapdb.planning import order
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.repository.manifest import Manifest, server_source
-from zsnapdb.zfs import version
+from zsnapdb.zfs import datasets, snapshots, version
 
 
 def locate(
@@ -39,7 +40,9 @@ def locate(
     if requested == LATEST and known:
         newest = newest_backup(instance, repository, accepts_older=accepts_older)
         stored = repository.manifest(instance.name, newest)
-        if local is not None and _is_no_newer(stored, local):
+        if local is None:
+            _refuse_other_volumes(instance, stored)
+        elif _is_no_newer(stored, local):
             return reusable_sets.prepared_form(home(settings, local.pool), local, rules)
         requested = newest
     if requested not in known:
@@ -84,6 +87,26 @@ def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
     """Return whether ZFS made the stored backup no later than the local set, in the same pool."""
     is_same_pool = version.pool_guid(local.pool) == stored.pool_guid
     return is_same_pool and not order.made_before((local.set,), stored.createtxg)
+
+
+def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
+    """Raise PreflightError if production is on this host and has no trace of the backup: no snapshot, no bookmark.
+
+    Then other datasets were configured since, or were put in place of those that were backed up. A restore may have
+    done that; then its record says what production goes on from.
+    """
+    volumes = instance.settings.volumes or {}
+    places = [name for name in volumes.values() if datasets.exists(name)]
+    if not places or put_back_record.recorded(instance).last is not None:
+        return
+    points = snapshots.send_points(places)
+    known = {guid for name in places for guid in (datasets.origin_guid(name), *points[name].names)}
+    if known.isdisjoint(stored.guids().values()):
+        raise PreflightError(
+            f"nothing shows that {', '.join(places)} ever had the state of {stored.backup_id}, the newest backup of"
+            f" {instance.name}: there is neither a snapshot nor a bookmark of it",
+            hint=f"`zsnapdb backup {instance.name}` makes one of now; `--from {stored.backup_id}` takes that backup",
+        )
 
 
 def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> CloneSource | None:
