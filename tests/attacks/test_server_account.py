@@ -139,6 +139,7 @@ def test_the_client_of_a_clone_reads_no_option_of_the_servers_account(lab: Lab) 
         done = run("zsnapdb", "clone", "connect", "a-client", "-N", "-e", "SELECT @@port")
         assert (done.stdout.strip(), done.code) == (str(made["port"]), 0), done.stderr
         a_process_that_poses_as_the_server_is_not_taken_for_it(Path(made["mount"]))
+        a_process_of_the_servers_own_account_is_not_taken_for_it(Path(made["mount"]))
     finally:
         assert lab.zsnapdb("clone", "destroy", "a-client").code == 0
 
@@ -154,6 +155,26 @@ def a_process_that_poses_as_the_server_is_not_taken_for_it(mount: Path) -> None:
         assert poser.stdout is not None
         assert poser.stdout.readline() == b"\n"
         assert os.readlink(f"/proc/{poser.pid}/cwd") == f"{mount}/data"
+        real, file = ours.pid(), ours.pid_file.read_text()
+        ours.pid_file.write_text(str(poser.pid))
+        try:
+            assert ours.pid() == real != poser.pid
+        finally:
+            ours.pid_file.write_text(file)
+            poser.kill()
+
+
+def a_process_of_the_servers_own_account_is_not_taken_for_it(mount: Path) -> None:
+    """It may enter the data directory and write the pid file; what it runs is no server."""
+    ours = ServerProcess(mount / ".zsnapdb")
+    owner = (mount / "data").stat()
+    account = ("setpriv", f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}", "--clear-groups")
+    words = ["sh", "-c", "echo; read line", f"--defaults-file={ours.option_file}"]
+    with subprocess.Popen(
+        [*account, *words], cwd=mount / "data", stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as poser:
+        assert poser.stdout is not None
+        assert poser.stdout.readline() == b"\n"
         real, file = ours.pid(), ours.pid_file.read_text()
         ours.pid_file.write_text(str(poser.pid))
         try:

@@ -88,6 +88,7 @@ def test_a_rewind_undoes_an_accident_in_place_with_what_is_on_the_host_and_keeps
     load_running.wait_for(20)
     load_running.stop()
     expected, point = accident(lab)
+    taken_back = lab.zsnapdb("backup", "--json").json["backup"]["backup_id"]
     further, old_id = f"before-{gtid_of(lab, 'insert')}", server_id(lab)
     planned = lab.zsnapdb("rewind", "main", "--to", point, "--plan", "--json", config=away).json
     assert (planned["volumes_from"], planned["binlogs_from"]["archive"]) == ("host", 0)
@@ -101,6 +102,7 @@ def test_a_rewind_undoes_an_accident_in_place_with_what_is_on_the_host_and_keeps
     assert not lab.sql("SHOW TABLES FROM rewound LIKE 'after_it'")
     assert (server_id(lab) == old_id) == (lab.flavour == "mysql")
     assert zfs("list", "-H", "-o", "mounted", *done["replaced"].values()) == ["no", "no"]
+    check_that_latest_is_of_the_history_that_production_has(lab, taken_back, done["restore_id"])
     check_that_what_others_made_is_still_there(done)
     check_that_later_writes_can_be_salvaged(lab, done)
     check_that_replaced_datasets_go_when_they_are_told_to(lab, done)
@@ -109,6 +111,17 @@ def test_a_rewind_undoes_an_accident_in_place_with_what_is_on_the_host_and_keeps
     again = lab.zsnapdb("rewind", "main", "--to", further, "--yes", "--no-backup", "--json", config=away).json
     assert again["volumes_from"] == "host"
     assert (state(), lines(lab)) == (expected, [])
+
+
+def check_that_latest_is_of_the_history_that_production_has(lab: Lab, taken_back: str, restore_id: str) -> None:
+    """The backup of what was taken back is the newest in the repository, and found by its id alone."""
+    words = ("restore", "main", "--target", "tank/latest", "--plan", "--json", "--to")
+    planned = lab.zsnapdb(*words, "latest-backup").json
+    assert planned["backup_id"] != taken_back
+    assert any(taken_back in note and restore_id in note for note in planned["point"]["notes"])
+    assert lab.zsnapdb(*words, taken_back).json["backup_id"] == taken_back
+    drilled = lab.zsnapdb("drill", "main", "--to", "latest-backup", "--plan", "--json").json
+    assert drilled["backup_id"] != taken_back
 
 
 def check_that_what_others_made_is_still_there(done: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import ssl
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from pydantic import SecretStr
 
@@ -26,6 +28,9 @@ from zsnapdb.base.errors import (
     ServerError,
     UnreachableError,
 )
+from zsnapdb.client import http as client_http
+from zsnapdb.client.errors import CloneCommandError
+from zsnapdb.client.exchange import ApiRequest
 from zsnapdb.config.address import AddressSettings
 from zsnapdb.hooks import Hook, When
 from zsnapdb.hooks import run as run_hook
@@ -169,6 +174,29 @@ def test_issuer_and_tls_have_one_limit_too(manner: Manner, tmp_path: Path, monke
 def test_webhook_has_one_limit(manner: Manner) -> None:
     with slow_peer(manner, talk=http_answer()) as peer, in_time(), pytest.raises(DeliveryFailure):
         http.post(f"http://127.0.0.1:{peer.port}/", b"{}", {}, _SECONDS)
+
+
+@pytest.mark.parametrize("talk", [lambda _: None, http_answer(), http_answer("Content-Length: 100000000")])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_client_has_one_limit_for_each_answer(
+    manner: Manner, talk: Callable[[object], None], is_async: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_http, "_SECONDS", _SECONDS)
+    asked, token = ApiRequest("GET", "/api/v1/clones"), "x" * 40
+
+    async def ask(url: str) -> None:
+        async with client_http.AsyncClient(url, token, allows_http=True) as client:
+            await client._answered(asked)
+
+    with slow_peer(manner, talk=talk) as peer, in_time():
+        url = f"http://127.0.0.1:{peer.port}"
+        if is_async:
+            with pytest.raises((httpx.HTTPError, TimeoutError, CloneCommandError)):
+                asyncio.run(ask(url))
+        else:
+            client = client_http.Client(url, token, allows_http=True)
+            with client, pytest.raises((httpx.HTTPError, CloneCommandError)):
+                client._answered(asked)
 
 
 def test_helper_has_one_limit_for_each_answer(manner: Manner, tmp_path: Path) -> None:

@@ -132,9 +132,11 @@ HOMES = {
     "starlette": {"serve/web_answers.py", "serve/web_app.py", "serve/page_app.py"},
     "jinja2": {"serve/page_templates.py"},
     "markupsafe": {"serve/page_templates.py"},
-    "uvicorn": {"serve/web_server.py"},
+    "uvicorn": {"serve/web_server.py", "serve/slow_clients.py"},
+    "h11": {"serve/slow_clients.py"},
     "mcp": {"mcp/server.py"},
-    "httpx": {"client/http.py"},
+    "httpx": {"client/http.py", "client/one_limit.py"},
+    "httpcore": {"client/one_limit.py"},
     "temporalio": {
         *("fleet/activities.py", "fleet/connection.py", "fleet/control.py", "fleet/engine.py", "fleet/orders.py"),
         *("fleet/specification.py", "fleet/worker.py", "fleet/workflows.py"),

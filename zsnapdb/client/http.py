@@ -43,6 +43,7 @@ from zsnapdb.client.models import (
     StateDifference,
     SwitchedClone,
 )
+from zsnapdb.client.one_limit import limit, within
 
 _SECONDS = 120.0
 """How long one answer may take: the API itself answers that something goes on after ten seconds."""
@@ -114,7 +115,7 @@ class Client:
         ca_file: Path | None = None,
     ) -> None:
         self._to = connection(url, token, allows_http=allows_http, ca_file=ca_file)
-        self._http = httpx.Client(**_options(self._to))
+        self._http = limit(httpx.Client(**_options(self._to)))
 
     def __repr__(self) -> str:
         return f"Client({self._to.base!r})"
@@ -257,7 +258,7 @@ class Client:
 
     def _answered(self, request: ApiRequest) -> ApiAnswer:
         body = bytearray()
-        with self._http.stream(**_sent(self._to, request)) as response:
+        with within(_SECONDS), self._http.stream(**_sent(self._to, request)) as response:
             for part in response.iter_raw():
                 _add(body, part)
         return _answer(response, body)
@@ -422,7 +423,7 @@ class AsyncClient:
 
     async def _answered(self, request: ApiRequest) -> ApiAnswer:
         body = bytearray()
-        async with self._http.stream(**_sent(self._to, request)) as response:
+        async with asyncio.timeout(_SECONDS), self._http.stream(**_sent(self._to, request)) as response:
             async for part in response.aiter_raw():
                 _add(body, part)
         return _answer(response, body)

@@ -21,6 +21,7 @@ from zsnapdb.base.patterns import (
     RunId,
     Seconds,
     SequenceNumber,
+    Sha256,
     ShortLine,
     Text,
     Words,
@@ -98,6 +99,8 @@ class Evidence(Part):
     notes: tuple[Text, ...] = ()
     has_read_all_pages: bool = False
     sequence: SequenceNumber | None = None
+    manifest: Sha256 | None = None
+    """The digest of the manifest of the backup; None in drills of earlier versions."""
 
     @property
     def outcome(self) -> Outcome:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -21,7 +21,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError
-from zsnapdb.base.patterns import BACKUP_ID, BINLOG, InstanceName, Moment, RepositoryId, SequenceNumber, Words
+from zsnapdb.base.patterns import BACKUP_ID, BINLOG, InstanceName, Moment, RepositoryId, SequenceNumber, Sha256, Words
 from zsnapdb.planning import order
 from zsnapdb.planning.repository.own_documents import CHECKS
 from zsnapdb.repository import layout
@@ -40,7 +40,8 @@ class VerificationRecord(BaseModel):
     """The finding of one check at a time (UTC). An empty `damage` means that the backup is good.
 
     `since` is when the damage was first found (None: by this check). `by` names the check.
-    `sequence` is its place among the checks of its object; findings of earlier versions have none.
+    `sequence` is its place among the checks of its object. `digest` is the SHA-256 of the manifest, or of the
+    description, that was checked. Findings of earlier versions have neither.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -50,6 +51,7 @@ class VerificationRecord(BaseModel):
     since: Moment | None = None
     by: Words = "verify"
     sequence: SequenceNumber | None = None
+    digest: Sha256 | None = None
 
 
 _CheckedName = Annotated[str, Field(pattern=rf"^{BACKUP_ID}(/{BINLOG})?$")]
@@ -94,9 +96,23 @@ class Checks:
         good = order.latest_finding(one for d, one in by_depth.items() if d in deep_enough and not one.damage)
         return good.when if good is not None else None
 
-    def only(self, names: Collection[str]) -> Checks:
-        """Return the checks of these backups alone."""
-        return Checks({name: by_depth for name, by_depth in self.findings.items() if name in names}, self.keys)
+    def about(self, digests: Mapping[str, str]) -> Checks:
+        """Return the checks of these objects alone, by their names and the digests that they have now.
+
+        An object that was replaced under its name was never found whole. Damage counts until a check finds none.
+        """
+        return Checks(
+            {
+                name: {
+                    depth: record
+                    for depth, record in by_depth.items()
+                    if record.damage or record.digest in (None, digests[name])
+                }
+                for name, by_depth in self.findings.items()
+                if name in digests
+            },
+            self.keys,
+        )
 
 
 def _damaging(by_depth: Mapping[Depth, VerificationRecord]) -> VerificationRecord | None:
@@ -109,17 +125,22 @@ def _damaging(by_depth: Mapping[Depth, VerificationRecord]) -> VerificationRecor
 
 
 def finding(
-    depth: Depth, when: datetime, damage: tuple[str, ...], before: Mapping[Depth, VerificationRecord], by: str = ""
+    depth: Depth,
+    when: datetime,
+    damage: tuple[str, ...],
+    before: Mapping[Depth, VerificationRecord],
+    by: str = "",
+    digest: str | None = None,
 ) -> VerificationRecord:
     """Return the record of a check. Damage that an earlier check found keeps the time when it was first found.
 
-    `by` names the check; "": verify.
+    `by` names the check; "": verify. `digest` is that of the checked object, if it is known.
     """
     known = _damaging(before)
     since = (known.since or known.when) if damage and known is not None else None
     default = "verify --deep" if depth is Depth.READ else "verify"
     number = order.next_number(0, [one.sequence for one in before.values()])
-    return VerificationRecord(when=when, damage=damage, since=since, by=by or default, sequence=number)
+    return VerificationRecord(when=when, damage=damage, since=since, by=by or default, sequence=number, digest=digest)
 
 
 def _merged(
@@ -180,8 +201,15 @@ def remove_merged(repository: Repository, key: VerificationKey, checks: Checks) 
     repository.delete_many([other for other in checks.keys if other != key])
 
 
-def add(repository: Repository, instance: str, when: datetime, damage: Mapping[str, tuple[str, ...]], by: str) -> None:
-    """Record what another check than verify read: the damage of each name, () if it is whole.
+def add(
+    repository: Repository,
+    instance: str,
+    when: datetime,
+    damage: Mapping[str, tuple[str, ...]],
+    by: str,
+    digests: Mapping[str, str] | None = None,
+) -> None:
+    """Record what another check than verify read: the damage of each name, () if it is whole, and the known digests.
 
     The findings of other names stay as they are. A host that believes only signed findings and does not sign records
     nothing.
@@ -192,7 +220,7 @@ def add(repository: Repository, instance: str, when: datetime, damage: Mapping[s
     findings = {name: dict(by_depth) for name, by_depth in before.findings.items()}
     for name, damaged in damage.items():
         records = findings.setdefault(name, {})
-        records[Depth.READ] = finding(Depth.READ, when, damaged, records, by)
+        records[Depth.READ] = finding(Depth.READ, when, damaged, records, by, (digests or {}).get(name))
     key = new_key(instance, when)
     write(repository, instance, key, Checks(findings))
     # An account that may not remove objects leaves the earlier ones, which say nothing else.

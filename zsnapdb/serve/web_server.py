@@ -12,6 +12,7 @@ import uvicorn
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.page_app import create_site
+from zsnapdb.serve.slow_clients import TimedProtocol
 from zsnapdb.serve.tls_files import TlsFiles
 
 _MOST_CLIENTS = 200
@@ -33,7 +34,7 @@ def serve_web(helper: HelperClient, address: str, port: int, files: TlsFiles | N
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_KEEP_ALIVE_SECONDS,
         h11_max_incomplete_event_size=_MOST_HEADER_BYTES,
-        http="h11",
+        http=TimedProtocol,
         ws="none",
         lifespan="off",
         access_log=False,

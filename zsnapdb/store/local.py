@@ -20,6 +20,7 @@ from zsnapdb.base.errors import ChangedError, ExistsError, NotThere, RepositoryE
 from zsnapdb.base.server_files import UnsafeFileError
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
+from zsnapdb.store.timed_folder import TimedFolder
 
 _TEMPORARY = ".writing-"
 _LOCK = ".replacing-lock"
@@ -324,4 +325,5 @@ def refuse_unfit(settings: RepositorySettings) -> None:
 
 def open_at(settings: RepositorySettings) -> tuple[Store, str]:
     """Return the store of the folder that file:///folder names. The key prefix is always empty."""
-    return LocalStore(Path("/", settings.address.path)), ""
+    folder = Path("/", settings.address.path)
+    return TimedFolder(LocalStore(folder), folder), ""

@@ -4,21 +4,76 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
+import os
+import select
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from zsnapdb.base import program_start
-from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.errors import CommandError, ZsnapdbError
 from zsnapdb.zfs import command
 from zsnapdb.zfs.command import ZFS, rows, set_options
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
 
 _PIPE_BYTES = 1 << 20
 _KEPT_STDERR = 8192
 _ESTIMATE_SECONDS = 20.0
+QUIET_SECONDS = 1800.0
+"""A stream of which nothing moves for so long is stuck. How long the whole stream takes is not limited."""
+_JOIN_SECONDS = 10.0
+
+
+def _stuck(argv: Sequence[str]) -> CommandError:
+    return CommandError(
+        f"`{' '.join(argv)}` has moved no byte for {QUIET_SECONDS / 60:.0f} minutes and was killed",
+        hint="see `zpool status` and the kernel's log: a pool that is suspended lets no command end",
+    )
+
+
+class _WatchedPipe(io.RawIOBase):
+    """The pipe to or from a `zfs` process. A read or a write raises CommandError if no byte moves for too long."""
+
+    def __init__(self, pipe: BinaryIO, argv: Sequence[str], event: int) -> None:
+        self._pipe, self._argv, self._event = pipe, argv, event
+        self._poll = select.poll()
+        self._poll.register(pipe.fileno(), event)
+        if event == select.POLLOUT:
+            # Else a write of more than there is room for waits in the kernel, for any time.
+            os.set_blocking(pipe.fileno(), False)
+
+    def readable(self) -> bool:
+        return self._event == select.POLLIN
+
+    def writable(self) -> bool:
+        return self._event == select.POLLOUT
+
+    def fileno(self) -> int:
+        return self._pipe.fileno()
+
+    def _wait(self) -> None:
+        if not self._poll.poll(QUIET_SECONDS * 1000):
+            raise _stuck(self._argv)
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        self._wait()
+        return os.readv(self._pipe.fileno(), [buffer])
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        while True:
+            self._wait()
+            with contextlib.suppress(BlockingIOError):
+                return os.write(self._pipe.fileno(), data)
+
+    def close(self) -> None:
+        self._pipe.close()
+        super().close()
 
 
 @dataclass
@@ -29,6 +84,8 @@ class _Child:
     process: subprocess.Popen[bytes]
     stderr: bytearray = field(default_factory=bytearray)
     reader: threading.Thread | None = None
+    pipe: BinaryIO | None = None
+    """The stream's bytes, unbuffered and watched."""
 
     @classmethod
     def start(cls, argv: list[str], *, stdin: int, stdout: int) -> _Child:
@@ -41,6 +98,10 @@ class _Child:
         child = cls(argv, process)
         child.reader = threading.Thread(target=child._drain, name="stderr", daemon=True)
         child.reader.start()
+        data, event = (process.stdin, select.POLLOUT) if process.stdin is not None else (process.stdout, select.POLLIN)
+        assert data is not None
+        _widen(cast(BinaryIO, data))
+        child.pipe = cast(BinaryIO, _WatchedPipe(cast(BinaryIO, data), argv, event))
         return child
 
     def _drain(self) -> None:
@@ -50,18 +111,20 @@ class _Child:
             del self.stderr[:-_KEPT_STDERR]
 
     def finish(self) -> None:
-        status = self.process.wait()
+        try:
+            status = self.process.wait(QUIET_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise _stuck(self.argv) from None
         if self.reader is not None:
-            self.reader.join()
+            self.reader.join(_JOIN_SECONDS)
         if status != 0:
             raise command.failure(self.argv, status, self.stderr.decode(errors="replace"))
 
     def stop(self) -> None:
         if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
+            program_start.kill(self.process)
         if self.reader is not None:
-            self.reader.join()
+            self.reader.join(_JOIN_SECONDS)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -84,14 +147,14 @@ class SendStream:
 
     def __enter__(self) -> SendStream:
         self._child = _Child.start(self.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-        _widen(self.pipe)
         return self
 
     @property
     def pipe(self) -> BinaryIO:
-        """The stream's bytes, unbuffered."""
+        """The stream's bytes, unbuffered. A read raises CommandError if none comes for QUIET_SECONDS."""
         assert self._child is not None
-        return cast(BinaryIO, self._child.process.stdout)
+        assert self._child.pipe is not None
+        return self._child.pipe
 
     def finish(self) -> None:
         """After the last byte: raise the classified error unless the process ended with status 0."""
@@ -128,14 +191,14 @@ class ReceiveStream:
 
     def __enter__(self) -> ReceiveStream:
         self._child = _Child.start(self.argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-        _widen(self.pipe)
         return self
 
     @property
     def pipe(self) -> BinaryIO:
-        """The pipe for the stream's bytes, unbuffered."""
+        """The pipe for the stream's bytes, unbuffered. A write raises CommandError if none moves for QUIET_SECONDS."""
         assert self._child is not None
-        return cast(BinaryIO, self._child.process.stdin)
+        assert self._child.pipe is not None
+        return self._child.pipe
 
     def finish(self) -> None:
         """Close the pipe after the last byte. Raise the classified error unless the process ended with status 0."""

@@ -49,7 +49,7 @@ def kinds(world: World) -> list[StoredKind]:
 
 def found(world: World) -> tuple[StoredFinding, ...]:
     known = world.instance.summaries(world.repository).backups
-    return host_record.findings(world.instance, world.repository, known, ())
+    return host_record.check(world.instance, world.repository, known, ()).findings
 
 
 def test_a_backup_is_recorded_once_it_is_stored(world: World) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -67,17 +69,60 @@ def test_only_the_very_process_is_ended(tmp_path: Path, start: Start) -> None:
     assert not running.end(server, ".zsnapdb")
 
 
+@pytest.fixture
+def start_program(tmp_path: Path) -> Iterator[Callable[[str, str, Path], subprocess.Popen[bytes]]]:
+    """Start a program of that name in a folder below `tmp_path`, with a command line that names the option file."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def process(name: str, directory: str, option_file: Path) -> subprocess.Popen[bytes]:
+        (tmp_path / directory).mkdir(parents=True, exist_ok=True)
+        program = tmp_path / name
+        if not program.exists():
+            shutil.copy(os.path.realpath("/bin/sh"), program)
+        words = [str(program), "-c", "echo; read line", f"--defaults-file={option_file}"]
+        child = subprocess.Popen(words, cwd=tmp_path / directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        child.stdout.readline()
+        started.append(child)
+        return child
+
+    yield process
+    for child in started:
+        child.kill()
+        child.communicate()
+
+
 def test_a_process_elsewhere_that_names_the_option_file_is_no_server_of_ours(
-    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    start_program: Callable[[str, str, Path], subprocess.Popen[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else whoever has the account of servers has his process stopped in place of the server, which goes on."""
     ours = server.ServerProcess(tmp_path / "mnt/one/.zsnapdb")
-    poser = start("mnt/two/data", str(ours.option_file))
+    poser = start_program("mysqld", "mnt/two/data", ours.option_file)
     assert ours.pid() == poser.pid, "a server that was just started has not entered its data directory"
-    monkeypatch.setattr(server, "_ENTERING_SECONDS", 0.0)
-    assert ours.pid() is None
+    with monkeypatch.context() as later:
+        later.setattr(server, "_ENTERING_SECONDS", 0.0)
+        assert ours.pid() is None
     (ours.folder).mkdir(parents=True)
     ours.pid_file.write_text(str(poser.pid))
+    real = start_program("mariadbd-11.8", "mnt/one/data", ours.option_file)
+    assert ours.pid() == real.pid, "the kernel says that it runs there; the other one was just started elsewhere"
+    ours.stop(timeout=10)
+    assert not Path(f"/proc/{real.pid}").exists()
+    assert poser.poll() is None
+
+
+@pytest.mark.parametrize("name", ["sleep", "mysqld_exporter", "sh"])
+def test_another_program_is_no_server_wherever_it_runs(
+    tmp_path: Path, start_program: Callable[[str, str, Path], subprocess.Popen[bytes]], name: str
+) -> None:
+    """The account of servers may enter the data directory, and name the option file."""
+    ours = server.ServerProcess(tmp_path / "mnt/one/.zsnapdb")
+    poser = start_program(name, "mnt/one/data", ours.option_file)
+    ours.folder.mkdir(parents=True)
+    ours.pid_file.write_text(str(poser.pid))
     assert ours.pid() is None
-    real = start("mnt/one/data", str(ours.option_file))
-    assert ours.pid() == real.pid
+    ours.stop(timeout=10)
+    ours.kill()
+    assert poser.poll() is None

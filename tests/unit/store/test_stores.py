@@ -38,6 +38,7 @@ from zsnapdb.store.open import STORES, open_store
 from zsnapdb.store.retrying import Pauses, RetryingStore
 from zsnapdb.store.s3 import S3Store
 from zsnapdb.store.throttled import ThrottledStore
+from zsnapdb.store.timed_folder import TimedFolder
 
 if TYPE_CHECKING:
     pass
@@ -48,7 +49,7 @@ CALLS = ("check", "put", "get", "read_into", "read_version", "replace", "list", 
 
 @contextmanager
 def in_a_folder(folder: Path) -> Iterator[Store]:
-    yield LocalStore(folder)
+    yield TimedFolder(LocalStore(folder), folder)
 
 
 @contextmanager
@@ -336,7 +337,7 @@ def test_a_credentials_file_of_another_form_is_refused_without_showing_it(tmp_pa
 def test_addresses_choose_the_store_and_its_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local, _ = open_store(RepositorySettings(url=f"file://{tmp_path}", patience="10m"))
     assert isinstance(local, RetryingStore)
-    assert (type(local.inner), local.patience) == (LocalStore, 600)
+    assert (type(local.inner), local.patience) == (TimedFolder, 600)
     store, prefix = open_store(
         RepositorySettings(url="s3://bucket/some/prefix/", s3=S3Settings(region="us-east-1"), bandwidth="5MiB")
     )

@@ -109,6 +109,11 @@ class Host:
         return self.records.with_name("readers")
 
     @property
+    def put_backs(self) -> Path:
+        """Which restores took production's place, a file per instance (`put_back_record.py`)."""
+        return self.records.with_name("put-back")
+
+    @property
     def serve(self) -> Path:
         """What the helper of `zsnapdb serve` keeps: tokens by their hashes, and operations."""
         return self.records.with_name("serve")

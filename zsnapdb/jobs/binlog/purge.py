@@ -128,9 +128,14 @@ def _unread(instance: Instance, archived: _Archived, names: Sequence[str]) -> tu
     within = instance.settings.binlog.read_within
     if not within:
         return ()
-    checks, now = verifications.read(archived.archive.repository, instance.name), instance.host.now()
+    known = verifications.read(archived.archive.repository, instance.name)
+    checks, now = known.about(_digests(archived)), instance.host.now()
     read = {name: checks.whole_since(name_of(archived.files[name]), Depth.READ) for name in names}
     return tuple(name for name, when in read.items() if when is None or (now - when).total_seconds() > within)
+
+
+def _digests(archived: _Archived) -> dict[str, str]:
+    return {name_of(file): file.digest for file in archived.files.values()}
 
 
 def _read(instance: Instance, archived: _Archived, names: Sequence[str]) -> None:
@@ -140,7 +145,8 @@ def _read(instance: Instance, archived: _Archived, names: Sequence[str]) -> None
     instance.events.tell(f"reading the archived {', '.join(names)}")
     damages = {name: _damage(instance, archived, name) for name in names}
     findings = {name_of(archived.files[name]): damage for name, damage in damages.items()}
-    verifications.add(archived.archive.repository, instance.name, instance.host.now(), findings, "binlog purge")
+    repository, now = archived.archive.repository, instance.host.now()
+    verifications.add(repository, instance.name, now, findings, "binlog purge", _digests(archived))
     for name, damage in damages.items():
         if damage:
             raise DamagedError(

@@ -6,19 +6,17 @@ from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY
 from zsnapdb.jobs.clone import reusable_sets
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, find_local
-from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.pools import pool_for_copy
+from zsnapdb.jobs.record import put_back_record
 from zsnapdb.jobs.record.host_record import check, stored_after
 from zsnapdb.jobs.restore.newest import newest_backup
 from zsnapdb.planning import order
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.repository.manifest import Manifest, server_source
 from zsnapdb.zfs import datasets, snapshots, version
-from zsnapdb.zfs.command import number_in
 
 
 def locate(
@@ -42,17 +40,9 @@ def locate(
     if requested == LATEST and known:
         newest = newest_backup(instance, repository, accepts_older=accepts_older)
         stored = repository.manifest(instance.name, newest)
-        is_local = local is not None and _is_no_newer(stored, local)
-        restore_id = "" if is_local else _taken_back(instance, stored)
-        if restore_id:
-            text = f"the newest backup, {newest}, is of what restore {restore_id} of {instance.name} took back"
-            if local is None:
-                raise PreflightError(
-                    f"{text}, and this host has no set since then",
-                    hint=f"`zsnapdb backup {instance.name}` makes one of now; `--from {newest}` takes that backup",
-                )
-            instance.events.warn(f"{text}: the newest set here, {local.set.backup_id}, is used")
-        if local is not None and (is_local or restore_id):
+        if local is None:
+            _refuse_other_volumes(instance, stored)
+        elif _is_no_newer(stored, local):
             return reusable_sets.prepared_form(home(settings, local.pool), local, rules)
         requested = newest
     if requested not in known:
@@ -99,27 +89,24 @@ def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
     return is_same_pool and not order.made_before((local.set,), stored.createtxg)
 
 
-def _taken_back(instance: Instance, stored: Manifest) -> str:
-    """Return the restore that put production back from the state of this backup; "" if none is known to have done so.
+def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
+    """Raise PreflightError if production is on this host and has no trace of the backup: no snapshot, no bookmark.
 
-    The snapshots of the backup are in none of production's datasets: they are in one that was replaced, or are older
-    than the one that took its place.
+    Then other datasets were configured since, or were put in place of those that were backed up. A restore may have
+    done that; then its record says what production goes on from.
     """
-    volumes = {role: name for role, name in instance.volumes.items() if datasets.exists(name)}
-    keys = [INCARNATION_PROPERTY, "createtxg"]
-    seen = datasets.properties_of(list(volumes.values()), keys) if volumes else {}
-    began = [values[INCARNATION_PROPERTY].value for values in seen.values() if values[INCARNATION_PROPERTY].is_local]
-    guids = stored.guids()
-    if not began or all(
-        guids.get(role) in (datasets.origin_guid(name), *snapshots.by_guid(name)) for role, name in volumes.items()
-    ):
-        return ""
-    pool = pool_of(next(iter(volumes.values())))
-    first = min(number_in(values["createtxg"].value, ["zfs", "get", "createtxg"]) for values in seen.values())
-    is_older = version.pool_guid(pool) == stored.pool_guid and bool(order.made_before([stored], first))
-    olds = [name for server in replaced.listing(instance) for name in server.datasets.values()]
-    is_replaced = any(set(guids.values()) & set(snapshots.by_guid(name)) for name in olds)
-    return began[0] if is_older or is_replaced else ""
+    volumes = instance.settings.volumes or {}
+    places = [name for name in volumes.values() if datasets.exists(name)]
+    if not places or put_back_record.recorded(instance).last is not None:
+        return
+    points = snapshots.send_points(places)
+    known = {guid for name in places for guid in (datasets.origin_guid(name), *points[name].names)}
+    if known.isdisjoint(stored.guids().values()):
+        raise PreflightError(
+            f"nothing shows that {', '.join(places)} ever had the state of {stored.backup_id}, the newest backup of"
+            f" {instance.name}: there is neither a snapshot nor a bookmark of it",
+            hint=f"`zsnapdb backup {instance.name}` makes one of now; `--from {stored.backup_id}` takes that backup",
+        )
 
 
 def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> CloneSource | None:

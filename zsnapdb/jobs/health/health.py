@@ -49,10 +49,11 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
         stored.window,
         stored.repository,
     )
-    passed = [evidence for evidence in past.read if evidence.outcome is Outcome.PASSED]
+    passed = [evidence for evidence in past.read if evidence.outcome is Outcome.PASSED and stored.has_drilled(evidence)]
     newest = backup_time(restorable[-1].backup_id) if restorable else None
     is_checked = objectives.verify_age is not None or objectives.deep_verify_age is not None
-    checks = verifications.read(repository, instance.name) if is_checked else Checks()
+    digests = {backup.backup_id: backup.digest for backup in stored.backups}
+    checks = verifications.read(repository, instance.name).about(digests) if is_checked else Checks()
     begin = start_without_gap(window)
     return HealthFacts(
         instance=instance.name,

@@ -21,6 +21,7 @@ from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.drills import Evidence
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.server_source import ServerPart, ServerSourcePart
@@ -104,6 +105,11 @@ class Stored:
         recorded = complete_until(self.archive.of(last.incarnation), NEWEST, self.archive.state.complete)
         times = [*(file.last_commit for file in self._newest_history), recorded]
         return max((self.archive.state.until(time) for time in times if time is not None), default=None)
+
+    def has_drilled(self, drill: Evidence) -> bool:
+        """Whether a drill was of what is stored now under the id of its backup, or of a backup that is gone since."""
+        there = {backup.backup_id: backup.digest for backup in self.backups}
+        return drill.manifest is None or there.get(drill.backup_id, drill.manifest) == drill.manifest
 
     @property
     def present(self) -> set[str]:

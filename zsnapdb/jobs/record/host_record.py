@@ -26,6 +26,7 @@ from zsnapdb.jobs.base.set_properties import (
     STATE_PROPERTY,
     STORED,
 )
+from zsnapdb.jobs.record import put_back_record
 from zsnapdb.jobs.record.own_documents import files_of
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name, read
 from zsnapdb.planning import order
@@ -245,11 +246,18 @@ class StoredCheck:
     local: tuple[LocalBackup, ...] = ()
     known_archive: Archive | None = None
     """The part of the archive that this host knows, None if the binlogs were not looked at."""
+    taken_back: Mapping[str, str] = field(default_factory=dict)
+    """The backups of states that a restore took back from production, and which restore that was, by backup id."""
+
+    @property
+    def unbelieved(self) -> Mapping[str, str]:
+        """The backups from the future and the foreign ones, and why nothing chooses them, by backup id."""
+        return {**dict.fromkeys(self.future, "it is from the future"), **self.provenance.unchosen}
 
     @property
     def unchosen(self) -> Mapping[str, str]:
         """The backups that are chosen for nothing unless a person names them, and why, by backup id."""
-        return {**dict.fromkeys(self.future, "it is from the future"), **self.provenance.unchosen}
+        return {**self.taken_back, **self.unbelieved}
 
     @property
     def doubtful_future(self) -> Collection[str]:
@@ -309,8 +317,10 @@ def check(
     named = {
         name for finding in compared.findings if finding.kind is StoredKind.OTHER_WRITER for name in finding.backups
     }
+    put_back, unknown = _taken_back(instance, there)
     all_findings = (
         *compared.findings,
+        *unknown,
         *host_record.judge_marker(repository.note),
         *foreign.judge_foreign_binlogs(instance.name, strange),
         *foreign.judge_future(instance.name, future, now),
@@ -318,7 +328,14 @@ def check(
             instance.name, known.foreign, known.rewritten, {*named, *future}, knows_any=known.knows_any
         ),
     )
-    return replace(compared, findings=all_findings, future=future, provenance=known, known_archive=archive)
+    return replace(
+        compared,
+        findings=all_findings,
+        future=future,
+        provenance=known,
+        known_archive=archive,
+        taken_back=put_back,
+    )
 
 
 def known_archive(
@@ -331,6 +348,15 @@ def known_archive(
     from zsnapdb.jobs.record import archive_record
 
     return archive_record.known_part(instance, repository, archive)
+
+
+def _taken_back(
+    instance: Instance, there: Sequence[PlacedBackup]
+) -> tuple[Mapping[str, str], tuple[StoredFinding, ...]]:
+    try:
+        return put_back_record.taken_back(instance, there), ()
+    except DamagedError as error:
+        return {}, (StoredFinding(StoredKind.RECORD_UNREADABLE, error.message, error.hint),)
 
 
 def is_consolidated(backup: Summary | Manifest) -> bool:
@@ -414,23 +440,16 @@ def _compared(
     )
 
 
-def findings(
-    instance: Instance,
-    repository: Repository,
-    there: Sequence[PlacedBackup],
-    unreadable: Collection[str],
-    archive: Archive | None = None,
-    *,
-    is_writing: bool = False,
-) -> tuple[StoredFinding, ...]:
-    """Return the findings of `check` alone."""
-    return check(instance, repository, there, unreadable, archive, is_writing=is_writing).findings
-
-
 def choosable(instance: Instance, repository: Repository, known: Summaries) -> tuple[Summary, ...]:
     """Return the readable backups, oldest first, without those that nothing chooses unless a person names them."""
     unchosen = check(instance, repository, known.backups, known.unread).unchosen
     return tuple(backup for backup in known.backups if backup.backup_id not in unchosen)
+
+
+def counted(instance: Instance, repository: Repository, known: Summaries) -> tuple[Summary, ...]:
+    """Return the readable backups, oldest first, without those from the future and the foreign ones."""
+    unbelieved = check(instance, repository, known.backups, known.unread).unbelieved
+    return tuple(backup for backup in known.backups if backup.backup_id not in unbelieved)
 
 
 def trusted(instance: Instance, repository: Repository, known: Summaries) -> list[Summary]:

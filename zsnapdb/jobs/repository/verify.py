@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zsnapdb.base.errors import ConfigError, DamagedError, NotThere, RepositoryError, ZsnapdbError
 from zsnapdb.base.model import Progress
@@ -55,6 +55,12 @@ class VerifyPlan:
     known: Checks
     archive: Archive
     binlogs: tuple[ArchivedFile, ...]
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The digests of the manifests and of the descriptions of binlogs, by name."""
+        names = {backup.backup_id: backup.digest for backup in self.backups.backups}
+        return names | {verify_binlogs.name_of(file): file.digest for file in self.archive.files if file.is_rotated}
 
     @property
     def backups_size(self) -> int:
@@ -130,9 +136,8 @@ def _plan(
     backups = instance.summaries(repository)
     archive = BinlogArchive(repository, instance.name).load()
     files = {verify_binlogs.name_of(file): file for file in archive.files}
-    known = verifications.read(repository, instance.name).only(
-        {backup.backup_id for backup in backups.backups} | {n for n, f in files.items() if f.is_rotated}
-    )
+    everything = VerifyPlan(instance.name, depth, backups, (), Checks(), archive, ())
+    known = verifications.read(repository, instance.name).about(everything.digests)
     damaged = known.damaged()
 
     def chosen(names: Iterable[str]) -> tuple[str, ...]:
@@ -144,9 +149,7 @@ def _plan(
         )
 
     binlogs = tuple(files[name] for name in chosen(files))
-    return VerifyPlan(
-        instance.name, depth, backups, chosen(backup.backup_id for backup in backups.backups), known, archive, binlogs
-    )
+    return replace(everything, chosen=chosen(one.backup_id for one in backups.backups), known=known, binlogs=binlogs)
 
 
 def verify(
@@ -158,7 +161,7 @@ def verify(
     """
     repository = instance.open_repository()
     planned = _plan(instance, repository, depth, older_than, limit)
-    notebook = _Notebook(repository, instance, planned.known)
+    notebook = _Notebook(repository, instance, planned)
     began, total = time.monotonic(), 0
     active_damage: dict[str, tuple[str, ...]] = {}
     try:
@@ -186,9 +189,9 @@ def verify(
     }
     there = [backup for backup in planned.backups.backups if backup.backup_id not in notebook.gone]
     meaning = consequences(there, bad)
-    missing = host_record.findings(
+    missing = host_record.check(
         instance, repository, planned.backups.backups, planned.backups.unread, planned.archive
-    )
+    ).findings
     return VerifyResult(
         planned,
         dict(sorted(bad.items())),
@@ -205,12 +208,12 @@ def verify(
 class _Notebook:
     """The findings of this run and of earlier runs, saved from time to time under a new key."""
 
-    def __init__(self, repository: Repository, instance: Instance, known: Checks) -> None:
+    def __init__(self, repository: Repository, instance: Instance, planned: VerifyPlan) -> None:
         self.unrecorded = ""
         self._now, self._instance = instance.host.now, instance.name
         self.gone: set[str] = set()
-        self._repository, self._known = repository, known
-        self._findings = {name: dict(records) for name, records in known.findings.items()}
+        self._repository, self._known, self._digests = repository, planned.known, planned.digests
+        self._findings = {name: dict(records) for name, records in planned.known.findings.items()}
         self._key = verifications.new_key(instance.name, self._now())
         self._saved = time.monotonic()
         self._is_dirty = self._is_written = False
@@ -227,7 +230,7 @@ class _Notebook:
             self._findings.pop(name, None)
             return
         records = self._findings.setdefault(name, {})
-        records[depth] = verifications.finding(depth, self._now(), damage, records)
+        records[depth] = verifications.finding(depth, self._now(), damage, records, digest=self._digests.get(name))
         self._is_dirty = True
         if time.monotonic() - self._saved > _SAVE_SECONDS:
             self.save()

@@ -8,13 +8,20 @@ from pathlib import Path
 
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
-from zsnapdb.base.model import parse_gtids
+from zsnapdb.base.model import parse_gtids, pool_of
 from zsnapdb.base.text_files import password_in
 from zsnapdb.jobs.base.exclusion import exclusive
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INCARNATION_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY
+from zsnapdb.jobs.base.set_properties import (
+    BACKUP_PROPERTY,
+    INCARNATION_PROPERTY,
+    INSTANCE_PROPERTY,
+    RESTORED_PROPERTY,
+    snapshot_name,
+)
 from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.production import dataset_of
 from zsnapdb.jobs.host.site_settings import notes_on_site
+from zsnapdb.jobs.record import put_back_record
 from zsnapdb.jobs.restore import carrying, encrypted_places, exchange
 from zsnapdb.jobs.restore.look import HandedOver, check_point, look_around
 from zsnapdb.jobs.restore.receiving import restored_mark
@@ -28,6 +35,7 @@ from zsnapdb.mysql.replication import replica
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.family import family
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
+from zsnapdb.planning.repository.put_back import PutBack
 from zsnapdb.planning.restore.handover_steps import (
     HandoverStep,
     LeaveStopped,
@@ -42,7 +50,8 @@ from zsnapdb.planning.restore.steps import Recover
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.planning.server_copy.origin import Origin, Place
 from zsnapdb.planning.time_zone import unit_line
-from zsnapdb.zfs import datasets, mounting, owned
+from zsnapdb.zfs import datasets, mounting, owned, version
+from zsnapdb.zfs.command import number_in
 from zsnapdb.zfs.owned import Mark
 
 _PATIENCE = 10.0
@@ -259,6 +268,7 @@ def _take_over(work: ServerWork, step: Promote) -> HandedOver:
         datasets.inherit([part.place], [RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
     encrypted_places.open_again([part.place for part in step.parts], work.events.warn)
     is_sealed = replaced.seal(step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan))
+    _note_history(work, step)
     # Last of all: only what is marked can ever be removed, and only a finished exchange leaves something to remove.
     replaced.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.now())
     kept = tuple(
@@ -276,6 +286,24 @@ def _take_over(work: ServerWork, step: Promote) -> HandedOver:
             f" left out; then {again}"
         )
     return HandedOver(None, notes=(*kept, again))
+
+
+def _note_history(work: ServerWork, step: Promote) -> None:
+    """Record that production goes on from the restored state: what was backed up since is of another history."""
+    if work.plan.base is None:
+        return
+    sealed = [f"{part.old}@{snapshot_name(work.plan.restore_id)}" for part in step.parts if part.old is not None]
+    place = step.parts[0].place
+    seen = datasets.properties(sealed[0] if sealed else place, ["createtxg"])
+    group = number_in(seen["createtxg"].value, ["zfs", "get", "createtxg"])
+    made = PutBack(
+        restore_id=work.plan.restore_id,
+        base_pool=work.plan.base[0],
+        base_group=work.plan.base[1],
+        pool=version.pool_guid(pool_of(place)),
+        group=group,
+    )
+    put_back_record.note(work.instance, made)
 
 
 def _give_properties(step: Promote, *, is_foreign: bool) -> None:

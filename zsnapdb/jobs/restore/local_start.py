@@ -8,9 +8,11 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.model import pool_of
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import put_back_record
 from zsnapdb.jobs.record.record_file import BACKUPS, read
 from zsnapdb.planning.order import in_order
 from zsnapdb.planning.repository.host_record import BackupRecord
+from zsnapdb.planning.restore.newest import asks_for_newest
 from zsnapdb.planning.restore.origin import RestoreOrigin, SetStanding
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.targets import AtBackup, Target
@@ -64,10 +66,12 @@ def with_local_sets(
         return list(stored)
     known = {manifest.backup_id for manifest in stored}
     writer = stored[-1].writer if stored else None
+    loaded = local_manifests.load(instance)
+    left = put_back_record.taken_back(instance, loaded) if asks_for_newest(target) else {}
     local = [
         manifest
-        for manifest in local_manifests.load(instance)
-        if manifest.backup_id not in known
+        for manifest in loaded
+        if manifest.backup_id not in (known | left.keys())
         and is_of_server(manifest)
         and writer in (None, manifest.writer)
         and (top is None or all(pool_of(volume.dataset) == pool_of(top) for volume in manifest.volumes))

@@ -142,7 +142,7 @@ def _chosen(
     return (
         manifest,
         checked.provenance.trusted(catalogue.manifests),
-        (*notes, *newest.foreign_notes(manifest.backup_id, catalogue, checked, target)),
+        (*notes, *newest.notes_beside(manifest.backup_id, catalogue, checked, target)),
     )
 
 

@@ -8,15 +8,19 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.model import parse_gtids
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.backup_point import point_of
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
+from zsnapdb.jobs.record import host_record, put_back_record
 from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.jobs.restore.without_store import is_stand_in
+from zsnapdb.planning.binlog.route import follow
+from zsnapdb.planning.binlog.window import leading
 from zsnapdb.planning.repository.writers import writers
 from zsnapdb.planning.restore import newest, points
 from zsnapdb.planning.restore.newest import UnusableArchive, UnusableBackup
 from zsnapdb.planning.restore.points import RestoreRoute
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target
 from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Catalogue, Repository
 
@@ -28,7 +32,7 @@ _FUTURE = "it is from the future by the clock of this host, and this host did no
 def check(instance: Instance, repository: Repository, catalogue: Catalogue, archive: Archive | None) -> StoredCheck:
     """Return what the repository lacks of what this host stored, and warn about it. Nothing while the store is away."""
     if is_stand_in(repository):
-        return StoredCheck()
+        return StoredCheck(taken_back=put_back_record.taken_back(instance, catalogue.manifests))
     checked = host_record.check(
         instance,
         repository,
@@ -63,11 +67,17 @@ def _newer_future(catalogue: Catalogue, checked: StoredCheck) -> list[str]:
     return [name for name in ids[newest_present + 1 :] if name in checked.doubtful_future]
 
 
-def choosable(catalogue: Catalogue, checked: StoredCheck, target: Target) -> tuple[Manifest, ...]:
-    """Return the backups among which the target may choose: all for a named backup, else no foreign or future one."""
+def choosable(
+    catalogue: Catalogue, checked: StoredCheck, target: Target, history: str | None = None
+) -> tuple[Manifest, ...]:
+    """Return the backups among which the target may choose: all for a named backup, else no foreign or future one.
+
+    What a restore took back is not the newest state. A time, a GTID or the latest state of a named `history` may be.
+    """
     if isinstance(target, AtBackup) and target.backup_id is not None:
         return catalogue.manifests
-    return tuple(manifest for manifest in catalogue.manifests if manifest.backup_id not in checked.unchosen)
+    but = checked.unchosen if newest.asks_for_newest(target) and history is None else checked.unbelieved
+    return tuple(manifest for manifest in catalogue.manifests if manifest.backup_id not in but)
 
 
 def refuse_without_any(catalogue: Catalogue, checked: StoredCheck, target: Target, requested: str) -> None:
@@ -76,6 +86,46 @@ def refuse_without_any(catalogue: Catalogue, checked: StoredCheck, target: Targe
     if backups and not choosable(catalogue, checked, target) and newest.asks_for_newest(target):
         listed = [f"backup {item.backup_id}: {item.why}" for item in backups]
         raise newest.refusal(requested, "nothing", listed)
+    if checked.taken_back and not choosable(catalogue, checked, target):
+        raise newest.all_taken_back(requested, checked.taken_back)
+
+
+def present_archive(
+    instance: Instance,
+    target: Target,
+    candidates: Sequence[Manifest],
+    archive: Archive | None,
+    history: str | None = None,
+) -> Archive | None:
+    """Return the archive if its newest history is known to be production's present one; else None.
+
+    It matters to `latest` alone. After a restore took production's place, the newest archived history may be the one
+    that was left. It is the present one if a backup since then leads into it, or if production has its binlogs.
+    HistoryError if it is not, and no backup was made since then, unless the target accepts an older state.
+    """
+    put_back = put_back_record.recorded(instance)
+    if not isinstance(target, Latest) or history is not None or archive is None or put_back.last is None:
+        return archive
+    last = archive.files[-1] if archive.files else None
+    since = [manifest for manifest in candidates if put_back.is_since(manifest)]
+    if last is None or not candidates or _leads_into(last, since, archive):
+        return archive
+    server = server_source(candidates[-1]).server
+    is_here = LocalBinlogs.of(server.variables, server.key_files).has(last)
+    if is_here and (not target.accepts_older or _leads_into(last, candidates, archive)):
+        return archive
+    if not since and not target.accepts_older:
+        raise newest.left_history(instance.name, put_back.last.restore_id, last.name, candidates[-1].backup_id)
+    return None
+
+
+def _leads_into(last: ArchivedFile, backups: Sequence[Manifest], archive: Archive) -> bool:
+    """Whether the archived binlogs lead from these backups into the history of a file."""
+    if not backups:
+        return False
+    points_here = [point_of(manifest) for manifest in backups]
+    route = leading(points_here, lambda point: follow(point, archive.files, archive.state))
+    return any(file.incarnation == last.incarnation for file in route.files)
 
 
 def newest_backup(instance: Instance, repository: Repository, *, accepts_older: bool) -> str:
@@ -126,16 +176,24 @@ def of_one_server(
     return [manifest for manifest in manifests if manifest.backup_id in names]
 
 
-def foreign_notes(chosen: str, catalogue: Catalogue, checked: StoredCheck, target: Target) -> tuple[str, ...]:
-    """Return what the plan says about foreign backups that the repository lists as newer than the chosen one."""
+def notes_beside(chosen: str, catalogue: Catalogue, checked: StoredCheck, target: Target) -> tuple[str, ...]:
+    """Return what the plan says about newer backups than the chosen one: foreign ones, and what a restore left.
+
+    For a time or a GTID it says only whether the chosen backup is of what a restore left.
+    """
     ids = [manifest.backup_id for manifest in catalogue.manifests]
     if not newest.asks_for_newest(target) or chosen not in ids:
-        return ()
-    unchosen = checked.provenance.unchosen
-    return tuple(
-        f"newer, and foreign: {name}: {unchosen[name]}; name the id to use it, or adopt it (`zsnapdb adopt`)"
-        for name in ids[ids.index(chosen) + 1 :]
-        if name in unchosen
+        why = checked.taken_back.get(chosen)
+        return (f"backup {chosen} is of a history that production left: {why}",) if why is not None else ()
+    unchosen, later = checked.provenance.unchosen, ids[ids.index(chosen) + 1 :]
+    foreign = [name for name in later if name in unchosen]
+    left = [name for name in later if name in checked.taken_back and name not in unchosen]
+    return (
+        *(
+            f"newer, and foreign: {name}: {unchosen[name]}; name the id to use it, or adopt it (`zsnapdb adopt`)"
+            for name in foreign
+        ),
+        *(f"newer, and taken back: {name}: {checked.taken_back[name]}; name the id to use it" for name in left),
     )
 
 
@@ -152,17 +210,17 @@ def notes_on_newer(
 
     DamagedError names them, unless the caller accepts an older state.
     """
+    beside = notes_beside(choice.point.backup_id, catalogue, checked, choice.target)
     if not newest.asks_for_newest(choice.target):
-        return ()
-    foreign = foreign_notes(choice.point.backup_id, catalogue, checked, choice.target)
+        return beside
     short = next((finding for finding in checked.findings if checked.archive and finding.is_archive), None)
     archive = UnusableArchive(short.text, checked.archive.last_commit) if short and checked.archive else None
     order = checked.order_with([*catalogue.manifests, *local]) if local else checked.order
     newer = newest.newer_than(choice, unusable(catalogue, checked), archive, order)
     if not newer:
-        return foreign
+        return beside
     if accepts_older:
-        return (*(f"newer, and cannot be used: {text}" for text in newer), *foreign)
+        return (*(f"newer, and cannot be used: {text}" for text in newer), *beside)
     instead = f"backup {choice.point.backup_id}" + (" and the archived binlogs after it" if choice.files else "")
     error: DamagedError = newest.refusal(requested, instead, newer)
     raise error

@@ -94,9 +94,10 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     archive = None if isinstance(target, AtBackup) else archive_of(instance, repository, target).load()
     checked = newest.check(instance, repository, catalogue, archive)
     newest.refuse_without_any(catalogue, checked, target, request.to)
-    servers = _of_servers(newest.choosable(catalogue, checked, target), target)
+    servers = _of_servers(newest.choosable(catalogue, checked, target, request.history), target)
     candidates = newest.of_one_server(instance, servers, checked, target, request.history)
     candidates = with_local_sets(instance, candidates, target, request.origin, request.top)
+    archive = newest.present_archive(instance, target, candidates, archive, request.history)
     local = local_binlogs(candidates, request.origin)
     chosen = choose(instance, repository, candidates, target, archive, request.history, local)
     sets = [manifest for manifest in candidates if is_local_set(manifest)]
@@ -228,6 +229,7 @@ def _without_steps(
         buffer_pool=_buffer_pool(server, facts.variables),
         plugins=facts.plugins,
         zone=facts.zone,
+        base=(manifest.pool_guid, manifest.createtxg),
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from zsnapdb import __version__
-from zsnapdb.base.errors import DamagedBackupError, DamagedError, ZsnapdbError
+from zsnapdb.base.errors import DamagedBackupError, DamagedError, NotThere, ZsnapdbError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record.host_record import next_sequence
 from zsnapdb.jobs.trial.server_checks import CheckOutcome
@@ -83,6 +83,7 @@ class DrillLog:
             repository_id=repository.id,
             requested=subject.requested,
             backup_id=subject.backup_id,
+            manifest=_digest(instance, repository, subject.backup_id),
             seed=subject.seed,
             host=socket.gethostname(),
             started=self.started,
@@ -100,6 +101,14 @@ class DrillLog:
         key = drills.write(repository, evidence)
         _record_damage(repository, evidence, self.damaged)
         return DrillResult(evidence, key)
+
+
+def _digest(instance: Instance, repository: Repository, backup_id: str) -> str | None:
+    """Return the digest of the backup's manifest; None if it cannot be read, or the drill was of a local set."""
+    try:
+        return repository.digested_manifest(instance.name, backup_id)[1]
+    except (DamagedError, NotThere):
+        return None
 
 
 def _record_damage(repository: Repository, evidence: Evidence, damaged: Mapping[str, str]) -> None:

@@ -23,6 +23,8 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.variables import global_variables
 
 _PROGRAMS = ("mysqld", "mariadbd", "mysqld-debug")
+_NAMED_PROGRAM = re.compile(r"(mysqld|mariadbd)([.-][A-Za-z0-9._-]+)?")
+"""Names of programs that a site may configure, such as mysqld-9.7."""
 _LISTENS = 0x10000
 """The flag of a socket that accepts connections (proc(5), /proc/net/unix; __SO_ACCEPTCON)."""
 _LOADER = re.compile(r"ld-linux[a-z0-9_.-]*|ld-[0-9.]+\.so|ld\.so[0-9.]*")
@@ -86,7 +88,7 @@ def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
 
 def is_server_program(process: Path) -> bool:
     """Whether the process, a folder of proc(5), runs a server program."""
-    return os.path.basename(_program(process)) in _PROGRAMS
+    return _NAMED_PROGRAM.fullmatch(os.path.basename(_program(process))) is not None
 
 
 def _sees_this_host(entry: Path, namespace: str) -> bool:

@@ -7,11 +7,13 @@ import functools
 import grp
 import os
 import pwd
+import select
 import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -21,6 +23,7 @@ from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.base.model import Flavour
 from zsnapdb.base.server_files import Owner, UnsafeFileError
 from zsnapdb.mysql.process import sandbox as sandboxes
+from zsnapdb.mysql.process.discovery import is_server_program
 from zsnapdb.mysql.process.processes import Launched, Limits, ProcessManager, is_younger
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.family import family
@@ -116,6 +119,13 @@ def write_private(path: Path, text: str, user: str) -> None:
     server_files.write_text(path, text, Owner(*account(user)))
 
 
+class _Proof(Enum):
+    """What proves that a process is a server of ours, best first: where it runs; the account that started it."""
+
+    PLACE = "place"
+    ACCOUNT = "account"
+
+
 class OptionFileUsers:
     """The processes whose command lines name an option file, as they are when one is first asked for."""
 
@@ -162,39 +172,44 @@ class ServerProcess:
         """Return the process id if the server runs; its command line must name our option file.
 
         The pid file is only a first guess: a starting server has none yet, and a file can be lost. `users` are looked
-        through then (None: the processes of now). Who asks for many servers gives all the same.
+        through then (None: the processes of now). Who asks for many servers gives all the same. One that runs in its
+        data directory comes before one that was just started: that may be another one.
         """
         with contextlib.suppress(OSError, ValueError, UnsafeFileError):
             number = int(server_files.read_text(self.pid_file))
-            if self._is_ours(number):
+            if self._is_ours(number) is _Proof.PLACE:
                 return number
         known = (users or OptionFileUsers()).of(self.option_file)
-        return next((number for number in known if self._is_ours(number)), None)
+        proofs = {number: self._is_ours(number) for number in known}
+        return next((number for proof in _Proof for number in known if proofs[number] is proof), None)
 
-    def _is_ours(self, number: int) -> bool:
-        """Whether the process is this server. Its words are its own, so the kernel says where it runs, and as whom.
+    def _is_ours(self, number: int) -> _Proof | None:
+        """Return how the kernel proves that the process is this server; None if it does not. Its words are its own.
 
-        A server runs in its data directory, which is enough if its private folder was lost. One that runs in another
-        folder of this host is none of ours, unless it was just started and has not entered its own.
+        It runs a server program. A server runs in its data directory, which is enough if its private folder was lost.
+        One that runs in another folder of this host is none of ours, unless it was just started and has not entered
+        its own.
         """
         process = Path(f"/proc/{number}")
         try:
             if f"{_OPTION}{self.option_file}".encode() not in (process / "cmdline").read_bytes().split(b"\0"):
-                return False
+                return None
             # The owner of /proc/PID can be chosen by a process (proc(5), dumpable), its real uid cannot.
             status = (process / "status").read_text(errors="replace")
             place, folder = Path(os.readlink(process / "cwd")), os.stat(process / "cwd")
         except OSError:
-            return False
+            return None
+        if not is_server_program(process):
+            return None
         # Of a process with mounts of its own, the path may be of another folder than ours (mount_namespaces(7)).
         with contextlib.suppress(OSError):
             if os.path.samestat(os.stat(place), folder):
                 if place.is_relative_to(os.path.realpath(self.folder.parent)):
-                    return True
+                    return _Proof.PLACE
                 if not is_younger(number, _ENTERING_SECONDS):
-                    return False
+                    return None
         uid = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Uid:"))
-        return uid in self._accounts()
+        return _Proof.ACCOUNT if uid in self._accounts() else None
 
     def _accounts(self) -> set[int]:
         """Return the accounts that a server of ours has: this one, root's, that of its private folder."""
@@ -294,19 +309,11 @@ class ServerProcess:
     def stop(self, *, timeout: float) -> None:
         """Shut the server down cleanly if it runs. ServerError if the server does not end in time."""
         number = self.pid()
-        if number is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(number, signal.SIGTERM)
-        deadline = time.monotonic() + timeout
-        while Path(f"/proc/{number}").exists() and not _is_zombie(number):
-            if time.monotonic() > deadline:
-                raise ServerError(
-                    f"server {number} did not shut down within {timeout:.0f} s\n{self.log_tail()}",
-                    hint="see the error log, then stop the server by hand",
-                )
-            time.sleep(0.05)
-        _reap(number)
+        if number is not None and not _end(number, signal.SIGTERM, timeout, lambda: self._is_ours(number) is not None):
+            raise ServerError(
+                f"server {number} did not shut down within {timeout:.0f} s\n{self.log_tail()}",
+                hint="see the error log, then stop the server by hand",
+            )
 
     def kill(self) -> None:
         """Kill the server; only for a copy that is removed afterwards."""
@@ -323,22 +330,33 @@ class ServerProcess:
                     _end(int(file.parent.name))
 
 
-def _end(number: int) -> None:
-    """Kill the process and wait until it is gone."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(number, signal.SIGKILL)
-    while Path(f"/proc/{number}").exists() and not _is_zombie(number):
-        time.sleep(0.02)
-    _reap(number)
+def _end(
+    number: int,
+    how: signal.Signals = signal.SIGKILL,
+    timeout: float | None = None,
+    is_meant: Callable[[], bool] = lambda: True,
+) -> bool:
+    """Send the process a signal and wait until it has ended with all its threads. False if it has not in `timeout` s.
 
-
-def _is_zombie(number: int) -> bool:
-    """Whether the process has ended with all its threads, which hold files and mounts; only its status is left."""
+    The kernel's handle is taken first (pidfd_open(2)). So no later process of the same number gets the signal.
+    """
     try:
-        is_ended = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        return is_ended and len(os.listdir(f"/proc/{number}/task")) == 1
-    except OSError:
+        handle = os.pidfd_open(number)
+    except ProcessLookupError:
         return True
+    try:
+        if not is_meant():
+            return True
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, how)
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        has_ended = bool(poll.poll(None if timeout is None else timeout * 1000))
+    finally:
+        os.close(handle)
+    if has_ended:
+        _reap(number)
+    return has_ended
 
 
 def _reap(number: int) -> None:

@@ -115,6 +115,25 @@ def ambiguous(instance: str, known: Sequence[Writer]) -> HistoryError:
     )
 
 
+def all_taken_back(requested: str, taken_back: Mapping[str, str]) -> HistoryError:
+    """Return the error for an instance of which every usable backup is of a history that production left."""
+    listed = [f"{name}: {why}" for name, why in taken_back.items()]
+    return HistoryError(
+        f"{requested} would be a state that production no longer has: {'; '.join(listed[-_SHOWN:])}",
+        hint="make a backup of production now (`zsnapdb backup`), or name a backup id with --to",
+    )
+
+
+def left_history(instance: str, restore_id: str, last: str, backup_id: str) -> HistoryError:
+    """Return the error for an archive that ends in the history which production left with a restore."""
+    return HistoryError(
+        f"the latest state cannot be reached: restore {restore_id} put {instance} back, and nothing shows that the"
+        f" newest archived binlog, {last}, is of what it wrote since",
+        hint=f"`zsnapdb backup {instance}` stores its present state; --accept-older uses backup {backup_id} alone; a"
+        " time, a GTID or --history reaches what was taken back",
+    )
+
+
 def refusal(requested: str, instead: str, newer: Sequence[str]) -> DamagedError:
     """Return the error that names what is newer. `instead` is what would be used, in words."""
     shown = [*newer[:_SHOWN], *([f"and {len(newer) - _SHOWN} more"] if len(newer) > _SHOWN else [])]

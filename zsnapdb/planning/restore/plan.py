@@ -105,6 +105,8 @@ class RestorePlan:
     """The time zone of that server's process; None: the backup does not say."""
     site_commands: tuple[str, ...] = ()
     """Commands for a person: they set on the restored datasets what the site had set on the source's."""
+    base: tuple[int, int] | None = None
+    """The pool and the transaction group of the backup's snapshots; None in plans of older versions."""
 
     @property
     def top(self) -> str:

@@ -135,7 +135,7 @@ def test_latest_is_the_newest_known_one_and_names_the_foreign_ones(site: Site) -
     catalogue = repository.catalogue("main")
     checked = newest.check(instance, repository, catalogue, None)
     assert newest.newest_backup(instance, repository, accepts_older=False) == names[-1]
-    notes = newest.foreign_notes(names[-1], catalogue, checked, AtBackup(None))
+    notes = newest.notes_beside(names[-1], catalogue, checked, AtBackup(None))
     assert [note.partition(": ")[2].partition(":")[0] for note in notes] == [made_up]
     assert "adopt" in notes[0]
 

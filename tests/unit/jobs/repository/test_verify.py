@@ -164,6 +164,26 @@ def test_a_deep_look_counts_as_a_listing_and_not_the_other_way(site: Site) -> No
     assert verify(site, Depth.LISTED, older_than=86400).plan.chosen == ()
 
 
+@both
+def test_object_replaced_under_its_id_was_never_verified(site: Site, depth: Depth) -> None:
+    _, second = site.fill([None, 0])
+    assert verify(site, depth, older_than=86400).is_whole
+    assert job.plan(site.instance(), depth, older_than=86400).chosen == ()
+    repository = site.instance().open_repository()
+    before = repository.manifest("main", second)
+    repository.delete(layout.manifest("main", second))
+    repository.commit(before.model_copy(update={"created": before.created - timedelta(seconds=1)}))
+    assert job.plan(site.instance(), depth, older_than=86400).chosen == (second,)
+    assert verify(site, depth, older_than=86400).plan.chosen == (second,)
+    assert job.plan(site.instance(), depth, older_than=86400).chosen == ()
+
+
+def test_finding_of_an_earlier_version_counts_without_a_digest() -> None:
+    checks = Checks({"a": {Depth.READ: VerificationRecord(when=NOW)}})
+    assert checks.about({"a": "0" * 64}).whole_since("a", Depth.READ) == NOW
+    assert checks.about({}).whole_since("a", Depth.READ) is None
+
+
 def test_damage_that_only_reading_shows_stays_known_until_it_is_read_again(site: Site) -> None:
     (name,) = site.fill([None])
     store, key = LocalStore(site.folder), layout.chunk("main", name, "data", 1)

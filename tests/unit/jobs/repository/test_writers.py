@@ -120,7 +120,7 @@ def test_a_host_is_told_of_the_other_server_and_its_latest_is_its_own(tmp_path: 
     assert other[-1].backup_id in unknown.value.message
     for made in own:
         host_record.note_stored(instance, repository, made)
-    (finding,) = host_record.findings(instance, repository, repository.catalogue("main").manifests, ())
+    (finding,) = host_record.check(instance, repository, repository.catalogue("main").manifests, ()).findings
     assert finding.kind is StoredKind.OTHER_WRITER
     assert "another server writes backups under the name main" in finding.text
     assert (finding.is_alarming, finding.is_warning) == (False, True)
@@ -132,8 +132,8 @@ def test_a_first_backup_into_the_place_of_another_server_is_told(tmp_path: Path)
     made = backup(instance, 1, 1)
     there = [Summary.of(made, hashlib.sha256(made.encode()).hexdigest())]
     repository = instance.open_repository()
-    assert host_record.findings(instance, repository, there, ()) == ()
-    (finding,) = host_record.findings(instance, repository, there, (), is_writing=True)
+    assert host_record.check(instance, repository, there, ()).findings == ()
+    (finding,) = host_record.check(instance, repository, there, (), is_writing=True).findings
     assert finding.kind is StoredKind.OTHER_WRITER
 
 

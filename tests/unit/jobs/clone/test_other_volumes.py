@@ -1,0 +1,61 @@
+"""The newest backup is no data of a production that has no trace of it: other datasets are there by now."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from tests.unit.support.manifests import manifest
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.config.settings import parse
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone import locate
+from zsnapdb.jobs.record import put_back_record
+from zsnapdb.planning.repository.put_back import PutBack, PutBackRecord
+from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs.snapshots import SendPoints
+
+PLACE = "tank/other"
+TEXT = f'[repository.r]\nurl = "file:///r"\n[instance.main]\nrepository = "r"\nvolumes = {{ data = "{PLACE}" }}\n'
+STORED = manifest()
+GUID = STORED.volumes[0].guid
+
+
+@pytest.mark.parametrize(
+    ("points", "origin", "is_there", "is_put_back", "is_refused"),
+    [
+        (SendPoints({}, {}), None, True, False, True),
+        (SendPoints({1: "x@y"}, {}), 2, True, False, True),
+        (SendPoints({GUID: "x@y"}, {}), None, True, False, False),
+        (SendPoints({}, {GUID: "x#y"}), None, True, False, False),
+        (SendPoints({}, {}), GUID, True, False, False),
+        (SendPoints({}, {}), None, False, False, False),
+        (SendPoints({}, {}), None, True, True, False),
+    ],
+)
+def test_newest_backup_of_other_datasets_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    points: SendPoints,
+    origin: int | None,
+    is_there: bool,
+    is_put_back: bool,
+    is_refused: bool,
+) -> None:
+    made = PutBack(restore_id=STORED.backup_id, base_pool=1, base_group=1, pool=1, group=2)
+    record = PutBackRecord(restores=(made,) if is_put_back else ())
+
+    def own_points(places: Collection[str]) -> dict[str, SendPoints]:
+        return dict.fromkeys(places, points)
+
+    monkeypatch.setattr(datasets, "exists", lambda _: is_there)
+    monkeypatch.setattr(datasets, "origin_guid", lambda _: origin)
+    monkeypatch.setattr(snapshots, "send_points", own_points)
+    monkeypatch.setattr(put_back_record, "recorded", lambda _: record)
+    instance = Instance.of(parse(TEXT, "the test"), "main")
+    if is_refused:
+        with pytest.raises(PreflightError, match=f"nothing shows that {PLACE} ever had the state") as refused:
+            locate._refuse_other_volumes(instance, STORED)
+        assert f"--from {STORED.backup_id}" in refused.value.hint
+    else:
+        locate._refuse_other_volumes(instance, STORED)

@@ -1,0 +1,128 @@
+"""After a restore put production back, `latest` is of the history that production has now, or it is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.archived_backups import ProtectedServer
+from zsnapdb.base.errors import HistoryError
+from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
+from zsnapdb.jobs.record import put_back_record
+from zsnapdb.jobs.restore import newest
+from zsnapdb.planning.repository.put_back import PutBack
+from zsnapdb.repository.binlog_contents import load
+from zsnapdb.zfs import datasets
+from zsnapdb.zfs.datasets import Property
+
+RESTORE = "20231114T230000Z-00aa"
+
+
+@pytest.fixture
+def marks() -> dict[str, Property]:
+    """The mark of each of production's datasets that is there."""
+    return {}
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marks: dict[str, Property]) -> ProtectedServer:
+    """A server with a backup before and one after the point to which it was put back without another backup."""
+    protected = ProtectedServer.make(tmp_path, monkeypatch)
+    own = protected.server
+
+    def own_binlogs(*_: object) -> LocalBinlogs:
+        return LocalBinlogs({name: own.folder / name for name in own.files})
+
+    monkeypatch.setattr(LocalBinlogs, "of", own_binlogs)
+    monkeypatch.setattr(datasets, "exists", lambda name: name == "tank" or name in marks)
+    monkeypatch.setattr(
+        datasets, "properties_of", lambda names, keys: {name: dict.fromkeys(keys, marks[name]) for name in names}
+    )
+    own.commit(2)
+    protected.back_up()
+    own.look()
+    state = own.saved()
+    own.commit(2)
+    protected.back_up()
+    own.commit()
+    own.look()
+    own.set_back(state)
+    return protected
+
+
+def put_back(protected: ProtectedServer) -> None:
+    made = PutBack(restore_id=RESTORE, base_pool=1, base_group=1, pool=1, group=2)
+    put_back_record.note(protected.instance(), made)
+
+
+def test_latest_is_nothing_that_was_taken_back(server: ProtectedServer) -> None:
+    before, after = server.backups
+    assert server.plan().backup_id == after
+    put_back(server)
+    with pytest.raises(HistoryError, match=f"restore {RESTORE} put main back") as refused:
+        server.plan()
+    assert "--accept-older" in refused.value.hint
+    older = server.plan(accepts_older=True)
+    assert (older.backup_id, older.replays) == (before, ())
+    assert any(after in note for note in older.point.notes)
+    alone = server.plan("latest-backup")
+    assert (alone.backup_id, alone.replays) == (before, ())
+
+
+def test_what_was_taken_back_is_reached_by_its_name_and_time(server: ProtectedServer) -> None:
+    put_back(server)
+    after = server.plan(server.backups[1])
+    assert any("a history that production left" in note for note in after.point.notes)
+    history = load(server.instance().open_repository(), "main").incarnations[-1].id
+    assert server.plan(history=history).backup_id == server.backups[1]
+
+
+def test_latest_of_a_clone_is_nothing_that_was_taken_back(server: ProtectedServer) -> None:
+    put_back(server)
+    instance = server.instance()
+    chosen = newest.newest_backup(instance, instance.open_repository(), accepts_older=False)
+    assert chosen == server.backups[0]
+
+
+def test_archived_binlogs_of_the_new_history_are_followed(server: ProtectedServer) -> None:
+    put_back(server)
+    server.server.commit()
+    server.server.look()
+    present = load(server.instance().open_repository(), "main").incarnations[-1].id
+    for accepts_older in (False, True):
+        planned = server.plan(accepts_older=accepts_older)
+        assert planned.backup_id == server.backups[0]
+        assert {log.incarnation for step in planned.replays for log in step.logs} == {present}
+
+
+def test_a_backup_since_then_is_the_latest(server: ProtectedServer) -> None:
+    put_back(server)
+    server.server.commit()
+    newer = server.back_up()
+    assert server.plan().backup_id == newer, "its binlogs are not archived, the others are of another history"
+    server.server.commit()
+    server.server.look()
+    planned = server.plan()
+    assert (planned.backup_id, len(planned.replays)) == (newer, 1)
+
+
+def test_a_restore_that_was_undone_by_hand_does_not_count(server: ProtectedServer, marks: dict[str, Property]) -> None:
+    put_back(server)
+    places = ("tank/data", "tank/parent")
+    marks.update(dict.fromkeys(places, Property(RESTORE, "local")))
+    with pytest.raises(HistoryError):
+        server.plan()
+    marks.update(dict.fromkeys(places, Property(RESTORE, "inherited from tank")))
+    assert server.plan().backup_id == server.backups[1]
+
+
+def test_a_record_that_cannot_be_read_is_reported(server: ProtectedServer) -> None:
+    put_back(server)
+    instance = server.instance()
+    (instance.host.put_backs / "main.json").write_text("{")
+    warned: list[str] = []
+    repository = instance.open_repository()
+    checked = newest.check(instance, repository, repository.catalogue("main"), None)
+    warned += [finding.text for finding in checked.findings if finding.is_warning]
+    assert any("put-back" in text for text in warned)
