@@ -67,8 +67,7 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
     NotThere if a named backup is not a foreign one; PreflightError if a named one is damaged.
     """
     repository = instance.open_repository()
-    known = instance.summaries(repository)
-    checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable))
+    known, checked = host_record.stored(instance, repository)
     foreign = [backup for backup in known.backups if backup.backup_id in checked.provenance.foreign]
     for name in names:
         if name not in checked.provenance.foreign:

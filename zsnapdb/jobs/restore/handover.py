@@ -244,7 +244,7 @@ def _take_over(work: ServerWork, step: Promote) -> HandedOver:
     encrypted_places.open_again([part.place for part in step.parts], work.events.warn)
     is_sealed = replaced.seal(step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan))
     # Last of all: only what is marked can ever be removed, and only a finished exchange leaves something to remove.
-    replaced.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.now())
+    replaced.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.latest())
     kept = tuple(
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.model import parse_gtids
@@ -24,10 +25,14 @@ _GONE = "this host stored it, and the repository lacks it: deleted, hidden, or r
 _FUTURE = "it is from the future by the clock of this host, and this host did not store it"
 
 
-def check(instance: Instance, repository: Repository, catalogue: Catalogue, archive: Archive | None) -> StoredCheck:
-    """Return what the repository lacks of what this host stored, and warn about it. Nothing while the store is away."""
+def catalogue_of(instance: Instance, repository: Repository, archive: Archive | None) -> tuple[Catalogue, StoredCheck]:
+    """Return all backups, oldest first, and what the repository lacks of what this host stored; warn about that.
+
+    While the store is unreachable, nothing is known to be missing.
+    """
+    catalogue = repository.catalogue(instance.name)
     if is_stand_in(repository):
-        return StoredCheck()
+        return catalogue, StoredCheck()
     checked = host_record.check(
         instance,
         repository,
@@ -37,7 +42,7 @@ def check(instance: Instance, repository: Repository, catalogue: Catalogue, arch
         digests=catalogue.digests,
     )
     checked.warn(instance)
-    return checked
+    return replace(catalogue, manifests=checked.ordered(catalogue.manifests)), checked
 
 
 def unusable(catalogue: Catalogue, checked: StoredCheck) -> tuple[UnusableBackup, ...]:
@@ -83,8 +88,7 @@ def newest_backup(instance: Instance, repository: Repository, *, accepts_older: 
     if there is no backup; PreflightError if the newest one is of another kind.
     """
     target, requested = AtBackup(None), "latest"
-    catalogue = repository.catalogue(instance.name)
-    checked = check(instance, repository, catalogue, None)
+    catalogue, checked = catalogue_of(instance, repository, None)
     refuse_without_any(catalogue, checked, target, requested)
     present = choosable(catalogue, checked, target)
     if present:
