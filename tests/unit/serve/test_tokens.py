@@ -108,18 +108,7 @@ def test_a_subject_can_own_a_clone(subject: str) -> None:
 @pytest.mark.parametrize(
     "subject",
     [
-        *(
-            "",
-            "ann",
-            "unix:",
-            "unix:a b",
-            "unix:-x",
-            "unix:unix:ann",
-            "user:ann@example.org",
-            "user:a@",
-            "root:x",
-            " ci:a",
-        ),
+        *("", "ann", "unix:", "unix:a b", "unix:-x", "unix:unix:ann", "user:ann", "user:a@", "root:x", " ci:a"),
         *("ci:", "ci:/x", "ci:a//b", "ci:a/", "ci:../x", "ci:a/../b", "ci:a\n", "ci:a\0", "ci:ä", "the pool"),
         "ci:" + "a/" * 60 + "a",
     ],
