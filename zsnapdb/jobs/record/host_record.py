@@ -385,7 +385,8 @@ def check(
     )
     compared = _compared(instance, repository, there, unreadable, archive, is_writing, local, known)
     now = instance.host.latest()
-    future = from_future((backup.backup_id for backup in there), now, compared.own)
+    # No stranger wrote what is known: its clock was wrong, or this one is.
+    future = from_future((backup.backup_id for backup in there), now, {*compared.own, *known.proofs})
     named = {
         name for finding in compared.findings if finding.kind is StoredKind.OTHER_WRITER for name in finding.backups
     }
