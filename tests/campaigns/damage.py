@@ -161,7 +161,7 @@ def judged(site: Site, instance: Instance) -> tuple[str, list[str]]:
     try:
         repository = instance.open_repository()
         known = instance.summaries(repository)
-        missing = host_record.findings(instance, repository, known.backups, known.unread)
+        missing = host_record.check(instance, repository, known.backups, known.unread).findings
         is_whole = verify.verify(instance, Depth.READ).is_whole and not missing
     except ZsnapdbError as error:
         return f"refused at once ({error.code})", wrong

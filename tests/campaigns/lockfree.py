@@ -31,7 +31,7 @@ from zsnapdb.config.settings import load
 from zsnapdb.jobs.backup.preflight import Observed, observe
 from zsnapdb.jobs.backup.server_source import ServerProof, ServerSource
 from zsnapdb.jobs.backup.snapshot_set import Taken, take
-from zsnapdb.jobs.base.clock import fresh_backup_id
+from zsnapdb.jobs.base.clock import backup_id_at, now
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
 from zsnapdb.mysql.session import Session
@@ -152,7 +152,7 @@ class Campaign:
             ServerSource(self.instance, session),
             observed,
             self.instance.name,
-            fresh_backup_id(),
+            backup_id_at(now()),
             Terminal(),
             run_id=self.instance.host.run_id(),
         )

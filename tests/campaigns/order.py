@@ -131,7 +131,7 @@ class Round:
         is_jump = error != site.clock.error
         if is_jump:
             site.clock.jump(error)
-            state.has_jumped = state.has_jumped or error != 0.0
+            state.has_jumped, state.is_doubtful = state.has_jumped or error != 0.0, True
         self.mark += 1
         site.sql(f"INSERT INTO past.marks VALUES ({self.mark})")
         before = site.look()

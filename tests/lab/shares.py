@@ -8,7 +8,7 @@ SAMPLES = {
     "field": ("--rounds", "1", "--first", "40", "--only", "clone", "restore"),
     "lockfree": ("--rounds", "3", "--seed", "7"),
     "masking": ("--rounds", "1", "--seed", "7"),
-    "order": ("--rounds", "2", "--first", "14"),
+    "order": ("--rounds", "2", "--first", "31"),
     "silence": ("--only", "S3 away"),
 }
 """The small part of each campaign that every run of the tests makes; the whole of one is `campaign NAME`.

@@ -75,7 +75,6 @@ ALLOWED = {
     "planning/repository/local_sets.py": {"decide": SHOWN},
     "planning/repository/retention.py": {
         "decide": "a backup from the future takes no place of another",
-        "_apply_rules": AGE,
         "_protect": "a backup from the future stays",
         "_needing": "an unreadable manifest that has no place protects by its time, and removes nothing",
     },
@@ -87,6 +86,7 @@ ALLOWED = {
     "planning/restore/points.py": {"_choose_in": AT_A_TIME, "_choose_time": AT_A_TIME},
     "planning/restore/time_place.py": {"_between": AT_A_TIME},
     "repository/repository.py": {"backup_ids": SHOWN},
+    "serve/tokens.py": {"is_valid": AGE},
     "zfs/snapshots.py": {"check_one_group": SHOWN},
 }
 """Why each function may compare such a name, by module."""

@@ -6,6 +6,7 @@
     ├── PreflightError          4   the server, its files or the pool do not allow the operation; nothing was changed
     │   ├── NotOursError        4   a dataset, snapshot or bookmark does not carry our mark; it was not destroyed
     │   ├── NotAllowedError     4   this account may not do it
+    │   ├── ClockDoubtError     4   what would be removed depends on a clock that is in doubt
     │   └── ForeignInsideError  4   inside a server's datasets lies what is no volume of it
     ├── ServerError             5   the database server cannot be reached, or refused
     │   └── LockError           10  the lock could not be acquired in time, or was lost
@@ -111,6 +112,12 @@ class NotAllowedError(PreflightError):
     """This account may not do it. Nothing was changed."""
 
     code = "not-allowed"
+
+
+class ClockDoubtError(PreflightError):
+    """What would be removed depends on the clock of this host, which is in doubt. Nothing was removed."""
+
+    code = "clock-doubt"
 
 
 class ForeignInsideError(PreflightError):

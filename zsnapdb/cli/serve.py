@@ -142,10 +142,13 @@ def serve_helper(config: ConfigFile = None) -> None:
     recent = RecentAnswers()
     with exclusive("serve-helper", doing="the helper of `zsnapdb serve`", folder=THIS_HOST.run):
         operations = Operations(THIS_HOST.serve / "operations", THIS_HOST.now, lambda: removal_time(THIS_HOST).at)
+        # A clock that was set back makes no token good again.
+        now = THIS_HOST.latest
         keys = IssuerKeys(
             THIS_HOST.serve / "issuers", lambda: load(config).serve.issuer, fetch_with(fetcher), THIS_HOST.now
         )
-        tokens, id_tokens = TokenBook(THIS_HOST.serve), _id_tokens(keys, is_needed=bool(limits.issuer))
+        tokens = TokenBook(THIS_HOST.serve, operations.removal_time)
+        id_tokens = _id_tokens(keys, is_needed=bool(limits.issuer))
         live = LiveTokens(tokens, keys.issuers)
         desk = Desk(
             settings=lambda: load(config),
@@ -156,7 +159,7 @@ def serve_helper(config: ConfigFile = None) -> None:
             run=runner,
             protection=ProtectionReader(reader, recent),
             beat=beat,
-            now=THIS_HOST.now,
+            now=now,
             fleet=FleetLook(THIS_HOST),
             logins=LoginDesk(
                 lambda: load(config).serve, tokens, keys, id_tokens, exchange_with(exchanger), THIS_HOST.now

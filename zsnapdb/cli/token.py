@@ -62,7 +62,7 @@ def create_token(
     from zsnapdb.serve.tokens import TokenBook
 
     book = TokenBook(THIS_HOST.serve)
-    made = book.create(subject, Role(role.value), parse_duration(expires), THIS_HOST.now())
+    made = book.create(subject, Role(role.value), parse_duration(expires), THIS_HOST.latest())
     show(report.NewTokenView(made), json)
 
 

@@ -82,6 +82,24 @@ def by_creation(items: Iterable[T], createtxg: Callable[[T], int]) -> list[T]:
     return sorted(items, key=createtxg)
 
 
+def earliest(*times: datetime) -> datetime:
+    """Return the earliest of the times at which something was made at the latest."""
+    return min(times)
+
+
+def by_pool(items: Iterable[T], place: Callable[[T], tuple[int, int]], production: Collection[int]) -> list[T]:
+    """Return sets of several pools, oldest first. `place` gives the GUID of the pool, and the transaction group.
+
+    New sets are made in the pools of `production`. Nothing but that orders the pools.
+    """
+
+    def key(item: T) -> tuple[bool, int, int]:
+        pool, createtxg = place(item)
+        return pool in production, pool, createtxg
+
+    return sorted(items, key=key)
+
+
 class _Made(Protocol):
     @property
     def createtxg(self) -> int: ...

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -27,6 +27,8 @@ _PREFIX = "zsnapdb_"
 _RANDOM_BYTES = 32
 _LOCK_SECONDS = 10.0
 _LONGEST = 10 * 366 * 86400.0
+_CLOCKS = timedelta(minutes=5)
+"""How far a clock is set back without a word."""
 _MOST_SESSIONS = 10
 """How many sessions a subject has: one more ends its oldest."""
 _NOBODY = hashlib.sha256(b"").hexdigest()
@@ -58,8 +60,8 @@ class StoredToken(BaseModel):
     issuer: Annotated[str, Field(pattern=r"^(?:https://[!-~]{1,1000})?$")] = ""
 
     def is_valid(self, now: datetime) -> bool:
-        """Whether its holder is answered now."""
-        return self.revoked is None and now < self.expires
+        """Whether its holder is answered now. One from the future was made while the clock was ahead, and is void."""
+        return self.revoked is None and self.created - _CLOCKS <= now < self.expires
 
 
 class _TokensDocument(BaseModel):
@@ -82,6 +84,8 @@ class TokenBook:
     """The tokens of this host, in a folder of root's."""
 
     folder: Path
+    removal_time: Callable[[], datetime] | None = None
+    """Returns the time by which expired sessions are removed (None: that of the request)."""
 
     @property
     def file(self) -> Path:
@@ -107,8 +111,9 @@ class TokenBook:
 
         Of a subject with too many sessions the oldest end. Sessions that have expired are stored no longer.
         """
+        removes_at = self.removal_time() if self.removal_time is not None else now
         with self._changing() as known:
-            left = [one for one in known.tokens if one.kind is not TokenKind.SESSION or now < one.expires]
+            left = [one for one in known.tokens if one.kind is not TokenKind.SESSION or removes_at < one.expires]
             mine = [one.id for one in left if one.kind is TokenKind.SESSION and one.subject == subject]
             over = set(mine[: max(0, len(mine) + 1 - _MOST_SESSIONS)])
             left = [one for one in left if one.id not in over]

@@ -31,7 +31,16 @@ class State:
     """When a prepared set was last used, and the history of then, by the GUID of its dataset."""
     daily: MadeSet | None = None
     has_jumped: bool = False
+    is_doubtful: bool = False
+    """Whether the clock jumped, or the host was off, and nothing has confirmed the clock since."""
     number: int = 0
+    first_here: int = 0
+    """The number of the first set of this host. What was restored has the snapshots of sets of the host before."""
+
+    def is_clock_refusal(self, done: Done) -> bool:
+        """Return whether a command that removes was refused because of the clock, which is in doubt."""
+        code = done.document.get("error", {}).get("code")
+        return self.is_doubtful and done.words[0] == "prune" and code == "clock-doubt"
 
     def here(self, seen: Seen) -> list[MadeSet]:
         """Return the sets that the volumes hold under their own names, as they were made.
@@ -42,7 +51,8 @@ class State:
         sets = [
             one
             for one in self.truth.here(on)
-            if all(on[guid][0].endswith(f"@zsnapdb-{one.set_id}") for guid in one.guids.values())
+            if one.number >= self.first_here
+            and all(on[guid][0].endswith(f"@zsnapdb-{one.set_id}") for guid in one.guids.values())
         ]
         groups = [on[one.guids["parent"]][1] for one in sets]
         if groups != sorted(groups):

@@ -41,9 +41,8 @@ class Verb:
 
 
 def _failed(state: State, done: Done) -> str:
-    """Note that a command failed which had to succeed. A doubt about the clock is right if the clock was wrong."""
-    text = done.err.partition("hint:")[0]
-    if "clock" in text and state.has_jumped:
+    """Note that a command failed which had to succeed. Only what removes may be refused for the clock, if in doubt."""
+    if state.is_clock_refusal(done):
         return "refused: the clock"
     state.problems.append(str(done))
     return f"failed ({done.code})"
@@ -265,7 +264,8 @@ def query(state: State, seen: Seen, chance: random.Random) -> str:
         return _failed(state, done)
     held = tuple(int(number) for number in re.findall(r"\d+", str(done.document.get("rows", ""))))
     if at == "latest-backup":
-        state.differ("query --at latest-backup", list(stored[-1].marks), list(held))
+        newest = here[-1] if here else stored[-1]
+        state.differ("query --at latest-backup", list(newest.marks), list(held))
     else:
         least = [one.marks for one in (*here[-1:], *stored[-1:]) if one.epoch == state.truth.epoch]
         now = state.site.marks()
@@ -342,6 +342,7 @@ def replace_host(state: State, seen: Seen, _chance: random.Random) -> str:
         state.problems.append(f"restore --to latest on another host: {held}, the newest backup has {newest.marks}")
     state.truth.epoch += 1
     state.truth.clones.clear()
+    state.first_here = state.number + 1
     return f"{len(held)} marks"
 
 
@@ -381,8 +382,8 @@ def vanish(state: State, seen: Seen, _chance: random.Random) -> str:
     try:
         for words in (("list", "main"), ("status", "main")):
             done = state.site.zsnapdb(*words)
-            missing = [one.get("backup_id") for one in done.document.get("missing", [])]
-            if newest.set_id not in missing and newest.set_id not in done.err:
+            missing = [name for one in done.document.get("missing", []) for name in one["backups"]]
+            if newest.set_id not in missing:
                 state.problems.append(f"{words[0]} does not miss {newest.set_id} (set {newest.number}): {done}")
             if done.code != 7:
                 state.problems.append(f"{words[0]} ended with {done.code} without {newest.set_id}, which was deleted")
@@ -396,6 +397,7 @@ def time_off(state: State, _seen: Seen, chance: random.Random) -> str:
     seconds = chance.choice((600.0, 2 * LEASE, 30 * 3600.0, 3 * DAY))
     state.site.clock.pass_time(seconds)
     state.site.boot()
+    state.is_doubtful = True
     return f"{seconds / 3600:.1f} h"
 
 

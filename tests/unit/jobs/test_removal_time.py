@@ -85,6 +85,30 @@ def test_snapshot_under_clock_hours_ahead_expires_no_set(clocks: Clocks) -> None
     }
 
 
+def test_set_made_while_clock_was_behind_expires_no_earlier(clocks: Clocks) -> None:
+    world = clocks.world
+    first = local_snapshot.snapshot(clocks.instance(), opener=world.open_source).backup_id
+    clocks.jump(-57 * DAY)
+    behind = local_snapshot.snapshot(clocks.instance(), opener=world.open_source).backup_id
+    clocks.jump(57 * DAY)
+    last = local_snapshot.snapshot(clocks.instance(), opener=world.open_source)
+    assert (last.expired, set(local_ids(world))) == ((), {first, behind, last.backup_id})
+
+
+def test_set_from_future_expires_once_clock_is_sure(clocks: Clocks) -> None:
+    world = clocks.world
+    removal_time(clocks.host)
+    clocks.jump(900 * DAY)
+    ahead = local_snapshot.snapshot(clocks.instance(), opener=world.open_source).backup_id
+    clocks.jump(-900 * DAY)
+    second = local_snapshot.snapshot(clocks.instance(), opener=world.open_source)
+    world.time += 2 * HOUR
+    third = local_snapshot.snapshot(clocks.instance(), opener=world.open_source)
+    assert (second.expired, third.expired) == ((), (second.backup_id,)), "the record of the clock is new"
+    world.time += DAY
+    assert ahead in local_snapshot.snapshot(clocks.instance(), opener=world.open_source).expired
+
+
 def test_prune_under_clock_that_jumped_is_refused_until_confirmed(clocks: Clocks) -> None:
     world = clocks.world
     # The store is on a disk, whose clock is that of the machine of this test.

@@ -23,7 +23,16 @@ from zsnapdb.planning.clock_guard import (
     ClockRecord,
     RemovalTime,
 )
-from zsnapdb.planning.clone.lease import CloneLease, CloneUse, LeaseVerdict, Policy, judge, judge_at
+from zsnapdb.planning.clone.lease import (
+    CloneLease,
+    CloneUse,
+    LeaseVerdict,
+    Policy,
+    first_lease,
+    judge,
+    judge_at,
+    settled,
+)
 
 START = datetime(2026, 11, 20, 10, tzinfo=UTC)
 DAY = 86_400.0
@@ -56,6 +65,34 @@ class World:
 
     def at(self, seconds: float) -> datetime:
         return START + timedelta(seconds=seconds)
+
+
+@given(st.floats(-900, 900).filter(lambda days: abs(days) > 1), st.floats(1, 7 * DAY))
+def test_lease_made_while_clock_was_wrong_ends_when_it_should(days: float, ttl: float) -> None:
+    world = World()
+    world.look()
+    world.pass_time(2 * DAY)
+    world.look()
+    world.off = days * DAY
+    made = world.look().latest
+    lease = first_lease(ttl, LIMITS, made)
+    world.pass_time(60)
+    world.off = 0.0
+    right = world.look()
+    lease = settled(lease, made, right)
+    assert right.is_sure
+    assert lease.expires >= world.at(2 * DAY + ttl) - timedelta(seconds=TOLERANCE)
+    assert lease.expires <= world.at(2 * DAY + 60 + ttl) + timedelta(seconds=TOLERANCE)
+    assert settled(lease, right.latest, right) == lease
+
+
+def test_time_in_future_is_not_judged_before_clock_is_known() -> None:
+    world = World()
+    assert not world.look().is_sure
+    world.pass_time(2 * DAY)
+    assert world.look().is_sure
+    world.off = -DAY
+    assert not world.look().is_sure
 
 
 SPANS = st.floats(0, 40 * DAY) | st.floats(0, 600)

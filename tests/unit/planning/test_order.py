@@ -128,6 +128,12 @@ def test_the_next_number_is_greater_than_what_this_host_gave_and_burns_at_most_a
     assert all(number > one for one in reached)
 
 
+def test_sets_of_productions_pool_come_after_those_of_other_pools() -> None:
+    sets = [(1, 900), (2, 5), (1, 30), (2, 4)]
+    assert order.by_pool(sets, lambda one: one, {2}) == [(1, 30), (1, 900), (2, 4), (2, 5)]
+    assert order.by_pool(sets, lambda one: one, {1})[-1] == (1, 900)
+
+
 def test_the_greatest_number_is_never_passed() -> None:
     assert order.next_number(GREATEST_SEQUENCE, [None]) == GREATEST_SEQUENCE
 

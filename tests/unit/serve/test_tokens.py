@@ -32,6 +32,22 @@ def test_a_token_is_good_until_it_expires(book: TokenBook) -> None:
     assert book.holder(text, NOW + DAY) is None
 
 
+def test_clock_that_jumps_makes_no_token_good_and_removes_no_session(tmp_path: Path) -> None:
+    removal = [NOW]
+    book = TokenBook(tmp_path / "serve", lambda: removal[0])
+    made = book.create("ci:shop/web", Role.DEVELOPER, 86400.0, NOW + 400 * DAY).text.get_secret_value()
+    assert book.holder(made, NOW + 400 * DAY) is not None
+    assert book.holder(made, NOW) is None, "it was made while the clock was ahead"
+    session = book.open_session(
+        "user:ann@example.org", Role.DEVELOPER, "https://issuer", 3600.0, NOW
+    ).text.get_secret_value()
+    book.open_session("user:bob@example.org", Role.DEVELOPER, "https://issuer", 3600.0, NOW + 40 * DAY)
+    assert book.holder(session, NOW) is not None
+    removal[0] = NOW + 40 * DAY
+    book.open_session("user:bob@example.org", Role.DEVELOPER, "https://issuer", 3600.0, NOW + 40 * DAY)
+    assert book.holder(session, NOW) is None
+
+
 def test_a_revoked_token_is_good_no_more_and_stays_in_the_list(book: TokenBook) -> None:
     made, other = (book.create("unix:ann", Role.DEVELOPER, 86400.0, NOW) for _ in range(2))
     revoked = book.revoke(made.stored.id, NOW)

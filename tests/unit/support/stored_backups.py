@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -83,8 +83,12 @@ def store_backup(
     number: int,
     base: int | None,
     made: Callable[[int], bytes] | None = None,
+    place: Mapping[str, int] | None = None,
 ) -> Manifest:
-    """Store backup `number`, which determines its GUIDs: an increment of backup `base`, or a full backup."""
+    """Store backup `number`, which determines its GUIDs: an increment of backup `base`, or a full backup.
+
+    `place`: its pool, transaction group and sequence number.
+    """
     volumes = []
     for offset, role in enumerate(ROLES):
         guid, from_guid = guid_of(number, offset), guid_of(base, offset) if base is not None else None
@@ -92,7 +96,7 @@ def store_backup(
         plain = renamed(plain, f"tank/{role}@zsnapdb-{backup_id}")
         volumes.append(volume(repository, backup_id, role, guid, from_guid, plain))
     manifest = example(backup_id).model_copy(
-        update={"repository_id": repository.id, "volumes": tuple(volumes), "createtxg": number}
+        update={"repository_id": repository.id, "volumes": tuple(volumes), **(place or {"createtxg": number})}
     )
     repository.commit(manifest)
     return manifest

@@ -202,9 +202,9 @@ class World:
         self.alive()
         yield self.source(self)
 
-    def new_id(self) -> str:
+    def new_id(self, moment: datetime | None = None) -> str:
         self.time += timedelta(minutes=1)
-        return new_backup_id(self.time, self.zfs.guid)
+        return new_backup_id(moment or self.time, self.zfs.guid)
 
     def send(self, name: str, base: str | None, flags: object = ()) -> _Send:
         self.alive()
@@ -227,7 +227,7 @@ class World:
             journals=self.folder / "journal",
             records=self.folder / "stored",
             now=lambda: self.time,
-            new_backup_id=self.new_id,
+            id_at=lambda moment: self.new_id(moment if moment > self.time else None),
             run_id=lambda: self.run_id(),
             open_store=lambda settings, tell: (cast(Store, WatchedStore(self, self.local)), ""),
             journal_disk=WatchedDisk(self),

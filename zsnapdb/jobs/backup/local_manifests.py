@@ -7,7 +7,7 @@ time when the store is away. It goes with the set. Without a manifest that can b
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -17,7 +17,11 @@ from zsnapdb.base.model import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_private
-from zsnapdb.planning.order import in_order
+from zsnapdb.jobs.host.replaced import REPLACED_PROPERTY
+from zsnapdb.jobs.record.record_file import BACKUPS
+from zsnapdb.jobs.record.record_file import read as record_file
+from zsnapdb.planning import order
+from zsnapdb.planning.repository.host_record import BackupRecord
 from zsnapdb.repository.manifest import Manifest, VolumePart, decode
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.zfs import datasets, snapshots, version
@@ -43,6 +47,7 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
         zfs_version=version.userland(),
         pool_guid=version.pool_guid(pool_of(next(iter(made.snapshots.values())).dataset)),
         createtxg=made.createtxg,
+        sequence=_next_number(instance),
         source=described.source,
         volumes=tuple(
             VolumePart(
@@ -63,6 +68,20 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
         ),
     )
     _write(instance, manifest)
+
+
+def _next_number(instance: Instance) -> int:
+    """Return the number after those that this host gave documents of the instance, as far as its records can be read.
+
+    It places the set after backups of another pool. Within the pool ZFS orders them.
+    """
+    numbers: list[int] = []
+    for file in (instance.host.records / instance.name).glob(f"*/{BACKUPS}"):
+        with contextlib.suppress(DamagedError):
+            record = record_file(file, BackupRecord)
+            if record is not None and record.url == instance.repository.url:
+                numbers += [one for one in (record.sequence, *(b.sequence for b in record.stored)) if one is not None]
+    return order.next_number(max(numbers, default=0), ())
 
 
 def keep(instance: Instance, manifest: Manifest) -> None:
@@ -129,11 +148,42 @@ def read(instance: Instance, backup_id: str) -> Manifest | None:
     return manifest if is_its == (backup_id, instance.name, IN_NO_REPOSITORY) else None
 
 
+def _renamed(manifests: Sequence[Manifest]) -> dict[str, str]:
+    """Return the present names of datasets that were renamed, or whose pool was imported under another name.
+
+    Copies have snapshots with the same GUIDs, but only the originals were made in that transaction group.
+    """
+    wanted = {one.guid: (one.dataset, manifest.createtxg) for manifest in manifests for one in manifest.volumes}
+    own = {manifest.pool_guid for manifest in manifests}
+    names = [
+        name
+        for pool in (datasets.pools() if manifests else ())
+        if version.pool_guid(pool) in own
+        for name, values in datasets.children(pool, [REPLACED_PROPERTY]).items()
+        if values[REPLACED_PROPERTY].value == datasets.UNSET
+    ]
+    points = snapshots.send_points(names).values()
+    there = [name for one in points for guid, name in one.snapshots.items() if guid in wanted]
+    found = snapshots.describe(there) if there else []
+    return {wanted[one.guid][0]: one.dataset for one in found if one.createtxg == wanted[one.guid][1]}
+
+
+def _renamed_in(manifest: Manifest, names: Mapping[str, str]) -> Manifest:
+    volumes = tuple(
+        volume.model_copy(update={"dataset": names.get(volume.dataset, volume.dataset)}) for volume in manifest.volumes
+    )
+    return manifest.model_copy(update={"volumes": volumes})
+
+
 def load(instance: Instance) -> list[Manifest]:
     """Return the manifests of the sets whose snapshots are all here, oldest first."""
     manifests = [manifest for name in names(instance) if (manifest := read(instance, name)) is not None]
     here = snapshots.send_points_there({volume.dataset for manifest in manifests for volume in manifest.volumes})
-    return in_order(
+    lost = [one for one in manifests if any(volume.dataset not in here for volume in one.volumes)]
+    if renamed := _renamed(lost):
+        manifests = [_renamed_in(manifest, renamed) for manifest in manifests]
+        here = snapshots.send_points_there({volume.dataset for manifest in manifests for volume in manifest.volumes})
+    return order.in_order(
         manifest
         for manifest in manifests
         if all(

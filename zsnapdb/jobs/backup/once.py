@@ -29,7 +29,7 @@ def stored(instance: Instance) -> Manifest | None:
     """
     try:
         repository = instance.open_repository()
-        known = host_record.counted(instance, repository, instance.summaries(repository))
+        known = host_record.counted(instance, repository)
         latest = instance.host.now() + _CLOCKS
         own = next((one for one in known if one.run_id == instance.host.run_id() and one.created <= latest), None)
         return repository.manifest(instance.name, own.backup_id) if own is not None else None

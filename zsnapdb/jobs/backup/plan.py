@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from zsnapdb.base.errors import NotThere
 from zsnapdb.jobs.backup import resume as interrupted
@@ -85,6 +85,7 @@ def plan(
         checked = host_record.check(instance, repository, known.backups, known.unread, is_writing=True, seen=seen)
         damaged += [fitness.warning("repository", f.text, f.hint) for f in checked.findings if f.is_warning]
     hooks = tuple(hook.describe() for hook in instance.hooks())
+    known = replace(known, backups=checked.ordered(known.backups))
     trusted = checked.provenance.trusted(known.backups)
     candidates = trusted if before is None else order.made_before(trusted, before)
 
@@ -111,7 +112,7 @@ def plan(
     sent_from = {volume.role: local[volume.role][volume.guid] for volume in base.base.volumes} if base.base else {}
     deadline = instance.settings.lock.deadline
     observed = observed.with_findings(damaged)
-    numbers = tuple(backup.sequence for backup in known.backups)
+    numbers = checked.numbers(known.backups)
     return BackupPlan(observed, hooks, deadline, base, form, unfinished, sent_from, numbers, checked.provenance)
 
 

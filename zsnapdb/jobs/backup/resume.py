@@ -14,6 +14,7 @@ from zsnapdb.jobs.backup.send import keep_as_base, settle
 from zsnapdb.jobs.base import known_local
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.own_snapshots import SetsHere
+from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     BASE_TAG,
@@ -147,7 +148,7 @@ def _surroundings(
         manifest = repository.manifest(started.draft.instance, started.backup_id)
         kept = frozenset((volume.dataset, volume.guid) for volume in manifest.volumes)
     return Surroundings(
-        instance.host.now(),
+        removal_time(instance.host).at,
         repository.id,
         repository.keyring.recipients,
         instance.send_flags(),

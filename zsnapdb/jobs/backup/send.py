@@ -22,7 +22,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BASE_TAG, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED
 from zsnapdb.jobs.host.object_locks import extend_locks
-from zsnapdb.jobs.record.host_record import next_sequence, note_stored
+from zsnapdb.jobs.record.host_record import next_sequence, note_stored, stored
 from zsnapdb.planning.backup.at_rest import judge_storing
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.backup.send_form import SendForm, form_of
@@ -136,8 +136,8 @@ class Sender:
         """Return the draft with a sequence number. One that an earlier version began has none."""
         if draft.sequence is not None:
             return draft
-        stored = self.instance.summaries(self.repository).backups
-        number = next_sequence(self.instance, self.repository, [backup.sequence for backup in stored])
+        known, checked = stored(self.instance, self.repository)
+        number = next_sequence(self.instance, self.repository, checked.numbers(known.backups))
         return draft.model_copy(update={"sequence": number})
 
     def _settle(self, bases: Sequence[str]) -> None:

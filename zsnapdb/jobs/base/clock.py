@@ -27,6 +27,6 @@ def steady() -> tuple[str, float] | None:
         return None
 
 
-def fresh_backup_id() -> str:
-    """Return a new backup id for now."""
-    return new_backup_id(now(), secrets.randbits(16))
+def backup_id_at(moment: datetime) -> str:
+    """Return a new backup id for that time."""
+    return new_backup_id(moment, secrets.randbits(16))

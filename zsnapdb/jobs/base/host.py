@@ -147,8 +147,21 @@ class Host:
         said = steady() if steady is not None else None
         return ClockReading(self.now(), *said) if said is not None else None
 
-    new_backup_id: Callable[[], str] = clock.fresh_backup_id
-    """An id for a backup that begins now."""
+    id_at: Callable[[datetime], str] = clock.backup_id_at
+    """An id for what begins at that time."""
+
+    def latest(self) -> datetime:
+        """Return the later one of the wall clock and the proven time.
+
+        What begins, or is used, is recorded with it: so nothing that was made while the clock was behind ends early.
+        """
+        from zsnapdb.jobs.base.removal_time import removal_time
+
+        return removal_time(self).latest
+
+    def new_backup_id(self) -> str:
+        """Return an id for a backup, or another thing, that begins now."""
+        return self.id_at(self.latest())
 
     run_id: Callable[[], str] = run_id.current
     """The id of the run of which this job is a part."""

@@ -32,7 +32,7 @@ def removal_time(host: Host) -> RemovalTime:
         reading = host.reading()
         if reading is None:
             at = host.now()
-            return RemovalTime(at, at)
+            return RemovalTime(at, at, is_new=True)
         before = _read(_file(host))
         record = clock_guard.follow(before, reading)
         if before is None or _is_due(before, record, reading):

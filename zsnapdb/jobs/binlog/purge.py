@@ -16,6 +16,7 @@ from zsnapdb.base.errors import ConfigError, DamagedError
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
 from zsnapdb.jobs.binlog.known import known_history
 from zsnapdb.jobs.host.binlog_structure import archived_damage
@@ -24,7 +25,7 @@ from zsnapdb.mysql.binlog import listing
 from zsnapdb.mysql.binlog.bytes import read_plain
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
-from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, batches, plan_purge
+from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, ages_of, batches, plan_purge
 from zsnapdb.planning.family import family
 from zsnapdb.repository import verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -88,8 +89,8 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
     stored = BinlogArchive(instance.open_repository(), instance.name)
     archive = stored.load()
     kept = known_history(archive, source, files).files
-    now = time.time()
-    ages = [now - files.path(file.name).stat().st_mtime for file in local]
+    written = [files.path(file.name).stat().st_mtime for file in local]
+    ages = ages_of(written, removal_time(instance.host))
     variables = global_variables(session)
     settings = instance.settings.binlog
     archived = _Archived(stored, {file.name: file for file in kept if file.is_rotated}, files)
@@ -129,9 +130,9 @@ def _unread(instance: Instance, archived: _Archived, names: Sequence[str]) -> tu
     if not within:
         return ()
     known = verifications.read(archived.archive.repository, instance.name)
-    checks, now = known.about(_digests(archived)), instance.host.now()
+    checks, now = known.about(_digests(archived)), instance.host.latest()
     read = {name: checks.whole_since(name_of(archived.files[name]), Depth.READ) for name in names}
-    return tuple(name for name, when in read.items() if when is None or (now - when).total_seconds() > within)
+    return tuple(name for name, when in read.items() if when is None or not 0 <= (now - when).total_seconds() <= within)
 
 
 def _digests(archived: _Archived) -> dict[str, str]:

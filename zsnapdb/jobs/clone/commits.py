@@ -83,7 +83,7 @@ def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
         properties.PARENT_PROPERTY: branch_heads.parent(info),
         RUN_PROPERTY: host.run_id(),
         copy_properties.OWNER_PROPERTY: info.owner,
-        copy_properties.CREATED_PROPERTY: stamp(host.now()),
+        copy_properties.CREATED_PROPERTY: stamp(host.latest()),
         **_facts_of_data(info),
     }
     short = snapshot_name(commit_id)

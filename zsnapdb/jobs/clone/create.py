@@ -115,7 +115,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                 facts = {
                     POSITION_PROPERTY: separated.position.short(_POSITION_BYTES),
                     copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.starts else CopyPhase.NEW,
-                    properties.USED_PROPERTY: stamp(instance.host.now()),
+                    properties.USED_PROPERTY: stamp(instance.host.latest()),
                 }
                 if request.waits:
                     facts |= {properties.POOL_PROPERTY: PoolMark.WAITS}
@@ -125,7 +125,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                     # Its holder could not beat as long as it was being made.
                     heartbeat.beat(instance.host, planned.name)
                 datasets.set_properties(planned.anchor, facts)
-    used = instance.host.now()
+    used = instance.host.latest()
     reusable_sets.mark_used(planned.anchor.rpartition("/")[0], source, used)
     before = prepared.masking if prepared is not None else None
     seconds = CreateDurations(
@@ -236,7 +236,7 @@ def _make_datasets(
         datasets.ensure(planned.home.home)
         # Nothing was made since the plan looked.
         room.guard(settings, known=planned.home)
-        facts = {**_facts(planned, source.key, server_id, instance.host.now()), RUN_PROPERTY: instance.host.run_id()}
+        facts = {**_facts(planned, source.key, server_id, instance.host.latest()), RUN_PROPERTY: instance.host.run_id()}
         datasets.create(planned.anchor, facts)
     with (
         undone_on_error(lambda: remove_all(instance.host, planned.anchor, planned.name, planned.copy.root)),

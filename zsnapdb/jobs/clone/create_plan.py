@@ -264,7 +264,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     received_room.refuse_source(settings, top, made_from.source)
     bind = request.bind_address or limits.bind_address
     lease, port, kept = _admitted(settings, instance.host, request, name, seen.free)
-    begun = begun_of(made_from.source) or stamp(instance.host.now())
+    begun = begun_of(made_from.source) or stamp(instance.host.latest())
     if causer.current():
         require_within_age(lease, None, read_stamp(begun), limits.max_age)
     root = limits.mount_root / name
@@ -335,7 +335,7 @@ def _admitted(
     # A clone that cannot be read is somebody's, and takes its room all the same.
     owners = [*(claim.owner for claim in clones), *("" for _ in known.unreadable)]
     admit(quota, owner_text(request.owner), owners, free)
-    lease = first_lease(request.ttl, policy(limits), host.now())
+    lease = first_lease(request.ttl, policy(limits), host.latest())
     used = {claim.port for claim in clones} | set(limits.reserved_ports) | haproxy.ports_led_to(limits.address)
     port = choose_port(limits.first_port, limits.last_port, used, port_is_free)
     if request.waits or request.is_ephemeral:

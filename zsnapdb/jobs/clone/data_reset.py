@@ -257,7 +257,7 @@ def _replace_data(
         facts[properties.BEGUN_PROPERTY] = min(begun_of(source), info.begun or info.created, key=read_stamp)
     elif source.key != info.key and not commits(info.current):
         # Nothing of what it had before stays.
-        facts[properties.BEGUN_PROPERTY] = stamp(host.now())
+        facts[properties.BEGUN_PROPERTY] = stamp(host.latest())
     with uninterrupted(events.warn):
         info.process.kill()
         hide_volumes(info)

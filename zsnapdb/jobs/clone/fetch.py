@@ -67,7 +67,7 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
         repository = instance.open_repository()
         request = RestoreRequest(to=set_id, top=f"{anchor}/c", makes_parent=True)
         planned = make(_with_own_mount_root(settings, set_id), instance, repository, request)
-        facts = facts_of(set_id, instance.name, origin_in(manifest), SourceKind.REPOSITORY, instance.host.now())
+        facts = facts_of(set_id, instance.name, origin_in(manifest), SourceKind.REPOSITORY, instance.host.latest())
         received_room.promise(settings, home, set_id, facts, received_room.needed_for(remote))
         with undone_on_error(lambda: reusable_sets.remove_if_exists(home, RECEIVED, set_id)):
             work = ServerWork(settings, instance, repository, planned)
@@ -127,7 +127,7 @@ def reach(
     with locks.on_reusable_set(RECEIVED, set_id):
         anchor = _fresh_anchor(home, set_id)
         origin = origin_at(first_manifest(instance, repository, planned), planned)
-        facts = facts_of(set_id, instance.name, origin, SourceKind.POINT, instance.host.now())
+        facts = facts_of(set_id, instance.name, origin, SourceKind.POINT, instance.host.latest())
         received_room.promise(settings, home, set_id, facts, received_room.needed_for(planned))
         with undone_on_error(lambda: reusable_sets.remove_if_exists(home, RECEIVED, set_id)):
             work = ServerWork(own_settings, instance, repository, planned)
@@ -235,5 +235,5 @@ def _ready(instance: Instance) -> dict[str, str]:
     return {
         **received_room.KEPT,
         copy_properties.PHASE_PROPERTY: CopyPhase.READY,
-        properties.USED_PROPERTY: stamp(instance.host.now()),
+        properties.USED_PROPERTY: stamp(instance.host.latest()),
     }

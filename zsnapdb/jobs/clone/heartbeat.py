@@ -28,7 +28,8 @@ def beat(host: Host, name: str) -> None:
     make_private(file.parent)
     try:
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-        os.utime(file, follow_symlinks=False)
+        now = host.latest().timestamp()
+        os.utime(file, (now, now), follow_symlinks=False)
     except OSError as error:
         raise PreflightError(
             f"noting the heartbeat in {file}: {error.strerror}", hint="free space in the file system of /run"

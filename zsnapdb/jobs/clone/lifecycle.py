@@ -25,6 +25,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
+from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.base.set_properties import (
     POSITION_PROPERTY,
 )
@@ -134,7 +135,7 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
             {
                 copy_properties.PHASE_PROPERTY: CopyPhase.READY,
                 POSITION_PROPERTY: position.short(4000),
-                properties.USED_PROPERTY: stamp(host.now()),
+                properties.USED_PROPERTY: stamp(host.latest()),
             },
         )
         return
@@ -144,7 +145,7 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
         with session(info) as opened:
             # A replica of a set continues to replicate. A replica that was reset has no source any more.
             applier.go_on(opened)
-    datasets.set_properties(info.top, {properties.USED_PROPERTY: stamp(host.now())})
+    datasets.set_properties(info.top, {properties.USED_PROPERTY: stamp(host.latest())})
 
 
 def stop(settings: Settings, host: Host, name: str) -> CloneInfo:
@@ -166,12 +167,12 @@ def protect(settings: Settings, host: Host, name: str, seconds: float) -> CloneI
 
 def extended_lease(settings: Settings, host: Host, info: CloneInfo, seconds: float | None) -> CloneLease:
     """Return the lease of the clone after an extension. The errors are those of `leases.extended`, and of its age."""
-    return _aged(settings, info, leases.extended(info.lease, seconds, policy(settings.clones), host.now()))
+    return _aged(settings, info, leases.extended(info.lease, seconds, policy(settings.clones), host.latest()))
 
 
 def protected_lease(settings: Settings, host: Host, info: CloneInfo, seconds: float) -> CloneLease:
     """Return the lease of the clone with another protection. The errors are as for an extension."""
-    return _aged(settings, info, leases.protected(info.lease, seconds, policy(settings.clones), host.now()))
+    return _aged(settings, info, leases.protected(info.lease, seconds, policy(settings.clones), host.latest()))
 
 
 def _aged(settings: Settings, info: CloneInfo, lease: CloneLease) -> CloneLease:
@@ -204,7 +205,7 @@ def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
             about=(info.owner,),
         )
     heartbeat.beat(host, info.name)
-    now_there = Heartbeat(info.lease.heartbeat.every, host.now())
+    now_there = Heartbeat(info.lease.heartbeat.every, host.latest())
     return replace(info, lease=replace(info.lease, heartbeat=now_there))
 
 
@@ -250,7 +251,8 @@ def beat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[f
 
 def _with_lease(settings: Settings, host: Host, name: str, change: Callable[[CloneInfo], CloneLease]) -> CloneInfo:
     with held(settings, host, name) as info:
-        lease = change(info)
+        before = copy_properties.settle_lease(info.top, info.created, info.lease, removal_time(host))
+        lease = change(replace(info, lease=before))
         datasets.set_properties(info.top, copy_properties.lease_values(lease))
         return replace(info, lease=lease)
 

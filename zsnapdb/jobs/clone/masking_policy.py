@@ -94,7 +94,7 @@ def ensure(
     if report is not None:
         refuse_snapshots(volumes)
     if report is not None or inherited:
-        facts = {MASKED_PROPERTY: stamp(host.now())}
+        facts = {MASKED_PROPERTY: stamp(host.latest())}
         if report is not None:
             facts[ORIGIN_PROPERTY] = without_binlogs(clone.origin, position).encode()
         datasets.set_on_all(list(volumes), facts)

@@ -47,6 +47,7 @@ from zsnapdb.mysql.connections import server_use
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.process.processes import resident_bytes
 from zsnapdb.mysql.session import Session
+from zsnapdb.planning import order
 from zsnapdb.planning.clone import pool as planning
 from zsnapdb.planning.clone.lease import Quota, admit, first_lease, heartbeat_seconds, policy, read_stamp, stamp
 from zsnapdb.planning.clone.pool import PoolMark, PoolSlot, SlotWish
@@ -158,7 +159,7 @@ def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: 
     if not properties.is_clone_name(label):
         raise UsageError(f"invalid clone name {label!r}", hint="use at most 32 of: small letters, digits, - and _")
     others = _admitted_beside(settings, request, info, label)
-    now = instance.host.now()
+    now = instance.host.latest()
     lease = first_lease(request.ttl, policy(settings.clones), now)
     beats = heartbeat_seconds(request.heartbeat) if request.heartbeat is not None else properties.NO_HEARTBEAT
     return {
@@ -210,7 +211,7 @@ def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: C
     """Return why the request does not get the slot; None if it does."""
     if request.quota is not None and 0 < settings.clones.quota < request.quota:
         return "it may have less of its own than is wanted"
-    now = instance.host.now()
+    now = instance.host.latest()
     return planning.objection(as_slot(instance, info, now), wish_of(settings, instance, request), now)
 
 
@@ -239,7 +240,9 @@ def good_slots(settings: Settings, instance: Instance) -> list[CloneInfo]:
 
 def as_slot(instance: Instance, info: CloneInfo, now: datetime) -> PoolSlot:
     """Return a waiting clone of the instance, as it is configured, as what is decided about it at this time (UTC)."""
-    data_of = backup_time(info.backup_id) if is_backup_id(info.backup_id) else read_stamp(info.created)
+    made = read_stamp(info.created)
+    # A set from the future was made before the clone.
+    data_of = order.earliest(made, backup_time(info.backup_id)) if is_backup_id(info.backup_id) else made
     runs = info.pid is not None and info.phase is CopyPhase.READY
     memory = resident_bytes(info.pid) if info.pid is not None else 0
     mark, is_protected = info.pool or PoolMark.NOT_GOOD, info.lease.is_protected(now)

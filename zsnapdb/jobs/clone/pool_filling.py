@@ -43,8 +43,8 @@ class FilledPool:
 
 def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
     """Return what `fill` would do; change nothing. ConfigError if the instance has no pool."""
-    wish = wish_of(settings, instance, CloneRequest(OWNER))
-    slots = [as_slot(instance, info, instance.host.now()) for info in slots_of(settings, instance)]
+    wish, time = wish_of(settings, instance, CloneRequest(OWNER)), removal_time(instance.host)
+    slots = [as_slot(instance, info, time.at) for info in slots_of(settings, instance)]
     instance = with_volumes(instance)
     chosen = planned_source(settings, instance, CloneRequest(OWNER, waits=True))
     makes_form = chosen.masking.way is MaskingWay.PREPARES
@@ -52,7 +52,7 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
         settings, instance.name, home_for(settings, list(instance.volumes.values())), makes_form=makes_form
     )
     newest = backup_time(chosen.set_id)
-    return planning.filling(slots, settings_of(instance), wish, removal_time(instance.host).at, host, newest)
+    return planning.filling(slots, settings_of(instance), wish, time, host, newest)
 
 
 def fill(settings: Settings, instance: Instance) -> FilledPool:

@@ -6,6 +6,7 @@ from zsnapdb.base.errors import ConfigError, ZsnapdbError
 from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.clone import masking_policy, reusable_sets, room
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.locate import home_for
@@ -60,7 +61,7 @@ def _seen(settings: Settings, instance: Instance) -> tuple[list[PoolSlot], HostR
     known = reusable_sets.listing(settings) if rules else []
     makes_form = bool(rules) and not any((one.instance, one.rules) == (instance.name, rules) for one in known)
     host = of_host(settings, instance.name, above, makes_form=makes_form)
-    return [as_slot(instance, info, instance.host.now()) for info in slots_of(settings, instance)], host
+    return [as_slot(instance, info, removal_time(instance.host).at) for info in slots_of(settings, instance)], host
 
 
 def _home(settings: Settings, instance: Instance) -> str | None:

@@ -149,7 +149,7 @@ def _prepare(
     root = settings.clones.mount_root / f".{name}"
     layout = layout_of(source.origin, f"{anchor}/c", root)
     copy = copy_of(source.origin, layout, root, instance.settings.server, settings.clones)
-    facts = prepared_facts(source, instance.name, instance.host.now(), rules)
+    facts = prepared_facts(source, instance.name, instance.host.latest(), rules)
     datasets.create(anchor, facts)
 
     def undo() -> None:
@@ -163,16 +163,16 @@ def _prepare(
         marks = {KEPT_PROPERTY: name, properties.KEY_PROPERTY: source.key}
         if rules:
             masking_policy.refuse_snapshots(layout.datasets.values())
-            marks |= {properties.MASKED_PROPERTY: stamp(instance.host.now()), properties.RULES_PROPERTY: rules}
+            marks |= {properties.MASKED_PROPERTY: stamp(instance.host.latest()), properties.RULES_PROPERTY: rules}
         elif masking_policy.is_masked_commit(source):
-            marks |= {properties.MASKED_PROPERTY: stamp(instance.host.now())}
+            marks |= {properties.MASKED_PROPERTY: stamp(instance.host.latest())}
         snapshot(layout.datasets, snapshot_name(set_id), marks)
         for _, dataset in reversed(outer_first(layout)):
             datasets.unmount(dataset)
         ready = {
             copy_properties.PHASE_PROPERTY: CopyPhase.READY,
             ORIGIN_PROPERTY: origin.encode(),
-            properties.USED_PROPERTY: stamp(instance.host.now()),
+            properties.USED_PROPERTY: stamp(instance.host.latest()),
         }
         datasets.set_properties(anchor, ready)
     remove_folders(root)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 
 from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
@@ -38,7 +37,7 @@ from zsnapdb.jobs.clone.revision import mend
 from zsnapdb.jobs.clone.sources import commits, with_volumes
 from zsnapdb.jobs.copies import sweeping
 from zsnapdb.jobs.copies.catalogue import KnownCopies
-from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
+from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase, settle_lease
 from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome, SweepVerdict, carried_out
 from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.replaced import ReplacedServer
@@ -47,6 +46,7 @@ from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.mysql.connections import server_use
 from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone.lease import (
+    FOREVER,
     CloneUse,
     JudgedLease,
     LeaseVerdict,
@@ -68,7 +68,7 @@ def leaks(settings: Settings, host: Host, known: KnownCopies[CloneInfo]) -> list
     time = removal_time(host)
     result = list(sweeping.leaks(replace(_clones(settings, host, time, act=False), known=lambda: known)))
     for kind in (RECEIVED, PREPARED):
-        result += sweeping.leaks(_reusable_sets(settings, kind, time))
+        result += sweeping.leaks(_reusable_sets(settings, kind, time, act=False))
     for instance, live in _unused_live(settings, host):
         result.append(Leak("live set without a clone", live.backup_id, instance.name))
     return result
@@ -145,7 +145,7 @@ def _sweep(
     clones = _clones(settings, host, time, act=act, also=also)
     yield from sweeping.sweep(clones, act=act, limit=settings.clones.reap_limit)
     for kind in (RECEIVED, PREPARED):
-        yield from sweeping.sweep(_reusable_sets(settings, kind, time), act=act)
+        yield from sweeping.sweep(_reusable_sets(settings, kind, time, act=act), act=act)
     # These come last: what a removed clone was made of has no clone then.
     yield from _sweep_live(settings, host, act=act)
     yield from _sweep_replaced(settings, host, time, act=act)
@@ -166,13 +166,13 @@ def _clones(
     )
 
 
-def _reusable_sets(settings: Settings, kind: str, time: RemovalTime) -> CopyKind[ReusableSet]:
+def _reusable_sets(settings: Settings, kind: str, time: RemovalTime, *, act: bool) -> CopyKind[ReusableSet]:
     return CopyKind[ReusableSet](
         what=f"{kind} set",
         known=lambda: reusable_sets.known(settings, kind),
         lock=lambda item: item.lock,
         leaks=_leaks_of_set,
-        judge=lambda item: _judge_reusable_set(settings, item, time),
+        judge=lambda item: _judge_reusable_set(settings, item, time, act=act),
         remove=reusable_sets.remove_unused,
     )
 
@@ -193,6 +193,8 @@ def _judge_clone(
         return SweepVerdict(LeaseVerdict.REAP, "nobody gets it out of its pool any more")
     for revision in info.takes_over if act else ():
         taken_over.settle(revision)
+    if act:
+        info = replace(info, lease=settle_lease(info.top, info.created, info.lease, time))
     old = _droppable(info)
     if info.phase is CopyPhase.CHANGING or old:
         error = _mend(info, also) if act else None
@@ -259,12 +261,11 @@ def _verdict(settings: Settings, info: CloneInfo, time: RemovalTime, *, notes: b
         obstacles = plan_removal(info.top, info.name).obstacles
     except ZsnapdbError as error:
         obstacles = (error.message,)
-    # Whoever reads the note later counts by the later time.
-    use, limits = use_of(info, time.latest, notes=notes), policy(settings.clones)
+    use, limits = use_of(info, time, notes=notes), policy(settings.clones)
     return judge_at(lambda at: judge(info.lease, obstacles, use, limits, at), time)
 
 
-def use_of(info: CloneInfo, moment: datetime, *, notes: bool = False) -> CloneUse:
+def use_of(info: CloneInfo, time: RemovalTime, *, notes: bool = False) -> CloneUse:
     """Return how many clients are connected to the clone now, and since when sweeps have seen no client.
 
     `notes`: record for the next sweep the time and the number of connections that the server has had.
@@ -282,22 +283,32 @@ def use_of(info: CloneInfo, moment: datetime, *, notes: bool = False) -> CloneUs
         return CloneUse(None, None)
     # This session is the only new connection since the last note.
     unused = not use.clients and counted.isdigit() and use.connections == int(counted) + 1
-    idle_since = read_stamp(since) if unused else moment
+    # Whoever reads the note later counts by the later time.
+    idle_since = read_stamp(since) if unused and not _is_wrong(since, time) else time.latest
     if notes:
         datasets.set_properties(info.top, {properties.USED_PROPERTY: f"{stamp(idle_since)} {use.connections}"})
     return CloneUse(use.clients, idle_since)
 
 
-def _judge_reusable_set(settings: Settings, item: ReusableSet, time: RemovalTime) -> SweepVerdict:
+def _judge_reusable_set(settings: Settings, item: ReusableSet, time: RemovalTime, *, act: bool) -> SweepVerdict:
     if item.phase in HALF_MADE:
         return SweepVerdict.leak("half made")
     if item.is_of_nobody:
         reason = f"it was received for {item.caused_by}, and no clone depends on it"
         return SweepVerdict(LeaseVerdict.REAP, reason)
+    if act and _is_wrong(item.used, time):
+        item = replace(item, used=stamp(time.latest))
+        datasets.set_properties(item.anchor, {properties.USED_PROPERTY: item.used})
     unused = UnusedSet(len(item.clones), item.used, item.kind == PREPARED)
     keep, short = settings.clones.keep_unused, room.shortage(settings, pool_of(item.anchor))
     judged = judge_at(lambda at: judge_set(unused, keep, short, at), time)
     return SweepVerdict(judged.verdict, judged.reason)
+
+
+def _is_wrong(recorded: str, time: RemovalTime) -> bool:
+    """Whether a recorded time can be read, and the clock was ahead when it was recorded."""
+    moment = read_stamp(recorded)
+    return moment != FOREVER and time.is_from_future(moment)
 
 
 def _sweep_live(settings: Settings, host: Host, *, act: bool) -> Iterator[ReapOutcome]:
@@ -323,6 +334,8 @@ def _sweep_replaced(settings: Settings, host: Host, time: RemovalTime, *, act: b
 
 
 def _sweep_replaced_server(settings: Settings, server: ReplacedServer, time: RemovalTime, *, act: bool) -> ReapOutcome:
+    if act and _is_wrong(stamp(server.replaced), time):
+        server = replaced.settle(server, time.latest)
     what, since = "replaced server", f"replaced at {stamp(server.replaced)}"
     judged = judge_at(partial(server.judge, settings.restore.keep_replaced), time)
     if judged.verdict is LeaseVerdict.KEEP:

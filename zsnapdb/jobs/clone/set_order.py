@@ -17,11 +17,11 @@ from zsnapdb.zfs import snapshots, version
 T = TypeVar("T")
 
 
-def _recorded(instance: Instance, place: str) -> Mapping[str, int]:
+def _recorded(instance: Instance, pool: int) -> Mapping[str, int]:
     # What only orders the sets of the host does without the modules of repositories.
     from zsnapdb.jobs.record.host_record import recorded_groups
 
-    return recorded_groups(instance, version.pool_guid(pool_of(place)))
+    return recorded_groups(instance, pool)
 
 
 def oldest_first(
@@ -30,23 +30,27 @@ def oldest_first(
     """Return the items, those of the oldest set first.
 
     A set that production no longer has is placed by this host's record. One that neither knows counts as the oldest:
-    its data is not proved to be newer than any other.
+    its data is not proved to be newer than any other. So does one of another pool than production's.
     """
     listed = list(items)
     names: dict[str, set[str]] = {}
     for item in listed:
         place = next(iter(origin_of(item).volumes.values())).dataset
         names.setdefault(place, set()).add(set_of(item))
-    groups: dict[tuple[str, str], int] = {}
+    groups: dict[tuple[str, str], tuple[int, int]] = {}
+    pools: dict[str, int] = {}
     for place, ids in names.items():
         # The datasets of a production that was moved or is gone order nothing.
         with contextlib.suppress(ZsnapdbError):
+            pool = pools[place] = version.pool_guid(pool_of(place))
             shorts = {one: snapshot_name(one) if is_backup_id(one) else one for one in ids}
             here = snapshots.created_in(place, list(shorts.values()))
-            known = _recorded(instance, place) if len(here) < len(shorts) else {}
-            groups |= {(place, one): here.get(short, known.get(one, 0)) for one, short in shorts.items()}
+            known = _recorded(instance, pool) if len(here) < len(shorts) else {}
+            groups |= {(place, one): (pool, here.get(short, known.get(one, 0))) for one, short in shorts.items()}
+    volumes = instance.settings.volumes or {}
+    production = {pool for place, pool in pools.items() if not volumes or place in volumes.values()}
 
-    def group(item: T) -> int:
-        return groups.get((next(iter(origin_of(item).volumes.values())).dataset, set_of(item)), 0)
+    def group(item: T) -> tuple[int, int]:
+        return groups.get((next(iter(origin_of(item).volumes.values())).dataset, set_of(item)), (0, 0))
 
-    return order.by_creation(listed, group)
+    return order.by_pool(listed, group, production)

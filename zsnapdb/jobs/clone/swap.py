@@ -113,7 +113,7 @@ def _objection(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo)
     # One that has too much would be refused when it gets the quota, and nobody could have it any more.
     wish, now = (
         SlotWish(info.original_key, rules, info.profile, info.bind_address, info.written_quota),
-        host.now(),
+        host.latest(),
     )
     instance = Instance.of(settings, info.instance).on_host(host)
     return objection(pool.as_slot(instance, slot, now), wish, now)
@@ -164,7 +164,7 @@ def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
         properties.ORIGINAL_KEY_PROPERTY: info.original_key,
         properties.REQUESTED_PROPERTY: properties.requested_text(info.original_request),
         properties.HEARTBEAT_PROPERTY: str(beats.every) if beats is not None else properties.NO_HEARTBEAT,
-        properties.USED_PROPERTY: stamp(host.now()),
+        properties.USED_PROPERTY: stamp(host.latest()),
         copy_properties.OWNER_PROPERTY: info.owner,
         copy_properties.CREATED_PROPERTY: info.created,
         **copy_properties.lease_values(info.lease),

@@ -7,7 +7,9 @@ from enum import StrEnum
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import PROPERTY
 from zsnapdb.base.patterns import is_line, printable
-from zsnapdb.planning.clone.lease import CloneLease, stamp
+from zsnapdb.planning.clock_guard import RemovalTime
+from zsnapdb.planning.clone.lease import CloneLease, read_stamp, settled, stamp
+from zsnapdb.zfs import datasets
 
 PHASE_PROPERTY = f"{PROPERTY}:phase"
 CREATED_PROPERTY = f"{PROPERTY}:created"
@@ -42,6 +44,14 @@ def lease_values(lease: CloneLease) -> dict[str, str]:
     """Return the properties that say how long the copy stays."""
     until = NOT_PROTECTED if lease.protected_until is None else stamp(lease.protected_until)
     return {EXPIRES_PROPERTY: stamp(lease.expires), PROTECTED_PROPERTY: until}
+
+
+def settle_lease(anchor: str, created: str, lease: CloneLease, time: RemovalTime) -> CloneLease:
+    """Have the lease of a copy begin now if the clock was ahead when the copy was made. Return its lease."""
+    now = settled(lease, read_stamp(created), time)
+    if now != lease:
+        datasets.set_properties(anchor, {CREATED_PROPERTY: stamp(time.latest), **lease_values(now)})
+    return now
 
 
 def owner_text(owner: str) -> str:

@@ -29,7 +29,7 @@ from zsnapdb.jobs.fleet.seen import SeenFiles, SeenInstance, SeenProblem, SeenRe
 from zsnapdb.jobs.health.recoverable import Stored, read
 from zsnapdb.jobs.repository.status import status_of
 from zsnapdb.planning.fleet.overview import judged_by, newest_sign
-from zsnapdb.planning.repository.clock import from_future
+from zsnapdb.planning.repository.foreign import from_future
 from zsnapdb.repository import evidence_log
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.keyring import Keyring
@@ -158,7 +158,7 @@ class RepositoryReader:
         """Return what the repository holds of the instance, None if there is nothing of it."""
         unjudged = self._instance(name, ObjectiveSettings())
         known = unjudged.summaries(repository).backups
-        future = from_future((backup.backup_id for backup in known), self.host.now(), ())
+        future = from_future((backup.backup_id for backup in known), self.host.latest(), ())
         backups = [backup for backup in known if backup.backup_id not in future]
         newest = backups[-1] if backups else None
         carried = newest.objectives if newest is not None else None

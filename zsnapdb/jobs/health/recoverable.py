@@ -82,7 +82,7 @@ class Stored:
 
     @property
     def last(self) -> ArchivedFile | None:
-        """The newest file with a transaction, of the history in which the latest one was committed.
+        """The newest file with a transaction, of the newest history that has any.
 
         The newest file of all if no server has committed one yet.
         """
@@ -91,10 +91,11 @@ class Stored:
 
     @property
     def _newest_history(self) -> list[ArchivedFile]:
-        """The files with transactions of the history in which the latest one was committed."""
+        """The files with transactions of the newest history that has any."""
         dated = [file for file in self.archive.files if file.last_commit is not None]
-        latest = max(dated, key=lambda file: self.archive.state.until(file.last_commit or 0), default=None)
-        return [file for file in dated if latest is not None and file.incarnation == latest.incarnation]
+        histories = {file.incarnation for file in dated}
+        newest = next((one.id for one in reversed(self.archive.incarnations) if one.id in histories), None)
+        return [file for file in dated if file.incarnation == newest]
 
     @property
     def complete_until(self) -> int | None:
@@ -123,10 +124,9 @@ def read(instance: Instance, repository: Repository) -> Stored:
 
     A backup that is removed meanwhile is none. RepositoryError if the store cannot be reached.
     """
-    known = instance.summaries(repository)
     archive = BinlogArchive(repository, instance.name).load()
     archive = replace(archive, state=archive.state.at(instance.host.now()))
-    checked = host_record.check(instance, repository, known.backups, known.unread, archive)
+    known, checked = host_record.stored(instance, repository, archive)
     return Stored(
         repository=repository,
         backups=known.backups,

@@ -23,7 +23,7 @@ def as_backed_up_last(instance: Instance) -> Instance | None:
     from zsnapdb.jobs.record import host_record
 
     repository = instance.open_repository()
-    known = host_record.choosable(instance, repository, instance.summaries(repository))
+    known = host_record.choosable(instance, repository)
     return instance.with_volumes({volume.role: volume.dataset for volume in known[-1].volumes}) if known else None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from zsnapdb.base.errors import PreflightError
@@ -18,6 +18,7 @@ from zsnapdb.base.patterns import ROLE
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, REPLACED, STATE_PROPERTY, snapshot_name
 from zsnapdb.jobs.host import production
+from zsnapdb.planning import order
 from zsnapdb.planning.clone.lease import FOREVER, JudgedLease, LeaseVerdict, read_stamp, stamp
 from zsnapdb.planning.restore.handover_steps import PromotePart, place_of, replaced_suffix
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
@@ -79,6 +80,13 @@ def mark(parts: Sequence[PromotePart], restore_id: str, instance: str, now: date
             datasets.set_properties(part.old, values)
 
 
+def settle(server: ReplacedServer, now: datetime) -> ReplacedServer:
+    """Have a server that was replaced while the clock was ahead count as replaced now."""
+    for name in server.datasets.values():
+        datasets.set_properties(name, {_AT: stamp(now)})
+    return replace(server, replaced=now)
+
+
 def seal(parts: Sequence[PromotePart], restore_id: str, instance: str, origin: Origin) -> bool:
     """Snapshot the last state of the replaced datasets at one moment, unless an earlier run did.
 
@@ -112,7 +120,9 @@ def listing(instance: Instance) -> list[ReplacedServer]:
             is_own = mark.is_local and (mark.value, values[_INSTANCE].value) == (restore_id, instance.name)
             if is_own and _ROLE_FORM.fullmatch(values[_ROLE].value):
                 members[restore_id][name] = values
-    return [_server(instance, restore_id, parts) for restore_id, parts in sorted(members.items())]
+    servers = [_server(instance, restore_id, parts) for restore_id, parts in sorted(members.items())]
+    # The seal was made when the server was replaced. Without one, nothing but its absence orders it.
+    return order.by_creation(servers, lambda one: next((sealed.createtxg for sealed in one.sealed.values()), 0))
 
 
 def _tops(instance: Instance) -> dict[str, str]:

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import ValidationError
 
@@ -20,6 +20,7 @@ from zsnapdb.base.model import SnapshotSet, server_name
 from zsnapdb.base.patterns import first_problem
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.own_snapshots import own_snapshots
+from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     REPOSITORY_PROPERTY,
@@ -32,7 +33,6 @@ from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name, re
 from zsnapdb.planning import order
 from zsnapdb.planning.order import PlacedLink
 from zsnapdb.planning.repository import foreign, host_record
-from zsnapdb.planning.repository.clock import from_future
 from zsnapdb.planning.repository.host_record import (
     ArchivedPosition,
     BackupRecord,
@@ -55,6 +55,8 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 if TYPE_CHECKING:
     from zsnapdb.repository.binlog_contents import Archive
+
+P = TypeVar("P", bound=PlacedLink)
 
 
 @contextlib.contextmanager
@@ -266,7 +268,18 @@ class StoredCheck:
 
     def order_with(self, there: Sequence[PlacedLink]) -> tuple[str, ...]:
         """Return `order` for other backups and sets than those that were compared, such as local sets beside them."""
-        return host_record.order_of(self.record, self.local, there) if self.record is not None else self.order
+        if self.record is None:
+            return self.order
+        return host_record.order_of(self.record, self.local, there, self.provenance.unchosen)
+
+    def ordered(self, there: Sequence[P]) -> tuple[P, ...]:
+        """Return these stored backups oldest first. No foreign one changes the order of the others."""
+        foreign = self.provenance.unchosen
+        return tuple(order.in_order(there, {backup.backup_id for backup in there if backup.backup_id not in foreign}))
+
+    def numbers(self, there: Sequence[PlacedLink]) -> tuple[int | None, ...]:
+        """Return the sequence numbers of these stored backups, without foreign ones: nobody else uses up numbers."""
+        return tuple(backup.sequence for backup in there if backup.backup_id not in self.provenance.unchosen)
 
     def warn(self, instance: Instance) -> None:
         """Report every finding as a warning of the instance's job."""
@@ -312,8 +325,9 @@ def check(
     )
     archive, strange = known_archive(instance, repository, archive)
     compared = _compared(instance, repository, there, unreadable, archive, is_writing, local, known)
-    now = instance.host.now()
-    future = from_future((backup.backup_id for backup in there), now, compared.own)
+    now = instance.host.latest()
+    # No stranger wrote what is known: its clock was wrong, or this one is.
+    future = foreign.from_future((backup.backup_id for backup in there), now, {*compared.own, *known.proofs})
     named = {
         name for finding in compared.findings if finding.kind is StoredKind.OTHER_WRITER for name in finding.backups
     }
@@ -328,7 +342,7 @@ def check(
             instance.name, known.foreign, known.rewritten, {*named, *future}, knows_any=known.knows_any
         ),
     )
-    return replace(
+    found = replace(
         compared,
         findings=all_findings,
         future=future,
@@ -336,6 +350,8 @@ def check(
         known_archive=archive,
         taken_back=put_back,
     )
+    # Without a record of this host the repository alone says what it has.
+    return replace(found, order=found.order or tuple(backup.backup_id for backup in found.ordered(there)))
 
 
 def known_archive(
@@ -405,7 +421,7 @@ def _compared(
         return StoredCheck((StoredFinding(kind, error.message, error.hint), *others))
     policy = instance.settings.keep or instance.repository.keep
     missing = host_record.missing_backups(
-        known, local, there, unreadable, policy, instance.host.now(), provenance.unchosen
+        known, local, there, unreadable, policy, removal_time(instance.host).at, provenance.unchosen
     )
     short = host_record.judge_archive(archived, positions(archive)) if archive is not None else None
     # The caller listed the repository before the record was read. What was stored in between is no loss.
@@ -417,7 +433,7 @@ def _compared(
 
         again, _ = known_archive(instance, repository, load(repository, instance.name))
         short = host_record.judge_archive(archived, positions(again)) if again is not None else short
-    placed = host_record.order_of(known, local, there)
+    placed = host_record.order_of(known, local, there, provenance.unchosen)
     stored = tuple(backup.backup_id for backup in known.stored)
     own = tuple(dict.fromkeys((*stored, *(backup.backup_id for backup in local))))
     others = (
@@ -440,21 +456,29 @@ def _compared(
     )
 
 
-def choosable(instance: Instance, repository: Repository, known: Summaries) -> tuple[Summary, ...]:
+def stored(
+    instance: Instance,
+    repository: Repository,
+    archive: Archive | None = None,
+    *,
+    seen: Sequence[OwnedSnapshot] | None = None,
+) -> tuple[Summaries, StoredCheck]:
+    """Return the backups that the repository lists, oldest first, and what `check` says of them."""
+    known = instance.summaries(repository)
+    checked = check(instance, repository, known.backups, known.unread, archive, seen=seen)
+    return replace(known, backups=checked.ordered(known.backups)), checked
+
+
+def choosable(instance: Instance, repository: Repository) -> tuple[Summary, ...]:
     """Return the readable backups, oldest first, without those that nothing chooses unless a person names them."""
-    unchosen = check(instance, repository, known.backups, known.unread).unchosen
-    return tuple(backup for backup in known.backups if backup.backup_id not in unchosen)
+    known, checked = stored(instance, repository)
+    return tuple(backup for backup in known.backups if backup.backup_id not in checked.unchosen)
 
 
-def counted(instance: Instance, repository: Repository, known: Summaries) -> tuple[Summary, ...]:
+def counted(instance: Instance, repository: Repository) -> tuple[Summary, ...]:
     """Return the readable backups, oldest first, without those from the future and the foreign ones."""
-    unbelieved = check(instance, repository, known.backups, known.unread).unbelieved
-    return tuple(backup for backup in known.backups if backup.backup_id not in unbelieved)
-
-
-def trusted(instance: Instance, repository: Repository, known: Summaries) -> list[Summary]:
-    """Return the readable backups that chains are built of, oldest first."""
-    return check(instance, repository, known.backups, known.unread).provenance.trusted(known.backups)
+    known, checked = stored(instance, repository)
+    return tuple(backup for backup in known.backups if backup.backup_id not in checked.unbelieved)
 
 
 def stored_after(instance: Instance, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:
@@ -533,7 +557,7 @@ def _local_backups(
     """
     volumes = instance.settings.volumes
     if volumes is None:
-        future = from_future((backup.backup_id for backup in there), instance.host.now(), ())
+        future = foreign.from_future((backup.backup_id for backup in there), instance.host.latest(), ())
         newest = next((backup for backup in reversed(there) if backup.backup_id not in future), None)
         volumes = {volume.role: volume.dataset for volume in newest.volumes} if newest is not None else {}
     guids: dict[str, dict[str, int]] = {}

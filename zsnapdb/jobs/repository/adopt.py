@@ -75,8 +75,7 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
     NotThere if a named backup is not a foreign one; PreflightError if a named one is damaged.
     """
     repository = instance.open_repository()
-    known = instance.summaries(repository)
-    checked = host_record.check(instance, repository, known.backups, known.unread)
+    known, checked = host_record.stored(instance, repository)
     everything = replace(repository, keyring=repository.keyring.believing_all())
     stored = summaries(everything, instance.name, None).backups if known.foreign else known.backups
     foreign = [backup for backup in stored if backup.backup_id in checked.provenance.foreign]

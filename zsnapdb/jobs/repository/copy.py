@@ -113,8 +113,8 @@ def _there(here: Repository, source: Instance, target: Instance) -> Repository |
 
 
 def _plan(source: Instance, here: Repository, target: Instance, there: Repository | None) -> CopyPlan:
-    known = source.summaries(here)
-    provenance = host_record.check(source, here, known.backups, known.unread).provenance
+    known, checked = host_record.stored(source, here)
+    provenance = checked.provenance
     # Both repositories have the same id, so the cache of the first one must not answer for the second one.
     copied = (
         {backup.backup_id for backup in summaries(there, target.name, None).backups} if there is not None else set()

@@ -37,11 +37,8 @@ def forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
 
 def _removed(instance: Instance, names: Sequence[str]) -> list[RemovedBackup]:
     repository = instance.open_repository()
-    known = instance.summaries(repository)
-    missing = {
-        backup.backup_id: backup
-        for backup in host_record.check(instance, repository, known.backups, known.unread).missing
-    }
+    _, checked = host_record.stored(instance, repository)
+    missing = {backup.backup_id: backup for backup in checked.missing}
     for name in names:
         if name not in missing:
             raise NotThere(

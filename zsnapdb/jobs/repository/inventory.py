@@ -94,8 +94,8 @@ class Inventory:
 def inventory(instance: Instance) -> Inventory:
     """Return the inventory of the instance."""
     repository = instance.open_repository()
-    known, seen = instance.summaries(repository), _own_snapshots(instance)
-    checked = host_record.check(instance, repository, known.backups, known.unread, seen=seen)
+    seen = _own_snapshots(instance)
+    known, checked = host_record.stored(instance, repository, seen=seen)
     present = [backup for backup in known.backups if backup.backup_id not in checked.unchosen]
     local = _local_guids(instance, present, seen)
     entries = tuple(InventoryEntry(backup, _is_local(backup, local)) for backup in known.backups)
@@ -115,9 +115,9 @@ def detail(instance: Instance, backup_id: str) -> Detail:
     something newer was stored that cannot be used.
     """
     repository = instance.open_repository()
-    known, seen = instance.summaries(repository), _own_snapshots(instance)
+    seen = _own_snapshots(instance)
+    known, checked = host_record.stored(instance, repository, seen=seen)
     backups = known.backups
-    checked = host_record.check(instance, repository, backups, known.unread, seen=seen)
     present = [backup for backup in backups if backup.backup_id not in checked.unchosen]
     chosen = (
         present[-1]

@@ -19,7 +19,7 @@ def pin(instance: Instance, backup_id: str, reason: str) -> Pin:
         raise UsageError("a pin needs a reason", hint='give a reason, such as --reason "before the migration"')
     repository = instance.open_repository()
     if backup_id == "latest":
-        known = host_record.choosable(instance, repository, instance.summaries(repository))
+        known = host_record.choosable(instance, repository)
         if not known:
             raise NotThere(f"the repository has no backup of instance {instance.name}", hint="see `zsnapdb list`")
         backup_id = known[-1].backup_id

@@ -18,7 +18,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, NotOursError, PreflightError
+from zsnapdb.base.errors import (
+    ClockDoubtError,
+    CommandError,
+    ConsistencyError,
+    DamagedError,
+    NotOursError,
+    PreflightError,
+)
 from zsnapdb.jobs.base.exclusion import writing
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.removal_time import confirm, removal_time
@@ -27,9 +34,9 @@ from zsnapdb.jobs.repository import prune_binlogs, prune_facts, verify
 from zsnapdb.jobs.repository.local_leftovers import LocalLeftovers, look_locally
 from zsnapdb.jobs.repository.prune_binlogs import OldBinlog
 from zsnapdb.planning.chain import Lineage, choose_base
+from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.repository import local_sets, retention, sweep
 from zsnapdb.planning.repository.chain_cost import ChainCost, chain_cost
-from zsnapdb.planning.repository.clock import FAR, clock_doubt
 from zsnapdb.planning.repository.host_record import RemovedBackup, StoredFinding
 from zsnapdb.planning.repository.known import Provenance
 from zsnapdb.planning.repository.local_sets import LocalDecision, LocalLimits
@@ -128,8 +135,10 @@ def plan(
     this host is far from that of the newest backup, unless the caller trusts it.
     """
     instance.retention_policy()
-    moment = instance.host.now() if trusts_clock else removal_time(instance.host).at
-    planned = _plan(instance, instance.open_repository(), local, unrestorable, moment)
+    time, now = removal_time(instance.host), instance.host.now()
+    if trusts_clock:
+        time = RemovalTime(now, now)
+    planned = _plan(instance, instance.open_repository(), local, unrestorable, time)
     if not trusts_clock:
         _refuse_wrong_clock(instance, planned.counted, None)
     return planned
@@ -137,13 +146,10 @@ def plan(
 
 def _refuse_wrong_clock(instance: Instance, counted: Sequence[Summary], store: datetime | None) -> None:
     times = [retention.time_of(backup.backup_id) for backup in counted]
-    doubt, time = clock_doubt(instance.host.now(), store, times), removal_time(instance.host)
-    reasons = [doubt.reason] if doubt is not None else []
-    if time.wall - time.at > FAR:
-        reasons.append(time.doubt)
-    if reasons:
-        raise PreflightError(
-            f"pruning instance {instance.name} is refused, as its rules count time: {'; '.join(reasons)}",
+    doubt = removal_time(instance.host).prune_doubt(store, times)
+    if doubt:
+        raise ClockDoubtError(
+            f"pruning instance {instance.name} is refused, as its rules count time: {doubt}",
             hint="nothing was removed. Check `date -u`; if the clock is right, back up first, or use --trust-clock",
         )
 
@@ -153,13 +159,12 @@ def _plan(
     repository: Repository,
     local: LocalLeftovers | None,
     unrestorable: Unrestorable,
-    moment: datetime,
+    time: RemovalTime,
 ) -> PrunePlan:
-    policy = instance.retention_policy()
-    backups = instance.summaries(repository)
+    policy, moment = instance.retention_policy(), time.at
+    backups, checked = host_record.stored(instance, repository)
     here = local if local is not None else look_locally(instance, backups.backups)
     marks = unfinished(repository, instance.name)
-    checked = host_record.check(instance, repository, backups.backups, backups.unread)
     provenance = checked.provenance
     counted = [backup for backup in backups.backups if backup.backup_id in provenance.proofs]
     base: Summary | None = None
@@ -181,6 +186,7 @@ def _plan(
         begun=provenance.begun,
         in_use=prune_facts.in_use(backups.backups, base, marks, moment, policy.sweep_after),
         order=checked.order,
+        is_sure=time.is_sure,
     )
     decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
     afterlife = repository.afterlife()
@@ -239,7 +245,7 @@ def prune(
     repository = instance.open_repository()
     with writing(instance, repository, "pruning") as still_alone:
         # A clock that jumped ahead lets nothing go before its time.
-        planned = _plan(instance, repository, local, unrestorable, removal_time(instance.host).at)
+        planned = _plan(instance, repository, local, unrestorable, removal_time(instance.host))
         if not trusts_clock:
             # The lease was written just now, so its time is the clock of the store.
             written = repository.modified(layout.lease(f"{instance.name}/writer"))

@@ -12,9 +12,11 @@ from zsnapdb.base.errors import DamagedError, NotThere, ZsnapdbError
 from zsnapdb.base.model import backup_time
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.health import health
 from zsnapdb.jobs.health.recoverable import Stored, read
 from zsnapdb.planning.binlog.window import Window
+from zsnapdb.planning.clock_guard import CONFIRM
 from zsnapdb.planning.damage import KnownDamage
 from zsnapdb.planning.health.objectives import Health
 from zsnapdb.planning.repository.host_record import StoredFinding
@@ -55,6 +57,8 @@ class ProtectionStatus:
     missing: tuple[StoredFinding, ...] = ()
     """What the repository lacks of what this host stored."""
     known_damage: tuple[KnownDamage, ...] = ()
+    clock: str = ""
+    """The doubt about the clock of this host, and what confirms it; "" if there is none."""
     signing: str = ""
     """What a person should know about a host that does not sign; "" if it signs."""
     machines: tuple[str, ...] = ()
@@ -92,6 +96,7 @@ def status_of(instance: Instance, stored: Stored) -> ProtectionStatus:
         damaged=stored.damaged,
         missing=stored.missing,
         known_damage=tuple(item for item in stored.damage.known if item.name in stored.present),
+        clock=f"{doubt}: {CONFIRM}" if (doubt := removal_time(instance.host).doubt) else "",
         signing=signing_note(instance.repository.encryption, instance.settings.repository),
         machines=tuple(
             backup.backup_id for backup in stored.restorable if isinstance(backup.source, MachineSourcePart)

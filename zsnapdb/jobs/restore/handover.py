@@ -270,7 +270,7 @@ def _take_over(work: ServerWork, step: Promote) -> HandedOver:
     is_sealed = replaced.seal(step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan))
     _note_history(work, step)
     # Last of all: only what is marked can ever be removed, and only a finished exchange leaves something to remove.
-    replaced.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.now())
+    replaced.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.latest())
     kept = tuple(
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
     )

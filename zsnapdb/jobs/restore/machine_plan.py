@@ -128,8 +128,7 @@ def _chosen(
     if isinstance(target, AtBackup) and target.backup_id is not None:
         # A damaged manifest is reported as damaged and not as missing.
         repository.manifest(instance.name, target.backup_id)
-    catalogue = repository.catalogue(instance.name)
-    checked = newest.check(instance, repository, catalogue, None)
+    catalogue, checked = newest.catalogue_of(instance, repository, None)
     newest.refuse_without_any(catalogue, checked, target, request.to)
     possible = newest.choosable(catalogue, checked, target)
     if isinstance(target, AtBackup) and target.backup_id is not None:

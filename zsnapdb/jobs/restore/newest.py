@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.model import parse_gtids
@@ -29,10 +30,14 @@ _REWRITTEN = "its manifest is not the one that this host stored"
 _FUTURE = "it is from the future by the clock of this host, and this host did not store it"
 
 
-def check(instance: Instance, repository: Repository, catalogue: Catalogue, archive: Archive | None) -> StoredCheck:
-    """Return what the repository lacks of what this host stored, and warn about it. Nothing while the store is away."""
+def catalogue_of(instance: Instance, repository: Repository, archive: Archive | None) -> tuple[Catalogue, StoredCheck]:
+    """Return all backups, oldest first, and what the repository lacks of what this host stored; warn about that.
+
+    While the store is unreachable, nothing is known to be missing.
+    """
+    catalogue = repository.catalogue(instance.name)
     if is_stand_in(repository):
-        return StoredCheck(taken_back=put_back_record.taken_back(instance, catalogue.manifests))
+        return catalogue, StoredCheck(taken_back=put_back_record.taken_back(instance, catalogue.manifests))
     checked = host_record.check(
         instance,
         repository,
@@ -42,7 +47,7 @@ def check(instance: Instance, repository: Repository, catalogue: Catalogue, arch
         digests=catalogue.digests,
     )
     checked.warn(instance)
-    return checked
+    return replace(catalogue, manifests=checked.ordered(catalogue.manifests)), checked
 
 
 def unusable(catalogue: Catalogue, checked: StoredCheck) -> tuple[UnusableBackup, ...]:
@@ -135,8 +140,7 @@ def newest_backup(instance: Instance, repository: Repository, *, accepts_older: 
     if there is no backup; PreflightError if the newest one is of another kind.
     """
     target, requested = AtBackup(None), "latest"
-    catalogue = repository.catalogue(instance.name)
-    checked = check(instance, repository, catalogue, None)
+    catalogue, checked = catalogue_of(instance, repository, None)
     refuse_without_any(catalogue, checked, target, requested)
     present = choosable(catalogue, checked, target)
     if present:

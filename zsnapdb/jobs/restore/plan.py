@@ -85,14 +85,12 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     target = parse_target(request.to)
     if isinstance(target, Latest):
         target = Latest(request.accepts_older)
-    catalogue = repository.catalogue(instance.name)
-    manifests = catalogue.manifests
     is_set = names_local_set(instance, target, request.origin)
     if isinstance(target, AtBackup) and target.backup_id is not None and not is_set:
         # If the backup was requested by its id, a damaged manifest is reported as damaged and not as missing.
         repository.manifest(instance.name, target.backup_id)
     archive = None if isinstance(target, AtBackup) else archive_of(instance, repository, target).load()
-    checked = newest.check(instance, repository, catalogue, archive)
+    catalogue, checked = newest.catalogue_of(instance, repository, archive)
     newest.refuse_without_any(catalogue, checked, target, request.to)
     servers = _of_servers(newest.choosable(catalogue, checked, target, request.history), target)
     candidates = newest.of_one_server(instance, servers, checked, target, request.history)
@@ -108,7 +106,9 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     restorable.refuse(instance.settings.server, facts)
     damaged = known_damage(repository, instance.name).stored()
     chain = (
-        restore_chain(checked.provenance.trusted(manifests), manifest, damaged) if not manifest.is_full else (manifest,)
+        restore_chain(checked.provenance.trusted(catalogue.manifests), manifest, damaged)
+        if not manifest.is_full
+        else (manifest,)
     )
     top = request.top or _default_top(manifest, request)
     origin = _origin(manifest, top, request.origin)

@@ -153,8 +153,7 @@ def plan(instance: Instance, repository: Repository, requested: str) -> Consolid
     is missing, PreflightError if no pool fits, DamagedError if a chunk is missing.
     """
     repository.check_writable()
-    known = instance.summaries(repository)
-    checked = host_record.check(instance, repository, known.backups, known.unread)
+    known, checked = host_record.stored(instance, repository)
     checked.warn(instance)
     made_id = instance.host.new_backup_id()
     chosen = consolidation.choose(
@@ -283,11 +282,11 @@ def _send(instance: Instance, repository: Repository, planned: ConsolidatePlan, 
     """Store full streams of the received snapshots. Return the manifest of the new backup, which is not written yet."""
     key = repository.keyring.new_key("1") if repository.keyring.is_encrypting else None
     volumes = tuple(_sent(instance, repository, planned, volume, alone, key) for volume in planned.original.volumes)
-    stored = instance.summaries(repository).backups
+    known, checked = host_record.stored(instance, repository)
     return planned.original.model_copy(
         update={
             "backup_id": planned.backup_id,
-            "sequence": host_record.next_sequence(instance, repository, [backup.sequence for backup in stored]),
+            "sequence": host_record.next_sequence(instance, repository, checked.numbers(known.backups)),
             "tool_version": __version__,
             "run_id": instance.host.run_id(),
             "zfs_version": version.userland(),

@@ -53,9 +53,8 @@ def plan(
 
 def choosable_ids(instance: Instance, repository: Repository) -> list[str]:
     """Return the ids of the backups among which a drill may choose, oldest first."""
-    known = instance.summaries(repository)
-    unchosen = host_record.check(instance, repository, known.backups, known.unread).unchosen
-    return [name for name in repository.backup_ids(instance.name) if name not in unchosen]
+    _, checked = host_record.stored(instance, repository)
+    return [name for name in repository.backup_ids(instance.name) if name not in checked.unchosen]
 
 
 def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str, ...]:
@@ -63,7 +62,7 @@ def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str,
 
     Empty if there is neither.
     """
-    known = host_record.choosable(instance, repository, instance.summaries(repository))
+    known = host_record.choosable(instance, repository)
     newest = known[-1:] or local_manifests.load(instance)[-1:]
     return tuple(volume.dataset for part in newest for volume in part.volumes)
 

@@ -144,7 +144,7 @@ def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePl
         facts = {
             properties.BASE_PROPERTY: wanted.name,
             copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
-            copy_properties.CREATED_PROPERTY: stamp(host.now()),
+            copy_properties.CREATED_PROPERTY: stamp(host.latest()),
             properties.MADE_OF_PROPERTY: planned.made_of,
             properties.DOMAIN_PROPERTY: properties.encode_domain(planned.xml),
         }

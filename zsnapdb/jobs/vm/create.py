@@ -137,7 +137,7 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
         origin=origin,
         machines=tuple(_machine(settings, origin, name, wanted) for name in names),
         network=_network(settings, wanted, hypervisor),
-        lease=first_lease(wanted.ttl, catalogue.lease_policy(settings), host.now()),
+        lease=first_lease(wanted.ttl, catalogue.lease_policy(settings), host.latest()),
         owner=owner_text(wanted.owner),
         starts=wanted.starts,
         marker=wanted.marker,
@@ -217,7 +217,7 @@ def create(settings: Settings, host: Host, wanted: MachinesRequest, events: Even
             datasets.ensure(planned.machines[0].anchor.rpartition("/")[0])
             locked.enter_context(undone_on_error(lambda: _remove_all(settings, hypervisor, planned)))
             for machine in planned.machines:
-                datasets.create(machine.anchor, _facts(planned, machine, host.now()))
+                datasets.create(machine.anchor, _facts(planned, machine, host.latest()))
         _execute(settings, hypervisor, planned, phases, events)
         names = {machine.name for machine in planned.machines}
         made = [machine for machine in catalogue.machines(settings) if machine.name in names]

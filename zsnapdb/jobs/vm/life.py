@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.catalogue import KnownCopies
@@ -157,19 +158,20 @@ def reset(settings: Settings, name: str, shows: ReadyMarker) -> SeenMachine:
 def extend(settings: Settings, host: Host, name: str, ttl: float | None) -> SeenMachine:
     """Extend the machine's lease; it is never shortened."""
     limits = catalogue.lease_policy(settings)
-    return _lease(settings, name, lambda lease: leases.extended(lease, ttl, limits, host.now()))
+    return _lease(settings, host, name, lambda lease: leases.extended(lease, ttl, limits, host.latest()))
 
 
 def protect(settings: Settings, host: Host, name: str, seconds: float) -> SeenMachine:
     """Protect the machine from the reaper for some time; 0 ends the protection."""
     limits = catalogue.lease_policy(settings)
-    return _lease(settings, name, lambda lease: leases.protected(lease, seconds, limits, host.now()))
+    return _lease(settings, host, name, lambda lease: leases.protected(lease, seconds, limits, host.latest()))
 
 
-def _lease(settings: Settings, name: str, change: Callable[[CloneLease], CloneLease]) -> SeenMachine:
+def _lease(settings: Settings, host: Host, name: str, change: Callable[[CloneLease], CloneLease]) -> SeenMachine:
     with locks.on_machine(name), connected(settings.vms.uri) as hypervisor:
         machine = ready_machine(settings, name)
-        lease = change(machine.lease)
+        created, time = machine.created, removal_time(host)
+        lease = change(copy_properties.settle_lease(machine.anchor, created, machine.lease, time))
         datasets.set_properties(machine.anchor, copy_properties.lease_values(lease))
         return catalogue.seen(hypervisor, replace(machine, lease=lease))
 

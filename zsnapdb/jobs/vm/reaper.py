@@ -12,7 +12,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.copies import sweeping
 from zsnapdb.jobs.copies.catalogue import KnownCopies
-from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
+from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase, settle_lease
 from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome, SweepVerdict
 from zsnapdb.jobs.vm import catalogue, locks, properties, removal
 from zsnapdb.jobs.vm.catalogue import Machine, MachineBase
@@ -65,18 +65,20 @@ def sweep(settings: Settings, host: Host, *, act: bool, also: Collection[GoesToo
     One with snapshots that others made stays, unless `also` lets them go.
     """
     limit = settings.clones.reap_limit
-    machines = sweeping.sweep(_machines(settings, host, also), act=act, limit=limit)
+    machines = sweeping.sweep(_machines(settings, host, also, act=act), act=act, limit=limit)
     return [*machines, *sweeping.sweep(_bases(settings, also), act=act)]
 
 
-def _machines(settings: Settings, host: Host, also: Collection[GoesToo] = ()) -> CopyKind[Machine]:
+def _machines(
+    settings: Settings, host: Host, also: Collection[GoesToo] = (), *, act: bool = False
+) -> CopyKind[Machine]:
     may_go = GoesToo.FOREIGN_SNAPSHOTS in also
     return CopyKind[Machine](
         what="vm",
         known=lambda: catalogue.known_machines(settings),
         lock=lambda machine: locks.name_of_machine(machine.name),
         leaks=_leaks_of_machine,
-        judge=lambda machine: _judge_machine(settings, host, machine),
+        judge=lambda machine: _judge_machine(settings, host, machine, act=act),
         remove=lambda machine: _remove_machine(settings, machine, snapshots_may_go=may_go),
     )
 
@@ -99,13 +101,15 @@ def _half_made_bases(settings: Settings) -> KnownCopies[MachineBase]:
     return replace(known, copies=[base for base in known.copies if base.phase in HALF_MADE])
 
 
-def _judge_machine(settings: Settings, host: Host, machine: Machine) -> SweepVerdict:
+def _judge_machine(settings: Settings, host: Host, machine: Machine, *, act: bool) -> SweepVerdict:
     if machine.phase in HALF_MADE:
         return SweepVerdict.leak(f"half made (phase {machine.phase})")
     foreign = removal.others(machine.anchor, properties.machine_mark(machine.name))
     obstacles = [f"{clone} is a clone of it" for clone in foreign.clones]
-    limits = catalogue.lease_policy(settings)
-    verdict = judge_at(lambda at: judge(machine.lease, obstacles, _UNUSED, limits, at), removal_time(host))
+    limits, time, lease = catalogue.lease_policy(settings), removal_time(host), machine.lease
+    if act:
+        lease = settle_lease(machine.anchor, machine.created, lease, time)
+    verdict = judge_at(lambda at: judge(lease, obstacles, _UNUSED, limits, at), time)
     return SweepVerdict(verdict.verdict, verdict.reason)
 
 

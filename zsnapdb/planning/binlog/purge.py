@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate
 
 from zsnapdb.planning.binlog.archive import KnownArchived, ServerBinlog
+from zsnapdb.planning.clock_guard import RemovalTime
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,20 @@ class PurgePlan:
     stays: str
     warnings: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+
+
+def ages_of(written: Sequence[float], time: RemovalTime) -> list[float]:
+    """Return for how many seconds at least nothing was written to each binlog, oldest first.
+
+    `written` are the times of their last writes (seconds since 1970), by a clock that may have been wrong: none was
+    written before the one with a lower number. One from the future has the time of the next one.
+    """
+    times, following = list(written), math.inf
+    for at in reversed(range(len(times))):
+        if time.is_from_future(datetime.fromtimestamp(times[at], UTC)):
+            times[at] = min(times[at], following)
+        following = times[at]
+    return [time.at.timestamp() - latest for latest in accumulate(times, max)]
 
 
 def plan_purge(

@@ -127,6 +127,18 @@ def protected(lease: CloneLease, seconds: float, policy: Policy, now: datetime) 
     )
 
 
+def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLease:
+    """Return the lease of a copy that was made at `created`. If the clock was ahead then, it begins now."""
+    if created == FOREVER or not time.is_from_future(created):
+        return lease
+    ahead, until = created - time.latest, lease.protected_until
+    return replace(
+        lease,
+        expires=lease.expires if lease.expires == FOREVER else lease.expires - ahead,
+        protected_until=until if until in (None, FOREVER) else until - ahead,
+    )
+
+
 def require_within_age(lease: CloneLease, before: CloneLease | None, begun: datetime, most: float) -> CloneLease:
     """Return the lease. PreflightError if it leads beyond the age of `most` seconds that a subject's data may have.
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.config.pool import LEAST_MEMORY, PoolSettings
+from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone.room import LEAST
 
 LEAST_SPACE = 15 << 20
@@ -98,8 +99,10 @@ class PoolPlan:
     short: str = ""
 
 
-def objection(slot: PoolSlot, wish: SlotWish, now: datetime) -> str | None:
-    """Return why the slot is not what is wanted; None if it is."""
+def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime | None = None) -> str | None:
+    """Return why the slot is not what is wanted; None if it is. `time` judges whether its time is wrong."""
+    if time is not None and time.is_from_future(slot.data_of):
+        return "its time is in the future: a clock was wrong"
     if slot.mark is PoolMark.REPLACED:
         return "a reset gave its user another one"
     if slot.mark is not PoolMark.WAITS:
@@ -123,7 +126,7 @@ def objection(slot: PoolSlot, wish: SlotWish, now: datetime) -> str | None:
 
 
 def filling(
-    slots: Sequence[PoolSlot], terms: PoolSettings, wish: SlotWish, now: datetime, room: HostRoom, newest: datetime
+    slots: Sequence[PoolSlot], terms: PoolSettings, wish: SlotWish, time: RemovalTime, room: HostRoom, newest: datetime
 ) -> PoolPlan:
     """Return what filling the pool does. `slots` are ordered by their data, the oldest first.
 
@@ -131,7 +134,8 @@ def filling(
     none are made of one that is too old itself. The newest data is kept, and what is protected. The next server is
     expected to take what the largest one of the pool takes.
     """
-    refused = [(slot, reason) for slot in slots if (reason := objection(slot, wish, now)) is not None]
+    now = time.at
+    refused = [(slot, reason) for slot in slots if (reason := objection(slot, wish, now, time)) is not None]
     bad = {slot.name for slot, _ in refused}
     good = [slot for slot in reversed(slots) if slot.name not in bad]
     refused += [(slot, f"pool.size is {terms.size}") for slot in good[terms.size :]]

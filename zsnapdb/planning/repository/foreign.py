@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from zsnapdb.base.quantities import counted
+from zsnapdb.planning.clock_guard import FAR
+from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.host_record import StoredFinding, StoredKind, backups_in, newest_of
 
 
@@ -77,3 +79,13 @@ def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFi
             f"run `zsnapdb adopt {instance} --plan`, which shows what is known of them",
         ),
     )
+
+
+def from_future(backup_ids: Iterable[str], now: datetime, own: Collection[str]) -> Mapping[str, datetime]:
+    """Return the times of the backups whose ids are from more than a day after `now`, by backup id.
+
+    Anybody who can write to a repository can put such a backup there, to be taken for the newest one. `own` are the ids
+    of the backups that this host stored: for these the clock was wrong, then or now, and they are never returned.
+    """
+    times = {name: retention.time_of(name) for name in backup_ids}
+    return {name: time for name, time in times.items() if time - now > FAR and name not in own}

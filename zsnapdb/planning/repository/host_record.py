@@ -450,20 +450,27 @@ def missing_backups(
     )
 
 
-def order_of(record: BackupRecord, local: Sequence[LocalBackup], there: Sequence[PlacedLink]) -> tuple[str, ...]:
+def order_of(
+    record: BackupRecord,
+    local: Sequence[LocalBackup],
+    there: Sequence[PlacedLink],
+    foreign: Collection[str] = (),
+) -> tuple[str, ...]:
     """Return the ids of all backups that are stored or that this host knows, oldest first.
 
-    `there` are the readable backups. What is missing has the place that its record gives it, or else its snapshots.
-    No backup of others changes the order of this host's own.
+    `there` are the readable backups. What is missing, or was rewritten, has the place that its record gives it, or else
+    its snapshots. No `foreign` backup changes the order of the others.
     """
+    own = {backup.backup_id for backup in record.stored}
+    there = [link for link in there if link.backup_id not in foreign or link.backup_id not in own]
     listed = {link.backup_id for link in there}
     missing = [
         _PlacedRecord(one.backup_id, one.volumes, one.pool_guid, one.createtxg, one.sequence)
         for one in record.stored
         if one.backup_id not in listed and one.pool_guid is not None and one.createtxg is not None
     ]
-    own = {*(backup.backup_id for backup in record.stored), *(backup.backup_id for backup in local)}
-    ordered: list[PlacedLink] = order.in_order([*there, *missing], own or None)
+    believed = own | {link.backup_id for link in there if link.backup_id not in foreign}
+    ordered: list[PlacedLink] = order.in_order([*there, *missing], believed)
     return tuple(
         order.with_missing(
             [link.backup_id for link in ordered],

@@ -34,13 +34,13 @@ class LocalSet:
         return ()
 
 
-def decide(sets: Sequence[LocalSet], rules: KeepRules, now: datetime) -> tuple[Decision, ...]:
+def decide(sets: Sequence[LocalSet], rules: KeepRules, now: datetime, *, is_sure: bool = False) -> tuple[Decision, ...]:
     """Return which of the sets of `zsnapdb snapshot` (oldest first) stay at `now`, and why, in their order.
 
     A set that somebody needs stays. A set that is not complete takes no place of a complete one, and stays no shorter
-    than a complete one would: it may be whole by the volumes of its time.
+    than a complete one would: it may be whole by the volumes of its time. `is_sure`: a time in the future is wrong.
     """
-    known = RetentionFacts(in_use={one.backup_id: ", ".join(one.users) for one in sets if one.users})
+    known = RetentionFacts(in_use={one.backup_id: ", ".join(one.users) for one in sets if one.users}, is_sure=is_sure)
     complete = [one for one in sets if one.is_complete]
     decided = list(retention.decide(complete, rules, now, known).decisions)
     for one in sets:

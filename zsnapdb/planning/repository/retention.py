@@ -8,8 +8,9 @@ Backups of several servers under one name are judged apart (`writers.py`).
 
 Of several restorable backups with the same snapshots (`zsnapdb consolidate` makes a second one) only the latest counts.
 
-A backup's time is the one in its id, UTC. In each period (hour, day, ISO week, month, year; all UTC) the newest backup
-is the one that counts.
+A backup's time is the one in its id, UTC. One from the future was made while a clock was ahead: as soon as the clock is
+right, it counts as made when the next one was. In each period (hour, day, ISO week, month, year; all UTC) the newest
+backup is the one that counts.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class RetentionFacts:
 
     order: Sequence[str] = ()
     """The ids of all backups whose place is known, also of unreadable ones, oldest first."""
+    is_sure: bool = False
+    """Whether a time in the future is wrong (`RemovalTime.is_sure`): then a backup counts as made with the next one."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,9 @@ def decide(
     links = [link for link in stored if link.backup_id not in known.untrusted]
     family = _Family(links, known)
     uncounted = {*family.unsound, *known.foreign, *known.begun}
-    sound = [link for link in links if link.backup_id not in uncounted and time_of(link.backup_id) <= now]
+    counted = [link for link in links if link.backup_id not in uncounted]
+    times = _times([link.backup_id for link in counted], now, is_sure=known.is_sure)
+    sound = [link for link in counted if times[link.backup_id] <= now]
     replaced = _replaced(sound)
     good = [link.backup_id for link in reversed(sound) if link.backup_id not in replaced]
     keep: dict[str, list[str]] = {link.backup_id: [] for link in links}
@@ -128,11 +133,13 @@ def decide(
         keep |= {name: ["its removal began before, and no other backup can be restored"] for name in known.begun}
     apart = _by_writer(good, known.writers)
     for writer, names in apart.items():
-        _apply_rules(names, rules, now, keep, f" of {writer}" if len(apart) > 1 else "")
+        _apply_rules(names, times, rules, now, keep, f" of {writer}" if len(apart) > 1 else "")
     # Without a good backup only broken ones are left. An unreadable manifest may be repaired. Then broken backups stay.
-    _protect(keep, family, now, known, unrestorable if good and not known.unreadable else Unrestorable.KEEP)
+    _protect(keep, times, family, now, known, unrestorable if good and not known.unreadable else Unrestorable.KEEP)
     _keep_bases(keep, family)
-    why_not = {name: reasons for names in apart.values() for reasons in [_Reasons(names, rules)] for name in names}
+    why_not = {
+        name: reasons for names in apart.values() for reasons in [_Reasons(names, times, rules)] for name in names
+    }
     decisions = [
         Decision(
             name,
@@ -154,6 +161,23 @@ def decide(
     gone = [d.backup_id for d in reversed(decisions) if not d.keep]
     increments_first = tuple(sorted(gone, key=lambda name: -family.depth[name]))
     return Retention(tuple(decisions), increments_first, replaced)
+
+
+def _times(names: Sequence[str], now: datetime, *, is_sure: bool) -> dict[str, datetime]:
+    """Return the times of the backups, oldest first, as the rules count them.
+
+    A backup was made before the next one. If a time in the future is wrong, it counts as made when that one was.
+    """
+    times: dict[str, datetime] = {}
+    following: datetime | None = None
+    for name in reversed(names):
+        at = time_of(name)
+        if at <= now:
+            following = at
+        elif is_sure and following is not None:
+            at = following
+        times[name] = at
+    return times
 
 
 def _replaced(sound: Sequence[Link]) -> dict[str, str]:
@@ -218,7 +242,12 @@ class _Family:
 
 
 def _apply_rules(
-    good: Sequence[str], rules: KeepRules, now: datetime, keep: dict[str, list[str]], whose: str = ""
+    good: Sequence[str],
+    times: Mapping[str, datetime],
+    rules: KeepRules,
+    now: datetime,
+    keep: dict[str, list[str]],
+    whose: str,
 ) -> None:
     """Note every rule that keeps a backup, for each restorable one, newest first. `whose` names their server."""
     for number, name in enumerate(good[: rules.last], 1):
@@ -227,27 +256,32 @@ def _apply_rules(
         count: int = getattr(rules, rule)
         if not count:
             continue
-        for number, (period, name) in enumerate(islice(_newest_by_period(good, rule).items(), count), 1):
+        for number, (period, name) in enumerate(islice(_newest_by_period(good, times, rule).items(), count), 1):
             keep[name].append(f"{rule} {period} ({number} of {count}){whose}")
     if rules.within:
         for name in good:
-            if now - time_of(name) <= timedelta(seconds=rules.within):
+            if now - times[name] <= timedelta(seconds=rules.within):
                 keep[name].append(f"within {format_setting(rules.within)}")
     for number, name in enumerate(good[: rules.minimum], 1):
         if not keep[name]:
             keep[name].append(f"minimum ({number} of {rules.minimum}){whose}")
 
 
-def _newest_by_period(good: Sequence[str], rule: str) -> dict[str, str]:
+def _newest_by_period(good: Sequence[str], times: Mapping[str, datetime], rule: str) -> dict[str, str]:
     """Return the newest backup of each period that has one, newest period first."""
     newest: dict[str, str] = {}
     for name in good:
-        newest.setdefault(_PERIODS[rule](time_of(name)), name)
+        newest.setdefault(_PERIODS[rule](times[name]), name)
     return newest
 
 
 def _protect(
-    keep: dict[str, list[str]], family: _Family, now: datetime, known: RetentionFacts, unrestorable: Unrestorable
+    keep: dict[str, list[str]],
+    times: Mapping[str, datetime],
+    family: _Family,
+    now: datetime,
+    known: RetentionFacts,
+    unrestorable: Unrestorable,
 ) -> None:
     """Note what stays whatever the retention policy says."""
     protections = (("pinned", known.pinned), ("in use", known.in_use), ("locked by the store", known.locked))
@@ -259,7 +293,7 @@ def _protect(
     for name, reasons in keep.items():
         if name in known.foreign:
             reasons.append(f"foreign: {known.foreign[name]}")
-        if time_of(name) > now:
+        if times.get(name, time_of(name)) > now:
             reasons.append("its time is in the future: a clock was wrong")
         if name in family.unsound and unrestorable is Unrestorable.KEEP:
             reasons.append(f"protected, and counted by no rule, as it cannot be restored: {family.unsound[name]}")
@@ -300,14 +334,14 @@ def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
 class _Reasons:
     """Says of an expired backup why no rule keeps it."""
 
-    def __init__(self, good: Sequence[str], rules: KeepRules) -> None:
-        self._rules = rules
+    def __init__(self, good: Sequence[str], times: Mapping[str, datetime], rules: KeepRules) -> None:
+        self._rules, self._times = rules, times
         self._rank = {name: number for number, name in enumerate(good)}
-        self._newest = {rule: _newest_by_period(good, rule) for rule in _PERIODS if getattr(rules, rule)}
+        self._newest = {rule: _newest_by_period(good, times, rule) for rule in _PERIODS if getattr(rules, rule)}
 
     def of(self, name: str) -> tuple[str, ...]:
         """Return a reason per rule."""
-        rules, at = self._rules, time_of(name)
+        rules, at = self._rules, self._times[name]
         reasons = [f"last: {self._rank[name]} are newer"] if rules.last else []
         for rule, newest in self._newest.items():
             period = _PERIODS[rule](at)

@@ -123,6 +123,7 @@ class InstanceStatusFields(WindowFields, HealthFields):
     damaged: list[ErrorFields]
     missing: list[MissingFields]
     known_damage: list[DamageFields]
+    clock: str
     signing: str
     failed_notifications: list[FailedNotificationFields]
 
@@ -207,6 +208,7 @@ class StatusView(TabularView):
             *(f"damaged       {error.message}" for error in status.damaged),
             *(f"damaged       {damage.describe()}" for damage in status.known_damage),
             *missing_lines(status.missing, _LABEL_WIDTH),
+            *([f"clock         {status.clock}"] if status.clock else []),
             *([f"not signed    {status.signing}"] if status.signing else []),
             *health_lines(status.health),
             *notification_lines(self.failed_notifications),
@@ -244,6 +246,7 @@ class StatusView(TabularView):
             "damaged": errors_fields(status.damaged),
             "missing": missing_fields(status.missing),
             "known_damage": damage_fields(status.known_damage),
+            "clock": status.clock,
             "signing": status.signing,
             **health_fields(status.health),
             "failed_notifications": notification_fields(self.failed_notifications),

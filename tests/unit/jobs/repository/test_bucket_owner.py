@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.unit.support.pruning import forge, manifests, plan, prune
-from tests.unit.support.stored_backups import Site, guid_of
+from tests.unit.support.stored_backups import Site, guid_of, store_backup
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import copy, inventory, status, verify
@@ -132,12 +132,39 @@ def test_latest_is_the_newest_known_one_and_names_the_foreign_ones(site: Site) -
     names = site.fill([None] * 2)
     made_up = forge(site, names[-1], "aaaa")
     instance, repository = site.instance(), site.instance().open_repository()
-    catalogue = repository.catalogue("main")
-    checked = newest.check(instance, repository, catalogue, None)
+    catalogue, checked = newest.catalogue_of(instance, repository, None)
     assert newest.newest_backup(instance, repository, accepts_older=False) == names[-1]
     notes = newest.notes_beside(names[-1], catalogue, checked, AtBackup(None))
     assert [note.partition(": ")[2].partition(":")[0] for note in notes] == [made_up]
     assert "adopt" in notes[0]
+
+
+@pytest.mark.parametrize("sequence", [1, 3, 2**53 - 1])
+def test_made_up_places_change_no_order_of_known_backups(site: Site, sequence: int) -> None:
+    moved = [(1, 900, 1), (2, 40, 2), (2, 50, 3)]
+    repository, names = site.instance().open_or_create_repository(), list[str]()
+    for number, (pool, createtxg, own) in enumerate(moved):
+        place = {"pool_guid": pool, "createtxg": createtxg, "sequence": own}
+        made = store_backup(repository, f"2026112{9 - number}T100000Z-000{number}", number, None, place=place)
+        site.record(made)
+        names.append(made.backup_id)
+    forge(site, names[-1], "aaaa", pool_guid=2, createtxg=2**60, sequence=sequence)
+    forge(site, names[0], "bbbb", pool_guid=1, createtxg=2**60, sequence=sequence)
+    instance, repository = site.instance(), site.instance().open_repository()
+    known, checked = host_record.stored(instance, repository)
+    assert [one.backup_id for one in known.backups if one.backup_id in names] == names
+    assert [name for name in checked.order if name in names] == names
+    assert newest.newest_backup(instance, repository, accepts_older=False) == names[-1]
+    assert host_record.next_sequence(instance, repository, checked.numbers(known.backups)) == 4
+
+
+def test_rewritten_place_of_a_known_backup_changes_no_order(site: Site) -> None:
+    names = site.fill([None] * 3)
+    repository = site.instance().open_repository()
+    key = layout.manifest("main", names[0])
+    fields = json.loads(repository.get(key).partition(b"\n")[0]) | {"createtxg": 2**60}
+    repository.overwrite(key, json.dumps(fields).encode() + b"\n")
+    assert host_record.stored(site.instance(), repository)[1].order == tuple(names)
 
 
 def test_made_up_backups_let_no_snapshot_of_this_host_go(site: Site) -> None:

@@ -123,6 +123,6 @@ def test_a_record_that_cannot_be_read_is_reported(server: ProtectedServer) -> No
     (instance.host.put_backs / "main.json").write_text("{")
     warned: list[str] = []
     repository = instance.open_repository()
-    checked = newest.check(instance, repository, repository.catalogue("main"), None)
+    _, checked = newest.catalogue_of(instance, repository, None)
     warned += [finding.text for finding in checked.findings if finding.is_warning]
     assert any("put-back" in text for text in warned)

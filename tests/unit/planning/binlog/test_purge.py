@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,8 @@ from tests.unit.support.binlog_window import Kept
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.binlog.purge import expiry_of
 from zsnapdb.planning.binlog.archive import ServerBinlog
-from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, batches, plan_purge
+from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, ages_of, batches, plan_purge
+from zsnapdb.planning.clock_guard import RemovalTime
 
 LOCAL = [ServerBinlog(f"binlog.{n:06d}", n, 1000, f"f{n}") for n in range(1, 6)]
 KEPT = [Kept("1", n, None, None, n, fingerprint=f"f{n}") for n in range(1, 5)]
@@ -89,3 +92,14 @@ def test_batches_are_small_and_leave_nothing_out(names: list[str], count: int) -
     parts = batches(names, count)
     assert [name for batch in parts for name in batch] == names
     assert all(1 <= len(batch) <= count for batch in parts)
+
+
+def test_binlog_written_under_a_wrong_clock_is_no_older_than_the_one_before() -> None:
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    hour, year = 3600.0, 365 * 86400.0
+    written = [now.timestamp() - age for age in (5 * hour, year, 3 * hour, -year, 2 * hour, 0.0)]
+    sure, new = RemovalTime(now, now), RemovalTime(now, now, is_new=True)
+    assert ages_of(written, sure) == [5 * hour, 5 * hour, 3 * hour, 2 * hour, 2 * hour, 0.0]
+    assert ages_of(written, new) == [5 * hour, 5 * hour, 3 * hour, -year, -year, -year]
+    jumped = RemovalTime(now + timedelta(days=40), now, doubt="it jumped")
+    assert ages_of(written, jumped)[0] == 5 * hour

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.config.pool import PoolSettings
+from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone.pool import (
     LEAST_SPACE,
     HostRoom,
@@ -87,8 +88,8 @@ def test_a_filled_pool_has_its_size_or_says_why_not_and_never_takes_more_than_it
 ) -> None:
     slots = [replace(GOOD, name=str(number), data_of=NOW - timedelta(seconds=age)) for number, age in enumerate(ages)]
     terms, room = PoolSettings(size=size, max_age=3600.0, memory=memory), HostRoom(free, space, form)
-    plan = filling(slots, terms, WISH, NOW, room, NOW)
-    stale = filling(slots, terms, WISH, NOW, room, NOW - timedelta(seconds=3601))
+    plan = filling(slots, terms, WISH, RemovalTime(NOW, NOW), room, NOW)
+    stale = filling(slots, terms, WISH, RemovalTime(NOW, NOW), room, NOW - timedelta(seconds=3601))
     assert (stale.makes, "newest set" in stale.short, stale.drops) == (0, True, plan.drops)
     assert {slot.name for slot in plan.keeps} | {slot.name for slot, _ in plan.drops} == {slot.name for slot in slots}
     assert len(plan.keeps) + len(plan.drops) == len(slots)
@@ -106,7 +107,14 @@ def test_a_filled_pool_has_its_size_or_says_why_not_and_never_takes_more_than_it
 def test_a_slot_that_somebody_protects_stays_and_counts_only_if_it_is_good() -> None:
     refused = replace(GOOD, name="refused", mark=PoolMark.NOT_GOOD, is_protected=True)
     old = replace(GOOD, name="old", data_of=GOOD.data_of - timedelta(seconds=60), is_protected=True)
-    plan = filling([refused, old, GOOD], PoolSettings(size=1, max_age=3600.0), WISH, NOW, HostRoom(None, None), NOW)
+    plan = filling(
+        [refused, old, GOOD],
+        PoolSettings(size=1, max_age=3600.0),
+        WISH,
+        RemovalTime(NOW, NOW),
+        HostRoom(None, None),
+        NOW,
+    )
     assert (plan.keeps, plan.drops, plan.makes) == ((GOOD,), (), 0)
 
 
@@ -127,3 +135,12 @@ def test_a_pool_that_can_never_be_full_is_refused_with_the_figures(
 ) -> None:
     reason = too_large([GOOD] * waiting, TERMS, room, memory)
     assert (reason is None) if said is None else (reason is not None and said in reason)
+
+
+def test_slot_from_the_future_goes_once_the_clock_is_sure() -> None:
+    ahead = replace(GOOD, data_of=NOW + timedelta(days=400))
+    sure = RemovalTime(NOW, NOW)
+    terms, room = PoolSettings(size=1, max_age=3600.0), HostRoom(None, None)
+    assert "clock was wrong" in filling([ahead], terms, WISH, sure, room, NOW).drops[0][1]
+    for unsure in (replace(sure, is_new=True), replace(sure, doubt="it jumped")):
+        assert filling([ahead], terms, WISH, unsure, room, NOW).drops == ()

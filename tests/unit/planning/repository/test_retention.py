@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -346,3 +346,27 @@ def test_the_decisions_are_those_on_file(name: str) -> None:
     if os.environ.get("ZSNAPDB_UPDATE_GOLDEN"):
         file.write_text(text)
     assert text == file.read_text()
+
+
+def test_backup_from_the_future_counts_as_made_with_the_next_one_once_the_clock_is_sure() -> None:
+    hours = [NOW - timedelta(hours=5), NOW + timedelta(days=900), NOW - timedelta(hours=3), NOW - timedelta(hours=1)]
+    stored, rules = history(hours, [None] * 4), KeepSettings(within=2 * 3600.0)
+    ahead, third, last = (one.backup_id for one in stored[1:])
+    unsure = decide(stored, rules, NOW)
+    sure = decide(stored, rules, NOW, RetentionFacts(is_sure=True))
+    assert (kept(unsure), kept(sure)) == ({ahead, last}, {last})
+    newest = decide(stored[:2], rules, NOW, RetentionFacts(is_sure=True))
+    assert ahead in kept(newest), "nothing was made after it, so its time is not known"
+    by_number = decide(stored, KeepSettings(last=3), NOW, RetentionFacts(is_sure=True))
+    assert kept(by_number) == {ahead, third, last}
+
+
+@given(st.lists(st.integers(-900, 0), min_size=1, max_size=8), st.integers(0, 8), st.booleans())
+def test_backup_from_the_future_lets_no_earlier_made_one_go(hours: list[int], at: int, is_sure: bool) -> None:
+    times = [NOW + timedelta(hours=hour) for hour in sorted(hours)]
+    without = history(times, [None] * len(times))
+    ahead = replace(history([NOW + timedelta(days=900)], [None])[0], backup_id=named(NOW + timedelta(days=900), 0xFFFF))
+    ahead = replace(ahead, volumes=(Volume("data", 999, None),))
+    rules, facts = KeepSettings(within=36 * 3600.0), RetentionFacts(is_sure=is_sure)
+    stayed = kept(decide(without, rules, NOW, facts))
+    assert stayed <= kept(decide([*without[:at], ahead, *without[at:]], rules, NOW, facts))

@@ -1,0 +1,124 @@
+"""No removal and no expiry reads the wall clock: each asks the guard of the clock.
+
+`Host.latest` stamps what begins or is used, `removal_time` says what time removals count with. Whoever reads the wall
+clock itself has a reason here, which says why nothing is removed, and nothing ends, by it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "zsnapdb"
+
+GUARD = "the guard itself reads the clock"
+SHOWN = "people are shown the time, or an age"
+NOTED = "it is noted when something was done; no age of the note is judged"
+WANTED = "a person asks for a time, such as ten minutes ago"
+SCHEDULE = "it says when a job runs, not what goes"
+OBJECTIVE = "objectives judge ages, and remove nothing"
+KEEPS = "a wrong time makes more work, or keeps something; it removes nothing"
+
+ALLOWED = {
+    "agent/daemon.py": {"serve": SCHEDULE},
+    "agent/overview.py": {"overview": SHOWN},
+    "agent/pages.py": {"ready": SHOWN},
+    "agent/pauses.py": {"pause": SCHEDULE},
+    "agent/run_now.py": {"run_now": SCHEDULE},
+    "agent/running.py": {"note": NOTED},
+    "base/run_id.py": {"new": NOTED},
+    "cli/clone/inventory.py": {"list_clones": SHOWN, "show_clone": SHOWN},
+    "cli/config.py": {"check": SHOWN},
+    "cli/fleet_engine.py": {"worker": SCHEDULE, "dev": SCHEDULE},
+    "cli/fork_server.py": {"main": NOTED},
+    "cli/log.py": {"write": NOTED},
+    "cli/serve.py": {
+        "look": SHOWN,
+        "serve": SHOWN,
+        "serve_helper": "operations note when they began; issuers' keys age",
+    },
+    "cli/status.py": {"_show": SHOWN},
+    "cli/token.py": {"list_tokens": SHOWN, "revoke_token": NOTED},
+    "cli/vm/life.py": {"list_machines": SHOWN},
+    "fleet/engine.py": {"_made": SCHEDULE},
+    "fleet/orders.py": {"begun": SCHEDULE},
+    "jobs/backup/early_set.py": {"take_early": NOTED},
+    "jobs/backup/local_snapshot.py": {"snapshot": NOTED},
+    "jobs/backup/once.py": {"stored": KEEPS},
+    "jobs/backup/plan.py": {"base_among": KEEPS},
+    "jobs/backup/run.py": {"_write_journal": NOTED},
+    "jobs/base/clock.py": {"now": GUARD},
+    "jobs/base/host.py": {"": GUARD, "reading": GUARD},
+    "jobs/base/removal_time.py": {"removal_time": GUARD},
+    "jobs/binlog/archiver.py": {"_look_now": NOTED, "_begin": NOTED},
+    "jobs/binlog/purge.py": {"_read": NOTED},
+    "jobs/clone/recorded_load.py": {"_set_of": WANTED, "start_load": WANTED},
+    "jobs/clone/state_at.py": {"find": WANTED},
+    "jobs/doctor/advice.py": {"gather": SHOWN},
+    "jobs/fleet/fleet.py": {"status": OBJECTIVE, "_repository": NOTED},
+    "jobs/fleet/reading.py": {"read": OBJECTIVE, "_seen": OBJECTIVE},
+    "jobs/health/evidence.py": {"recorded_keys": NOTED, "note_end": NOTED, "_draft": NOTED},
+    "jobs/health/recoverable.py": {"read": OBJECTIVE},
+    "jobs/host/object_locks.py": {"extend_locks": KEEPS},
+    "jobs/host/readers.py": {"note": NOTED},
+    "jobs/record/host_record.py": {"_compared": "it groups backups by their servers, for a finding"},
+    "jobs/record/once_record.py": {"begin": NOTED, "end": NOTED, "note_given_up": NOTED},
+    "jobs/repository/copy.py": {"_plan": KEEPS},
+    "jobs/repository/evidence_report.py": {"report": SHOWN},
+    "jobs/repository/prune.py": {"plan": "a person said in this command that the clock is right"},
+    "jobs/repository/status.py": {"status_of": OBJECTIVE},
+    "jobs/repository/verify.py": {"chosen": KEEPS, "__init__": NOTED},
+    "jobs/restore/choice.py": {"choose": WANTED},
+    "jobs/restore/continued.py": {"plan": WANTED},
+    "jobs/restore/machine_plan.py": {"make": WANTED},
+    "jobs/restore/newest.py": {"newest_backup": WANTED, "of_one_server": KEEPS},
+    "jobs/restore/old_server.py": {"stop": NOTED, "is_up": NOTED},
+    "jobs/restore/once.py": {"restored": KEEPS},
+    "jobs/restore/plan.py": {"make": WANTED, "_without_steps": NOTED},
+    "jobs/restore/restore_run.py": {"_executor": NOTED},
+    "jobs/restore/rewind_plan.py": {"point_of": WANTED},
+    "jobs/trial/drill.py": {"execute": NOTED},
+    "jobs/trial/drill_log.py": {"store": NOTED},
+    "jobs/trial/machine_drill.py": {"execute": NOTED},
+    "notify/commands.py": {"occasion": NOTED, "send_test": NOTED, "send_failed_unit": NOTED},
+    "repository/pins.py": {"pin": NOTED},
+    "repository/writer_lease.py": {"_after": "people read it; beats end a lease", "lease": NOTED},
+    "serve/page_app.py": {"create_site": SHOWN},
+    "store/s3.py": {"_lock": "the store refuses requests of a host whose clock is wrong"},
+    "store/s3_locks.py": {"hold_of": SHOWN},
+}
+"""Why each function may read the wall clock, by module."""
+
+CLOCKS = {"host", "_host", "THIS_HOST", "clock", "datetime"}
+
+
+def _readings(node: ast.AST, function: str = "") -> Iterator[str]:
+    """Yield the function of each reading of the wall clock."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        function = node.name
+    if isinstance(node, ast.Attribute):
+        owner = node.value
+        word = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+        if (node.attr == "now" and word in CLOCKS) or (node.attr, word) == ("time", "time"):
+            yield function
+    for child in ast.iter_child_nodes(node):
+        yield from _readings(child, function)
+
+
+def test_wall_clock_is_read_only_where_nothing_goes_by_it() -> None:
+    found = {
+        (str(path.relative_to(PACKAGE)), function)
+        for path in PACKAGE.rglob("*.py")
+        for function in _readings(ast.parse(path.read_text()))
+    }
+    allowed = {(module, function) for module, functions in ALLOWED.items() for function in functions}
+    assert sorted(found - allowed) == [], "stamp with `Host.latest`, remove by `removal_time`"
+    assert sorted(allowed - found) == [], "these need no exception"
+
+
+@pytest.mark.parametrize("text", ["instance.host.now()", "time.time()", "datetime.now(UTC)", "Thing(THIS_HOST.now)"])
+def test_reading_of_the_wall_clock_is_found(text: str) -> None:
+    assert list(_readings(ast.parse(text)))
