@@ -64,7 +64,7 @@ class CloneLimit:
                 return sum(one.most_bytes for one in clones)
 
     def _is_of(self, owner: str) -> bool:
-        return is_in_project(owner, self.who) if self.is_project else owner == owner_text(self.who)
+        return is_in_project(owner, self.who) if self.is_project else is_same(owner, owner_text(self.who))
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,12 @@ class AdmittedClone:
 
 def is_in_project(subject: str, project: str) -> bool:
     """Whether the subject is the project, or in it: `ci:shop/web` is in `ci:shop`."""
-    return subject == project or subject.startswith(f"{project}/")
+    return is_same(subject, project) or subject.casefold().startswith(f"{project}/".casefold())
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether both names count as one: an issuer may spell a mail address or a project in another case tomorrow."""
+    return one.casefold() == other.casefold()
 
 
 def limits_of(subject: str, settings: ServeSettings) -> tuple[CloneLimit, ...]:
@@ -217,6 +222,7 @@ def objection_to_lease(asked: str, seconds: float, longest: LongestLease) -> Lim
 
 _STATE = ("serve.commits_per_subject", "serve.running_per_subject")
 _LEASE = ("serve.longest_lease", "clones.max_age")
+_RECEIVED = ("clones.received_per_owner", "clones.received_total", "clones.receives")
 JUDGED_BY: Mapping[VerbKind, tuple[str, ...]] = {
     VerbKind.CLONE_CREATE: (
         "serve.per_subject",
@@ -226,19 +232,20 @@ JUDGED_BY: Mapping[VerbKind, tuple[str, ...]] = {
         "clones.per_owner",
         "clones.total",
         "clones.free_floor",
-        "clones.received_per_owner",
+        *_RECEIVED,
     ),
     VerbKind.CLONE_RESET: (
         "serve.running_per_subject",
         "clones.quota",
+        "clones.max_age",
         "clones.free_floor",
-        "clones.received_per_owner",
+        *_RECEIVED,
     ),
     VerbKind.CLONE_EXTEND: _LEASE,
     VerbKind.CLONE_PROTECT: _LEASE,
     VerbKind.CLONE_COMMIT: ("serve.commits_per_subject",),
     VerbKind.BRANCH_CREATE: ("serve.commits_per_subject",),
-    VerbKind.BRANCH_SWITCH: (*_STATE, "clones.quota"),
+    VerbKind.BRANCH_SWITCH: (*_STATE, "clones.quota", "clones.max_age"),
     VerbKind.BRANCH_DIFF: (
         "serve.running_per_subject",
         "serve.comparisons",

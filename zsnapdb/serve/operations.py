@@ -30,6 +30,8 @@ _MOST_OF_SUBJECT = 100
 """How many ended operations of a subject are kept."""
 _MOST_RUNNING = 50
 """How many operations of a subject may be under way."""
+_MOST_RUNNING_OF_ALL = 200
+"""How many may be of all subjects together: each has a thread that waits for its turn."""
 
 
 class OperationRecord(BaseModel):
@@ -95,9 +97,11 @@ class Operations:
         """
         with self._changed:
             self._sweep(record.subject)
-            mine = [one for one in self._known.values() if one.subject == record.subject and one.ending is None]
-            if len(mine) >= _MOST_RUNNING:
-                raise too_busy(f"{len(mine)} operations of {record.subject} are under way")
+            running = [one.subject.casefold() for one in self._known.values() if one.ending is None]
+            if (mine := running.count(record.subject.casefold())) >= _MOST_RUNNING:
+                raise too_busy(f"{mine} operations of {record.subject} are under way")
+            if len(running) >= _MOST_RUNNING_OF_ALL:
+                raise too_busy("as many operations are under way as this host begins at once")
             self._store(record)
             self._cancels[record.id] = cancel
         threading.Thread(target=self._run, args=(record.id, work), name=record.id, daemon=True).start()
