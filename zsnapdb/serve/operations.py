@@ -7,6 +7,7 @@ counts as interrupted: nobody knows how far it came.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +18,15 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base import run_id, whole_file
+from zsnapdb.base.audience import Audience
 from zsnapdb.base.errors import CommandError, ZsnapdbError
 from zsnapdb.base.patterns import Moment, RunId, Sha256
 from zsnapdb.base.subject import Subject
 from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.serve.credentials import CredentialHolder
 from zsnapdb.serve.messages import INTERRUPTED, FailureAnswer, ResultAnswer, failure_of, too_busy
-from zsnapdb.serve.roles import Role, VerbKind
+from zsnapdb.serve.roles import Role, VerbKind, sees_all
 from zsnapdb.serve.verbs import Name
 
 _KEPT = timedelta(days=1)
@@ -109,10 +113,10 @@ class Operations:
     def _run(self, operation: str, work: Callable[[], ResultAnswer | FailureAnswer]) -> None:
         try:
             ending = work()
-        except ZsnapdbError as error:
-            ending = failure_of(error)
-        except Exception as error:  # whoever waits is told, whatever it is
-            ending = failure_of(ZsnapdbError(f"{type(error).__name__}: {error}", hint="see the log of the helper"))
+        except Exception as error:  # whoever waits is told that it failed, whatever it is
+            known = error if isinstance(error, ZsnapdbError) else ZsnapdbError("an unexpected error")
+            print(f"operation {operation}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            ending = failure_of(Audience(audience_of(self._known[operation])).told(known))
         self.end(operation, ending)
 
     def end(self, operation: str, ending: ResultAnswer | FailureAnswer) -> None:
@@ -197,6 +201,11 @@ class Operations:
             with contextlib.suppress(OSError):
                 (self.folder / f"{operation}.json").unlink(missing_ok=True)
             del self._known[operation]
+
+
+def audience_of(begun: OperationRecord | CredentialHolder) -> str:
+    """Return whose clones an answer may name, as an owner of clones; "" if the role sees those of everybody."""
+    return "" if sees_all(begun.role) else owner_text(begun.subject)
 
 
 def new_id() -> str:
