@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from zsnapdb.base import audience
 from zsnapdb.base.errors import PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
@@ -98,14 +97,9 @@ def reset_plan(
             try:
                 return ResetIntention(info, slot=swap.plan(settings, host, info), reason=reasons[0])
             except (ZsnapdbError, OSError) as error:
-                reasons.append(f"no swap: {_reason(_of_others(error))}")
+                reasons.append(f"no swap: {_reason(error)}")
     planned = data_reset.plan(settings, host, info, requested, accepts_older=accepts_older)
     return ResetIntention(info, replaces=planned, reason="; ".join(reasons))
-
-
-def _of_others(error: ZsnapdbError | OSError) -> ZsnapdbError | OSError:
-    """Return an error that can name clones of the pool, as whoever asked may read it."""
-    return audience.current().told(error) if isinstance(error, ZsnapdbError) else error
 
 
 def _reason(error: ZsnapdbError | OSError) -> str:
@@ -194,7 +188,7 @@ def _reset(
             if of_dataset(settings, host, info.name).guid != info.guid:
                 # The error came after the exchange: what this dataset has is nobody's by now.
                 raise
-            reasons.append(f"no swap: {_reason(_of_others(error))}")
+            reasons.append(f"no swap: {_reason(error)}")
     from zsnapdb.jobs.clone import data_reset
 
     replaced = data_reset.replace_data(settings, host, info, requested, events, accepts_older=accepts_older)
