@@ -252,6 +252,16 @@ def test_what_is_received_for_a_person_is_within_the_floor_and_goes_with_the_las
         assert "clones.max_age" in run("zsnapdb", "clone", *longer, "--config", aged, env=caused).stderr
         assert run("zsnapdb", "clone", *longer, "--config", aged).code == 0, "root has no such limit"
     assert run("zsnapdb", "clone", "protect", "first-old", "--for", "0s").code == 0
+    # Whoever takes turns holds a set no longer than one alone: a clone counts from the first that still has it.
+    old = "tank/zsnapdb/clones/first-old"
+    (begun,) = zfs("get", "-Hpo", "value", "zsnapdb:begun", old)
+    zfs("set", "zsnapdb:begun=2026-01-01T00:00:00Z", old)
+    again = as_person(ANN, "create", "main", "third-old", f"--from={backup['backup_id']}", "--no-start")
+    assert (again.code, "clones.max_age" in again.stderr) == (4, True), again.stderr
+    zfs("set", f"zsnapdb:begun={begun}", old)
+    few = str(lab.changed(("[repository.s3]", "[clones]\ntotal = 2\n\n[repository.s3]")))
+    full = run("zsnapdb", *create, "third-old", "--config", few, env=caused | {"ZSNAPDB_AUDIENCE": ANN})
+    assert (full.code, "clones.total allows, 2" in full.stderr) == (4, True), full.stderr
     assert as_person(ANN, "destroy", "first-old").code == 0
     assert received(), "the other clone is made of it"
     assert as_person(ANN, "destroy", "second-old").code == 0

@@ -56,7 +56,10 @@ def test_only_the_boundary_asks_who_reads() -> None:
         "cli/exit_codes.py",
         "cli/log.py",
         "jobs/clone/sources.py",
+        "report/clone/destroy.py",
+        "report/clone/fields.py",
         "report/document.py",
         "serve/children.py",
         "serve/desk.py",
+        "serve/operations.py",
     }

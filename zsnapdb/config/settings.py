@@ -282,11 +282,17 @@ class CloneSettings(ConfigSection):
     grace: Annotated[Seconds, Field(ge=0)] = 3600.0
     idle: Annotated[Seconds, Field(gt=0)] | None = None
     reap_limit: Annotated[int, Field(ge=1)] = 20
-    per_owner: Annotated[int, Field(ge=0)] = 0
-    total: Annotated[int, Field(ge=0)] = 0
+    per_owner: Annotated[int, Field(ge=0)] | None = None
+    """How many clones an owner may have (0: no limit). None: 10 where a subject asks, no limit for root."""
+    total: Annotated[int, Field(ge=0)] | None = None
+    """How many clones there may be in all (0: no limit). None: 50 where a subject asks, no limit for root."""
     free_floor: Annotated[Size, Field(ge=0)] = 1 << 30
     received_per_owner: Annotated[Size, Field(ge=0)] = 1 << 40
     """How many bytes the sets may have that are received for clones of a subject (0: no limit). Root has none."""
+    received_total: Annotated[Size, Field(ge=0)] = 4 << 40
+    """The same for all subjects together."""
+    receives: Annotated[int, Field(ge=1)] = 4
+    """How many sets may be received at once for all subjects together. Root has no limit."""
     quota: Annotated[Size, Field(ge=0)] = 20 << 30
     """How many bytes of its own a clone may have, what it shares with its source not counted (0: no limit)."""
     keep_unused: Annotated[Seconds, Field(ge=0)] = 7 * 86400.0

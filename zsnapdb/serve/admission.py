@@ -19,6 +19,7 @@ from zsnapdb.serve.limits import (
     CountedClone,
     LimitRefusal,
     admitted,
+    is_same,
     limits_of,
     longest_lease,
     may_compare,
@@ -93,7 +94,7 @@ class Admission:
     def _comparison(self, clone: SeenClone) -> None:
         """Refuse a comparison too many. Each may write what its two clones may: their number bounds that, too."""
         settings, compared = self.settings().serve, self._compared()
-        owned = {one.id for one in self.seen() if one.owner == clone.owner}
+        owned = {one.id for one in self.seen() if is_same(one.owner, clone.owner)}
         mine = sum(times for name, times in compared.items() if name in owned)
         refused = may_compare(clone.owner, mine, compared.total(), settings)
         if refused is not None:
@@ -106,8 +107,8 @@ class Admission:
     def _commit(self, clone: SeenClone) -> None:
         # What is completed meanwhile is counted twice, and never not at all.
         begun = [one for verb in _COMMITS for one in self.operations.under_way(verb)]
-        owned = {one.id for one in self.seen() if one.owner == clone.owner} if begun else set()
-        used = sum(one.clone in owned for one in begun) + sum(one.owner == clone.owner for one in self.commits())
+        owned = {one.id for one in self.seen() if is_same(one.owner, clone.owner)} if begun else set()
+        used = sum(one.clone in owned for one in begun) + sum(is_same(one.owner, clone.owner) for one in self.commits())
         most = self.settings().serve.commits_per_subject
         if used >= most:
             raise messages.over_commits(clone.owner, used, most)

@@ -17,7 +17,6 @@ from zsnapdb.base.audience import Audience
 from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone.meant import MeantClone
-from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve import argv, instance_access, messages
 from zsnapdb.serve.admission import COUNTED_DEED, Admission
 from zsnapdb.serve.argv import CloneTerms
@@ -34,7 +33,7 @@ from zsnapdb.serve.messages import (
     ResultAnswer,
     WatchedOperation,
 )
-from zsnapdb.serve.operations import OperationRecord, Operations, new_id
+from zsnapdb.serve.operations import OperationRecord, Operations, audience_of, new_id
 from zsnapdb.serve.protection import ProtectionReader
 from zsnapdb.serve.roles import (
     Belonging,
@@ -128,7 +127,7 @@ class Desk:
             try:
                 return self._answer(asks, request.verb, tell)
             except ZsnapdbError as error:
-                told = Audience(_audience(asks)).told(error)
+                told = Audience(audience_of(asks)).told(error)
                 if told is not error:
                     print(error, file=sys.stderr, flush=True)
                 raise told from error
@@ -234,7 +233,7 @@ class Desk:
         if isinstance(verb, CloneLogsVerb):
             self._require_visible(asks, clone)
         words = argv.told(verb, clone.id, asks.subject)
-        told = self.protection.told(words, asks.subject, clone.meant, audience=_audience(asks))
+        told = self.protection.told(words, asks.subject, clone.meant, audience=audience_of(asks))
         # Another clone can have had the name when it was read.
         gone = self._objection(asks, verb.kind, clone)
         if gone is not None:
@@ -400,7 +399,7 @@ class Desk:
             started=self.now(),
         )
         call = CommandCall(words, asks.subject, record.id, seconds, objection, issuer=asks.issuer, meant=meant)
-        call = replace(call, audience=_audience(asks))
+        call = replace(call, audience=audience_of(asks))
         self.operations.begin(record, lambda: self.run(call), call.cancelled)
         return record
 
@@ -410,11 +409,6 @@ class Desk:
         if waited is None:
             raise messages.no_such("operation", record.id)
         return waited.ending or PendingAnswer(operation=record.id)
-
-
-def _audience(asks: CredentialHolder) -> str:
-    """Return whose clones an answer may name, as an owner of clones; "" if the role sees those of everybody."""
-    return "" if sees_all(asks.role) else owner_text(asks.subject)
 
 
 def _digest(text: str) -> str:

@@ -40,12 +40,16 @@ class CountedClone:
 
 @dataclass(frozen=True)
 class CloneLimit:
-    """So much of something is the most that a subject, or the subjects of a project together, may have at once."""
+    """So much of something is the most that a subject, or the subjects of a project together, may have at once.
+
+    `subject` is who is told of it.
+    """
 
     thing: LimitedThing
     most: int
     setting: str
     who: str
+    subject: str
     is_project: bool = False
 
     def used_by(self, clones: Sequence[CountedClone]) -> list[CountedClone]:
@@ -64,7 +68,7 @@ class CloneLimit:
                 return sum(one.most_bytes for one in clones)
 
     def _is_of(self, owner: str) -> bool:
-        return is_in_project(owner, self.who) if self.is_project else owner == owner_text(self.who)
+        return is_in_project(owner, self.who) if self.is_project else is_same(owner, owner_text(self.who))
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,12 @@ class AdmittedClone:
 
 def is_in_project(subject: str, project: str) -> bool:
     """Whether the subject is the project, or in it: `ci:shop/web` is in `ci:shop`."""
-    return subject == project or subject.startswith(f"{project}/")
+    return is_same(subject, project) or subject.casefold().startswith(f"{project}/".casefold())
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether both names count as one: an issuer may spell a mail address or a project in another case tomorrow."""
+    return one.casefold() == other.casefold()
 
 
 def limits_of(subject: str, settings: ServeSettings) -> tuple[CloneLimit, ...]:
@@ -103,12 +112,12 @@ def limits_of(subject: str, settings: ServeSettings) -> tuple[CloneLimit, ...]:
         (thing.BYTES, settings.bytes_per_subject, "serve.bytes_per_subject"),
         (thing.RUNNING, settings.running_per_subject, "serve.running_per_subject"),
     )
-    found = [CloneLimit(kind, most, setting, subject) for kind, most, setting in own if most is not None]
+    found = [CloneLimit(kind, most, setting, subject, subject) for kind, most, setting in own if most is not None]
     for project, limits in sorted(settings.project.items()):
         if is_in_project(subject, project):
             shared = ((thing.CLONES, limits.clones), (thing.BYTES, limits.bytes), (thing.RUNNING, limits.running))
             found += [
-                CloneLimit(kind, most, f'serve.project."{project}".{kind}', project, is_project=True)
+                CloneLimit(kind, most, f'serve.project."{project}".{kind}', project, subject, is_project=True)
                 for kind, most in shared
                 if most is not None
             ]
@@ -164,44 +173,41 @@ def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings)
 
     `of_owner` and `of_all` are how many times states are compared now, of his clones and of all.
     """
-    mine = (of_owner, settings.comparisons_per_subject, f"{owner} has", "serve.comparisons_per_subject")
-    for now, most, who, setting in (mine, (of_all, settings.comparisons, "this host has", "serve.comparisons")):
-        if now >= most:
-            return LimitRefusal(f"{who} {now} comparisons running, and {setting} is {most}", "wait until one has ended")
+    wait, most = "wait until one has ended", settings.comparisons
+    if of_owner >= (own := settings.comparisons_per_subject):
+        said = f"{owner} has {of_owner} comparisons running, and serve.comparisons_per_subject is {own}"
+        return LimitRefusal(said, wait)
+    if of_all >= most:
+        return LimitRefusal(f"as many comparisons are running as serve.comparisons allows, {most}", wait)
     return None
 
 
 def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
-    who = f"the project {limit.who}" if limit.is_project else limit.who
-    names = ", ".join((_of_owners(limit, used) if limit.is_project else _named(limit, used))[:_MOST_NAMED])
+    """Return the refusal. It names what the subject has of it, and nothing of others in its project."""
+    own = [one for one in used if is_same(one.owner, owner_text(limit.subject))]
+    has, most = _amount(limit, own), size(limit.most) if limit.thing is LimitedThing.BYTES else str(limit.most)
+    names = ", ".join(_named(limit, own)[:_MOST_NAMED])
+    listed = f" ({names})" if names else ""
+    which = f"the project {limit.who} has as much as it may have; " if limit.is_project else ""
+    return LimitRefusal(f"{which}{limit.subject} has {has}{listed}, and {limit.setting} is {most}", "destroy one")
+
+
+def _amount(limit: CloneLimit, used: Sequence[CountedClone]) -> str:
     count = limit.count(used)
     match limit.thing:
         case LimitedThing.CLONES:
-            has, most = f"{count} clones", str(limit.most)
+            return f"{count} clones"
         case LimitedThing.RUNNING:
-            has, most = f"{count} running servers of clones", str(limit.most)
+            return f"{count} running servers of clones"
         case LimitedThing.BYTES:
-            has, most = f"clones that may write {size(count)}", size(limit.most)
-    listed = f" ({names})" if names else ""
-    return LimitRefusal(f"{who} has {has}{listed}, and {limit.setting} is {most}", "destroy one")
+            return f"clones that may write {size(count)}"
 
 
 def _named(limit: CloneLimit, used: Sequence[CountedClone]) -> list[str]:
-    """Return the clones that use the limit of their owner, with what each uses."""
+    """Return the clones that use the limit, with what each uses."""
     shows = limit.thing is LimitedThing.BYTES
     return [
         f"{one.name}: {size(one.most_bytes)}" if shows else one.name for one in sorted(used, key=lambda one: one.name)
-    ]
-
-
-def _of_owners(limit: CloneLimit, used: Sequence[CountedClone]) -> list[str]:
-    """Return who uses the limit of a project, and how much of it. The clones themselves are for their owners to see."""
-    found: dict[str, list[CountedClone]] = {}
-    for one in used:
-        found.setdefault(one.owner, []).append(one)
-    return [
-        f"{owner}: {size(limit.count(mine)) if limit.thing is LimitedThing.BYTES else limit.count(mine)}"
-        for owner, mine in sorted(found.items())
     ]
 
 
@@ -217,6 +223,7 @@ def objection_to_lease(asked: str, seconds: float, longest: LongestLease) -> Lim
 
 _STATE = ("serve.commits_per_subject", "serve.running_per_subject")
 _LEASE = ("serve.longest_lease", "clones.max_age")
+_RECEIVED = ("clones.received_per_owner", "clones.received_total", "clones.receives")
 JUDGED_BY: Mapping[VerbKind, tuple[str, ...]] = {
     VerbKind.CLONE_CREATE: (
         "serve.per_subject",
@@ -226,19 +233,20 @@ JUDGED_BY: Mapping[VerbKind, tuple[str, ...]] = {
         "clones.per_owner",
         "clones.total",
         "clones.free_floor",
-        "clones.received_per_owner",
+        *_RECEIVED,
     ),
     VerbKind.CLONE_RESET: (
         "serve.running_per_subject",
         "clones.quota",
+        "clones.max_age",
         "clones.free_floor",
-        "clones.received_per_owner",
+        *_RECEIVED,
     ),
     VerbKind.CLONE_EXTEND: _LEASE,
     VerbKind.CLONE_PROTECT: _LEASE,
     VerbKind.CLONE_COMMIT: ("serve.commits_per_subject",),
     VerbKind.BRANCH_CREATE: ("serve.commits_per_subject",),
-    VerbKind.BRANCH_SWITCH: (*_STATE, "clones.quota"),
+    VerbKind.BRANCH_SWITCH: (*_STATE, "clones.quota", "clones.max_age"),
     VerbKind.BRANCH_DIFF: (
         "serve.running_per_subject",
         "serve.comparisons",

@@ -7,6 +7,7 @@ counts as interrupted: nobody knows how far it came.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +18,15 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base import run_id, whole_file
+from zsnapdb.base.audience import Audience
 from zsnapdb.base.errors import CommandError, ZsnapdbError
 from zsnapdb.base.patterns import Moment, RunId, Sha256
 from zsnapdb.base.subject import Subject
 from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.serve.credentials import CredentialHolder
 from zsnapdb.serve.messages import INTERRUPTED, FailureAnswer, ResultAnswer, failure_of, too_busy
-from zsnapdb.serve.roles import Role, VerbKind
+from zsnapdb.serve.roles import Role, VerbKind, sees_all
 from zsnapdb.serve.verbs import Name
 
 _KEPT = timedelta(days=1)
@@ -30,6 +34,8 @@ _MOST_OF_SUBJECT = 100
 """How many ended operations of a subject are kept."""
 _MOST_RUNNING = 50
 """How many operations of a subject may be under way."""
+_MOST_RUNNING_OF_ALL = 200
+"""How many may be of all subjects together: each has a thread that waits for its turn."""
 
 
 class OperationRecord(BaseModel):
@@ -95,9 +101,11 @@ class Operations:
         """
         with self._changed:
             self._sweep(record.subject)
-            mine = [one for one in self._known.values() if one.subject == record.subject and one.ending is None]
-            if len(mine) >= _MOST_RUNNING:
-                raise too_busy(f"{len(mine)} operations of {record.subject} are under way")
+            running = [one.subject.casefold() for one in self._known.values() if one.ending is None]
+            if (mine := running.count(record.subject.casefold())) >= _MOST_RUNNING:
+                raise too_busy(f"{mine} operations of {record.subject} are under way")
+            if len(running) >= _MOST_RUNNING_OF_ALL:
+                raise too_busy("as many operations are under way as this host begins at once")
             self._store(record)
             self._cancels[record.id] = cancel
         threading.Thread(target=self._run, args=(record.id, work), name=record.id, daemon=True).start()
@@ -105,10 +113,10 @@ class Operations:
     def _run(self, operation: str, work: Callable[[], ResultAnswer | FailureAnswer]) -> None:
         try:
             ending = work()
-        except ZsnapdbError as error:
-            ending = failure_of(error)
-        except Exception as error:  # whoever waits is told, whatever it is
-            ending = failure_of(ZsnapdbError(f"{type(error).__name__}: {error}", hint="see the log of the helper"))
+        except Exception as error:  # whoever waits is told that it failed, whatever it is
+            known = error if isinstance(error, ZsnapdbError) else ZsnapdbError("an unexpected error")
+            print(f"operation {operation}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            ending = failure_of(Audience(audience_of(self._known[operation])).told(known))
         self.end(operation, ending)
 
     def end(self, operation: str, ending: ResultAnswer | FailureAnswer) -> None:
@@ -193,6 +201,11 @@ class Operations:
             with contextlib.suppress(OSError):
                 (self.folder / f"{operation}.json").unlink(missing_ok=True)
             del self._known[operation]
+
+
+def audience_of(begun: OperationRecord | CredentialHolder) -> str:
+    """Return whose clones an answer may name, as an owner of clones; "" if the role sees those of everybody."""
+    return "" if sees_all(begun.role) else owner_text(begun.subject)
 
 
 def new_id() -> str:

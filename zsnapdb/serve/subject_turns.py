@@ -25,14 +25,15 @@ class SubjectTurns:
     @contextlib.contextmanager
     def of(self, subject: str) -> Iterator[None]:
         """Answer one request more of the subject in the block. RefusedRequest if too many are being answered."""
+        key = subject.casefold()
         with self._counting:
-            if self._answering[subject] >= self.most:
+            if self._answering[key] >= self.most:
                 raise messages.too_busy(f"{self.most} requests of {subject} are being answered")
-            self._answering[subject] += 1
+            self._answering[key] += 1
         try:
             yield
         finally:
             with self._counting:
-                self._answering[subject] -= 1
-                if not self._answering[subject]:
-                    del self._answering[subject]
+                self._answering[key] -= 1
+                if not self._answering[key]:
+                    del self._answering[key]

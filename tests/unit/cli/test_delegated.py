@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,15 @@ from hypothesis import strategies as st
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.base.errors import ConfigError, NotAllowedError, UnknownNameError, UsageError
+from zsnapdb.base.quantities import parse_duration
 from zsnapdb.cli import delegated, exit_codes
 from zsnapdb.cli.delegated import Caller, caller_of, clean_environment
+from zsnapdb.config import settings as configuration
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import ownership
 from zsnapdb.jobs.clone.delegation import COMMANDS, DelegatedRequest, parse
+from zsnapdb.planning.restore.targets import ago, parse_target
 
 RULE = Path(__file__).parents[3] / "configs" / "sudoers.d" / "zsnapdb-clone"
 DANGEROUS = (
@@ -128,6 +133,84 @@ def test_whatever_is_asked_for_no_word_but_the_known_ones_reaches_zsnapdb(argv: 
             assert form is None or form.fullmatch(value)
         else:
             assert re.fullmatch(r"[a-z0-9][a-z0-9_-]*", word)
+
+
+HOSTILE = st.sampled_from(
+    (
+        *("", "\0", "@", "@latest", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "2262-04-11T23:47:16Z"),
+        *("2016-12-31T23:59:60Z", "NaN", "inf", "9" * 400, "-1h", "1e9h", "999999999w", "0s", " ", "x" * 1001),
+        *(
+            "\u0662\u0660\u0662\u0666-01-01",
+            "latest",
+            "--plan",
+            "2026-01-01 00:00 ../../etc/passwd",
+            "before-9999999999",
+        ),
+    )
+)
+
+
+@given(st.sampled_from(("--at", "--from", "--ttl", "--heartbeat")), HOSTILE | st.text(max_size=40))
+def test_whatever_is_given_as_a_time_ends_as_wrong_usage_or_as_a_point(option: str, text: str) -> None:
+    """The pattern of the word lets it pass or not; then the command reads it, and knows no other error."""
+    with contextlib.suppress(UsageError):
+        request = parse(["create", "main", "mine", f"{option}={text}"], "ann")
+        (value,) = (word.partition("=")[2] for word in request.words if word.startswith(f"{option}="))
+        if option == "--at":
+            parse_target(ago(value, datetime.now(UTC)))
+        elif option != "--from":
+            parse_duration(value)
+
+
+@pytest.fixture
+def crowded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClonePool:
+    """A pool with a clone of Ann, and one of somebody with a secret."""
+    pool, base = ClonePool(), f"{SOURCE}@zsnapdb-20261120T100000Z-0001"
+    pool.install(monkeypatch)
+    pool.snapshot(base)
+    pool.clone("mine", base, owner="ann")
+    pool.clone(
+        "layoffs", base, owner="boss", label="merger-with-acme", set="acme source", root="/nowhere/acme", port="23999"
+    )
+    configured = configuration.parse(
+        f'[repository.r]\nurl = "file://{tmp_path}/store"\n[instance.main]\nrepository = "r"\n'
+        f'volumes = {{ data = "{SOURCE}" }}\n[clones]\ndataset = "{HOME}"\nmount_root = "{tmp_path}/clones"\n',
+        "the test",
+    )
+    monkeypatch.setattr("zsnapdb.config.settings.load", lambda *_: configured)
+    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(delegated, "caller_of", lambda _: Caller("ann", 1000, 1000))
+    monkeypatch.setattr(exit_codes, "record_for_administrators", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+    return pool
+
+
+@pytest.mark.parametrize("json", [(), ("--json",)], ids=["text", "json"])
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_no_command_names_anything_of_others(
+    crowded: ClonePool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str, json: Any
+) -> None:
+    """What is another's is as what is not there: the same words, code, and programs that are run."""
+    seen, counted = [], list[str]()
+
+    def counting(argv: list[str], **more: Any) -> subprocess.CompletedProcess[bytes]:
+        counted.append(argv[1])
+        return crowded.run(argv, **more)
+
+    monkeypatch.setattr("zsnapdb.base.program_start.run", counting)
+    for name in ("merger-with-acme", "layoffs", "acme", "nothing-of-that"):
+        words = {"create": ["main", name], "list": []}.get(command, [name])
+        monkeypatch.setattr(sys, "argv", ["zsnapdb-clone", command, *words, *json])
+        counted.clear()
+        code = exit_codes.exit_code_of(delegated._run)
+        said = "".join(capfd.readouterr())
+        for secret in {"merger-with-acme", "layoffs", "acme", "boss", "23999"} - {name}:
+            assert secret not in said.replace(name, "NAME"), said
+        seen.append((code, said.replace(name, "NAME"), len(counted)))
+    assert command == "list" or all(code for code, _, _ in seen)
+    # Names of clones are for the whole host: that one is taken is told.
+    assert len(set(seen)) == 1 or command == "create", seen
 
 
 def test_no_variable_of_the_caller_stays(monkeypatch: pytest.MonkeyPatch) -> None:

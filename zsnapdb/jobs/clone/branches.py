@@ -15,7 +15,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import address, branch_heads, data_reset, foreign, handed, log_end
+from zsnapdb.jobs.clone import address, branch_heads, data_age, data_reset, foreign, handed, log_end
 from zsnapdb.jobs.clone.catalogue import held, of_dataset, ready
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.commits import commit_locked, end_of_log
@@ -164,11 +164,13 @@ def switch_plan(settings: Settings, host: Host, name: str, branch: str) -> Inten
     info = seen.info
     if branch == seen.branches.current:
         return Intention(info, ("start its server",) if info.pid is None else ())
-    target = resolve(seen, branch).set.backup_id
+    commit = resolve(seen, branch)
+    target = commit.set.backup_id
     is_kept = _is_unwritten(settings, info, _end_of_head(host, info, seen.branches))
     if is_kept and seen.branches.head == target:
         return Intention(info, (f"the data stays: both branches are at {target}",))
     data_reset.quota_beside(settings, info, is_committed=not is_kept)
+    data_age.begun_after(settings, host, info, _source_of(commit))
     return Intention(
         info,
         (
@@ -208,6 +210,8 @@ def switch(settings: Settings, host: Host, name: str, branch: str, events: Event
                 of_dataset(settings, host, info.name), known.on(branch), left, known.head, is_new_commit=False
             )
         data_reset.quota_beside(settings, info, is_committed=not is_kept)
+        source = _source_of(target)
+        data_age.begun_after(settings, host, info, source)
         info.process.stop(timeout=settings_of_server.start_timeout)
         stopped, is_new = replace(info, pid=None), False
         with undone_on_error(lambda: _start_again(settings, host, info)):
@@ -217,9 +221,12 @@ def switch(settings: Settings, host: Host, name: str, branch: str, events: Event
                 known, is_new = known.with_head(made.set.backup_id), True
             head = known.head
             handed.forget(host, info.name)
-            source = CloneSource(SourceKind.COMMIT, target.set, target.origin)
             put = data_reset.put(settings, host, stopped, source, known.on(branch), events)
         return SwitchedBranch(put, known.on(branch), left, head, is_new)
+
+
+def _source_of(commit: Commit) -> CloneSource:
+    return CloneSource(SourceKind.COMMIT, commit.set, commit.origin)
 
 
 def _mended(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:

@@ -90,6 +90,9 @@ _CLAIM_COLUMNS = (
     clone_properties.ADDRESS_PROPERTY,
     copy_properties.OWNER_PROPERTY,
     clone_properties.SET_PROPERTY,
+    clone_properties.KEY_PROPERTY,
+    clone_properties.BEGUN_PROPERTY,
+    copy_properties.CREATED_PROPERTY,
 )
 _LAST_PORT = 65535
 
@@ -137,7 +140,9 @@ def _claim(found: CopyDatasets) -> CloneClaim:
         raise ValueError(f"{port} is not a port")
     address = _address(found.facts[clone_properties.ADDRESS_PROPERTY])
     set_name, _, part = found.text(clone_properties.SET_PROPERTY).partition(" ")
-    return CloneClaim(found.name, label, own_id, found.anchor, port, address, owner, set_name if part else "")
+    begun = _local(found.facts[clone_properties.BEGUN_PROPERTY]) or found.text(copy_properties.CREATED_PROPERTY)
+    held = (set_name if part else "", _local(found.facts[clone_properties.KEY_PROPERTY]), begun)
+    return CloneClaim(found.name, label, own_id, found.anchor, port, address, owner, *held)
 
 
 def _routes(settings: Settings) -> Callable[[], KeptRoutes]:

@@ -23,7 +23,7 @@ from zsnapdb.planning.server_copy.origin import Origin
 class CloneClaim:
     """What a clone has that no other may have, and whose it is. Its anchor alone says so.
 
-    `name`, `label`, `id`, `top`, `port`, `address`, `owner` and `set_name` are those of CloneInfo.
+    `name`, `label`, `id`, `top`, `port`, `address`, `owner`, `set_name`, `key` and `begun` are those of CloneInfo.
     """
 
     name: str
@@ -34,6 +34,8 @@ class CloneClaim:
     address: int | None
     owner: str
     set_name: str = ""
+    key: str = ""
+    begun: str = ""
 
     def is_called(self, word: str) -> bool:
         """Whether people call it so."""
@@ -145,7 +147,8 @@ class CloneInfo:
     @property
     def claim(self) -> CloneClaim:
         """What no other clone may have."""
-        return CloneClaim(self.name, self.label, self.id, self.top, self.port, self.address, self.owner, self.set_name)
+        held = (self.set_name, self.key, self.begun or self.created)
+        return CloneClaim(self.name, self.label, self.id, self.top, self.port, self.address, self.owner, *held)
 
     def is_called(self, word: str) -> bool:
         """Whether people call it so."""

@@ -126,7 +126,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                     heartbeat.beat(instance.host, planned.name)
                 datasets.set_properties(planned.anchor, facts)
     used = instance.host.latest()
-    reusable_sets.mark_used(planned.anchor.rpartition("/")[0], source, used)
+    reusable_sets.mark_used(settings, planned.anchor.rpartition("/")[0], source, used)
     before = prepared.masking if prepared is not None else None
     seconds = CreateDurations(
         source=obtained - began - _seconds(before),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from zsnapdb.base.errors import ExistsError, UsageError
@@ -17,12 +17,14 @@ from zsnapdb.jobs.clone import (
     address,
     catalogue,
     causer,
+    data_age,
     haproxy,
     masking_policy,
     received_room,
     room,
 )
 from zsnapdb.jobs.clone.catalogue import home
+from zsnapdb.jobs.clone.clone_info import CloneClaim
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
 from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
@@ -33,12 +35,12 @@ from zsnapdb.jobs.clone.sources import (
     LIVE_STATE,
     CloneSource,
     RemoteBackup,
-    begun_of,
     origin_at,
     origin_in,
     with_volumes,
 )
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
+from zsnapdb.jobs.copies.catalogue import KnownCopies
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.jobs.host import restorable
 from zsnapdb.jobs.host.pools import refuse_alternate_root
@@ -49,14 +51,11 @@ from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout
 from zsnapdb.mysql.process import server_program
 from zsnapdb.planning.clone.lease import (
     CloneLease,
-    Quota,
     admit,
     first_lease,
     heartbeat_seconds,
     policy,
-    read_stamp,
-    require_within_age,
-    stamp,
+    quota_of,
 )
 from zsnapdb.planning.clone.ports import choose_port
 from zsnapdb.planning.clone.preparation import MaskingCase, MaskingChoice, masking_choice
@@ -263,10 +262,10 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     limits, seen = settings.clones, room.look(top)
     received_room.refuse_source(settings, top, made_from.source)
     bind = request.bind_address or limits.bind_address
-    lease, port, kept = _admitted(settings, instance.host, request, name, seen.free)
-    begun = begun_of(made_from.source) or stamp(instance.host.latest())
-    if causer.current():
-        require_within_age(lease, None, read_stamp(begun), limits.max_age)
+    known = catalogue.claims(settings)
+    lease, port, kept = _admitted(settings, instance.host, request, name, seen.free, known)
+    begun = data_age.begun(made_from.source, known.copies, instance.host)
+    data_age.require(settings, lease, None, begun)
     root = limits.mount_root / name
     _refuse_files_in(root)
     layout = layout_of(origin, f"{anchor}/r1", root)
@@ -320,18 +319,19 @@ def _refuse_files_in(root: Path) -> None:
 
 
 def _admitted(
-    settings: Settings, host: Host, request: CloneRequest, name: str, free: int
+    settings: Settings, host: Host, request: CloneRequest, name: str, free: int, known: KnownCopies[CloneClaim]
 ) -> tuple[CloneLease, int, Mapping[str, str]]:
     """Return the lease of a new clone, the port of its server, and the property that says which port it keeps.
 
     PreflightError if a quota, the lease or the ports forbid the clone.
 
-    ExistsError if another clone is called so. `free`: the free bytes of its pool.
+    ExistsError if another clone is called so. `free`: the free bytes of its pool. `known`: the other clones.
     """
-    limits, known = settings.clones, catalogue.claims(settings)
-    clones = known.copies
+    limits, clones = settings.clones, known.copies
     catalogue.refuse_label(clones, name)
-    quota = Quota(0 if request.waits else limits.per_owner, limits.total, limits.free_floor)
+    quota = quota_of(limits, is_subject=bool(causer.current()))
+    if request.waits or request.is_ephemeral:
+        quota = replace(quota, per_owner=0)
     # A clone that cannot be read is somebody's, and takes its room all the same.
     owners = [*(claim.owner for claim in clones), *("" for _ in known.unreadable)]
     admit(quota, owner_text(request.owner), owners, free)

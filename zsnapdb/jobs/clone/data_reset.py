@@ -18,6 +18,7 @@ from zsnapdb.jobs.clone import (
     address,
     branch_heads,
     credentials,
+    data_age,
     foreign,
     locks,
     masking_policy,
@@ -35,11 +36,10 @@ from zsnapdb.jobs.clone.live_set import take_live
 from zsnapdb.jobs.clone.locate import bring_here, locate
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
-from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Commit, RemoteBackup, begun_of, commits, with_volumes
+from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Commit, RemoteBackup, commits, with_volumes
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone.branches import Branches
-from zsnapdb.planning.clone.lease import read_stamp, stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, snapshots
@@ -73,6 +73,8 @@ def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None,
         instance = with_volumes(Instance.of(settings, info.instance).on_host(host))
         source = locate(settings, instance, requested, _rules(settings, info), accepts_older=accepts_older)
     received_room.refuse_source(settings, info.top.rpartition("/")[0], source)
+    if isinstance(source, CloneSource):
+        data_age.begun_after(settings, host, info, source)
     set_id = source.manifest.backup_id if isinstance(source, RemoteBackup) else source.set.backup_id
     is_original = source.key == info.original_key or (
         not info.original_key and set_id == info.original.removeprefix("@")
@@ -169,6 +171,7 @@ def replace_data(
     if requested != LIVE_STATE:
         with locks.using_received(info.instance):
             source = _source(settings, host, info, requested, events, accepts_older=accepts_older)
+            begun = data_age.begun_after(settings, host, info, source)
             made = commits(info.current)
             revision = _clone_beside(settings, info, source, made)
     else:
@@ -176,9 +179,10 @@ def replace_data(
         with locks.on_live_sets(instance.name):
             made, source = commits(info.current), take_live(instance)
             with undone_on_error(lambda: drop_live(source)):
+                begun = data_age.begun_after(settings, host, info, source)
                 revision = _clone_beside(settings, info, source, made)
     kept = branch_heads.kept(info, made)
-    return _replace_data(settings, host, info, source, revision, requested, events, kept)
+    return _replace_data(settings, host, info, source, revision, requested, events, kept, begun)
 
 
 def _source(
@@ -223,7 +227,8 @@ def put(
     """Give the clone the data of this source, and with it these branches; the caller holds its lock."""
     revision = _clone_beside(settings, info, source, commits(info.current))
     of, branches = f"branch {known.current}", {properties.BRANCHES_PROPERTY: known.encode()}
-    return _replace_data(settings, host, info, source, revision, of, events, branches)
+    begun = data_age.begun_after(settings, host, info, source)
+    return _replace_data(settings, host, info, source, revision, of, events, branches, begun)
 
 
 def _replace_data(
@@ -235,11 +240,12 @@ def _replace_data(
     requested: str | None,
     events: Events,
     branches: Mapping[str, str],
+    begun: str,
 ) -> CloneInfo:
     """Make the new revision the current one, start its server, and remove the old revision.
 
     Interrupted before the server has started, the clone has its new data; a start goes on, and removes the old data.
-    `branches` are the properties that say of its branches what is true then.
+    `branches` are the properties that say of its branches what is true then, `begun` is since when the data is kept.
     """
     password = credentials.read(info.client_file)
     facts = {
@@ -250,14 +256,9 @@ def _replace_data(
         properties.SOURCE_PROPERTY: source.kind,
         properties.REQUESTED_PROPERTY: properties.requested_text(requested or info.original_request),
         ORIGIN_PROPERTY: source.origin.encode(),
+        properties.BEGUN_PROPERTY: begun,
         **branches,
     }
-    if source.kind is SourceKind.COMMIT:
-        # The data may be that of an older clone.
-        facts[properties.BEGUN_PROPERTY] = min(begun_of(source), info.begun or info.created, key=read_stamp)
-    elif source.key != info.key and not commits(info.current):
-        # Nothing of what it had before stays.
-        facts[properties.BEGUN_PROPERTY] = stamp(host.latest())
     with uninterrupted(events.warn):
         info.process.kill()
         hide_volumes(info)

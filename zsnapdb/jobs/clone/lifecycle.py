@@ -31,9 +31,9 @@ from zsnapdb.jobs.base.set_properties import (
 )
 from zsnapdb.jobs.clone import (
     address,
-    causer,
     contract,
     credentials,
+    data_age,
     foreign,
     handed,
     heartbeat,
@@ -167,19 +167,14 @@ def protect(settings: Settings, host: Host, name: str, seconds: float) -> CloneI
 
 def extended_lease(settings: Settings, host: Host, info: CloneInfo, seconds: float | None) -> CloneLease:
     """Return the lease of the clone after an extension. The errors are those of `leases.extended`, and of its age."""
-    return _aged(settings, info, leases.extended(info.lease, seconds, policy(settings.clones), host.latest()))
+    lease = leases.extended(info.lease, seconds, policy(settings.clones), host.latest())
+    return data_age.require(settings, lease, info.lease, info.begun or info.created)
 
 
 def protected_lease(settings: Settings, host: Host, info: CloneInfo, seconds: float) -> CloneLease:
     """Return the lease of the clone with another protection. The errors are as for an extension."""
-    return _aged(settings, info, leases.protected(info.lease, seconds, policy(settings.clones), host.latest()))
-
-
-def _aged(settings: Settings, info: CloneInfo, lease: CloneLease) -> CloneLease:
-    if not causer.current():
-        return lease
-    begun = leases.read_stamp(info.begun or info.created)
-    return leases.require_within_age(lease, info.lease, begun, settings.clones.max_age)
+    lease = leases.protected(info.lease, seconds, policy(settings.clones), host.latest())
+    return data_age.require(settings, lease, info.lease, info.begun or info.created)
 
 
 def rename(settings: Settings, host: Host, name: str, new: str) -> CloneInfo:

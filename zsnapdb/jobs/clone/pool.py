@@ -25,6 +25,7 @@ from zsnapdb.jobs.base.set_properties import RUN_PROPERTY
 from zsnapdb.jobs.clone import (
     address,
     catalogue,
+    causer,
     contract,
     credentials,
     handed,
@@ -49,7 +50,7 @@ from zsnapdb.mysql.process.processes import resident_bytes
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning import order
 from zsnapdb.planning.clone import pool as planning
-from zsnapdb.planning.clone.lease import Quota, admit, first_lease, heartbeat_seconds, policy, read_stamp, stamp
+from zsnapdb.planning.clone.lease import admit, first_lease, heartbeat_seconds, policy, quota_of, read_stamp, stamp
 from zsnapdb.planning.clone.pool import PoolMark, PoolSlot, SlotWish
 from zsnapdb.planning.clone.rights import AccountRights
 from zsnapdb.zfs import datasets
@@ -185,7 +186,7 @@ def _admitted_beside(settings: Settings, request: CloneRequest, info: CloneInfo,
     known = catalogue.claims(settings)
     others = [other for other in known.copies if other.name != info.name]
     catalogue.refuse_label(others, label)
-    quota = Quota(settings.clones.per_owner, settings.clones.total, 0)
+    quota = replace(quota_of(settings.clones, is_subject=bool(causer.current())), free_floor=0)
     owners = [*(other.owner for other in others), *("" for _ in known.unreadable)]
     admit(quota, owner_text(request.owner), owners, 0)
     return others

@@ -13,6 +13,7 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone import causer, locks, properties, reusable_sets
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.planning.clone import room as planning
 from zsnapdb.planning.restore.plan import RestorePlan
@@ -52,8 +53,8 @@ def _ratio(chain: Iterable[Manifest]) -> float:
 def refuse(settings: Settings, home: str, set_id: str, needed: int) -> None:
     """Raise PreflightError if a set of so many bytes may not be received now; change nothing.
 
-    Nobody may take from the pool what `clones.free_floor` keeps, and a subject no more than
-    `clones.received_per_owner`.
+    Nobody may take from the pool what `clones.free_floor` keeps, a subject no more than `clones.received_per_owner`,
+    and all subjects together no more than `clones.received_total`, by at most `clones.receives` at once.
     """
     above = reusable_sets.anchor_of(home, reusable_sets.RECEIVED, set_id).rpartition("/")[0]
     free = datasets.available(pool_of(above))
@@ -64,18 +65,29 @@ def refuse(settings: Settings, home: str, set_id: str, needed: int) -> None:
         raise PreflightError(
             f"{set_id} is not received: {reason}",
             hint="destroy clones that you do not need (`zsnapdb clone list`), or use a set that is on this host",
+            about=(),
         )
     owner = causer.current()
     if not owner:
         return
-    known = reusable_sets.known(settings, reusable_sets.RECEIVED).copies
-    kept = {one.set_id: one.most_bytes for one in known if one.caused_by == owner and one.set_id != set_id}
-    reason = planning.objection_to_sets_of(owner, kept, needed, settings.clones.received_per_owner)
+    limits, known = settings.clones, reusable_sets.known(settings, reusable_sets.RECEIVED).copies
+    others = [one for one in known if one.caused_by and one.set_id != set_id]
+    mine = {one.set_id: one.most_bytes for one in others if one.caused_by.casefold() == owner.casefold()}
+    reason = planning.objection_to_sets_of(owner, mine, needed, limits.received_per_owner)
     if reason is not None:
         raise PreflightError(
             f"{set_id} is not received: {reason}",
             hint="destroy your clones of these sets: a set goes with its last clone",
+            about=(owner,),
         )
+    reason = planning.objection_to_sets_of_all(
+        sum(one.most_bytes for one in others) + needed,
+        limits.received_total,
+        sum(one.phase is CopyPhase.MAKING for one in others),
+        limits.receives,
+    )
+    if reason is not None:
+        raise PreflightError(f"{set_id} is not received: {reason}", hint="try again later", about=())
 
 
 def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBackup | RestorePlan | None) -> None:

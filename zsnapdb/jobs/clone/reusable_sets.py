@@ -20,7 +20,7 @@ from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY, snapshot_name
-from zsnapdb.jobs.clone import locks, properties
+from zsnapdb.jobs.clone import causer, locks, properties
 from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource
@@ -30,13 +30,14 @@ from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
-from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.clone.lease import end_of_age, read_stamp, stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
 from zsnapdb.zfs import datasets, owned, snapshots
 from zsnapdb.zfs.owned import Mark
 
+_CREATED = copy_properties.CREATED_PROPERTY
 RECEIVED = "received"
 PREPARED = "prepared"
 
@@ -162,7 +163,7 @@ def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> 
         own_bytes=found.number("used"),
         point=found.text(properties.POINT_PROPERTY),
         key=key.value if (key := found.facts[properties.KEY_PROPERTY]).is_local else "",
-        caused_by=causer.value if (causer := found.facts[properties.CAUSER_PROPERTY]).is_local else "",
+        caused_by=by.value if (by := found.facts[properties.CAUSER_PROPERTY]).is_local else "",
         most_bytes=max(found.number("used"), found.number("reservation")),
     )
 
@@ -235,12 +236,19 @@ def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
     return source
 
 
-def mark_used(home: str, source: CloneSource, at: datetime) -> None:
-    """Record that a clone was made from the set then. The reaper then keeps the set longer."""
+def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) -> None:
+    """Record that a clone was made from the set then. The reaper then keeps the set longer.
+
+    What subjects do keeps none longer than `clones.max_age` after it was made: it holds production's snapshots.
+    """
     received = anchor_of(home, RECEIVED, source.set.backup_id)
     for anchor in (received, anchor_of(home, PREPARED, name_of(source, source.rules))):
         if datasets.exists(anchor):
-            datasets.set_properties(anchor, {properties.USED_PROPERTY: stamp(at)})
+            used = at
+            if causer.current():
+                made = read_stamp(datasets.properties(anchor, [_CREATED])[_CREATED].value)
+                used = min(at, end_of_age(made, settings.clones.max_age))
+            datasets.set_properties(anchor, {properties.USED_PROPERTY: stamp(used)})
 
 
 def prepared_facts(source: CloneSource, instance: str, begun: datetime, rules: str) -> dict[str, str]:

@@ -92,9 +92,11 @@ def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[Clo
             found = True
             yield slot
         elif slot.waits:
-            reasons.append(f"{slot.name}: {reason}")
+            reasons.append(reason)
     if not found:
-        raise PreflightError("; ".join(["no clone of the pool can take its place", *reasons]), hint=_HINT)
+        raise PreflightError(
+            "; ".join(["no clone of the pool can take its place", *dict.fromkeys(reasons)]), hint=_HINT
+        )
 
 
 def _case(settings: Settings, info: CloneInfo) -> SwapCase:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from zsnapdb.base import whole_file
+from zsnapdb.base import subject, whole_file
 from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
@@ -24,7 +24,7 @@ from zsnapdb.jobs.vm import catalogue, locks, origins, properties, readiness, re
 from zsnapdb.jobs.vm.catalogue import Machine, SeenMachine
 from zsnapdb.jobs.vm.origins import MachineOrigin
 from zsnapdb.jobs.vm.readiness import ReadyMarker
-from zsnapdb.planning.clone.lease import CloneLease, Quota, first_lease, stamp
+from zsnapdb.planning.clone.lease import CloneLease, first_lease, quota_of, stamp
 from zsnapdb.planning.dataset_properties import explicit_values
 from zsnapdb.planning.vm import request, seed
 from zsnapdb.planning.vm.clone_domain import CloneNetwork, DomainIdentity, clone_xml
@@ -125,9 +125,8 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
     # One that cannot be read has its name and its place too.
     taken = [*(machine.name for machine in known.copies), *(item.name for item in known.unreadable)]
     request.refuse_taken(names, taken, [d.domain.name for d in domains])
-    limits = settings.clones
     request.admit_all(
-        Quota(limits.per_owner, limits.total, limits.free_floor),
+        quota_of(settings.clones, is_subject=bool(subject.current())),
         owner_text(wanted.owner),
         [*(machine.owner for machine in known.copies), *("" for _ in known.unreadable)],
         datasets.available(_existing(origin.home)),

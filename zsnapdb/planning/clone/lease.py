@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 from zsnapdb.base.errors import PreflightError, UsageError
-from zsnapdb.base.quantities import format_duration
+from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.config.settings import CloneSettings
 from zsnapdb.planning.clock_guard import CONFIRM, RemovalTime
 
@@ -145,7 +145,7 @@ def require_within_age(lease: CloneLease, before: CloneLease | None, begun: date
     `begun` is when the data was cloned from an instance first (FOREVER: it cannot be read, and is not judged), `before`
     the lease as it was: what it leads to already stays.
     """
-    last = begun + timedelta(seconds=most) if begun < FOREVER - timedelta(seconds=most) else FOREVER
+    last = end_of_age(begun, most)
     had = (None, None) if before is None else (before.expires, before.protected_until)
     for old, new in zip(had, (lease.expires, lease.protected_until), strict=True):
         if new is not None and new > last and new != old:
@@ -153,8 +153,14 @@ def require_within_age(lease: CloneLease, before: CloneLease | None, begun: date
                 f"this would keep the data until {stamp(new)}; it was cloned at {stamp(begun)}, and clones.max_age is"
                 f" {format_duration(most)}: the end is {stamp(last)}",
                 hint="ask for less, or make a new clone of the newest state",
+                about=(),
             )
     return lease
+
+
+def end_of_age(begun: datetime, most: float) -> datetime:
+    """Return until when data may stay that is kept since then, for `most` seconds."""
+    return begun + timedelta(seconds=most) if begun < FOREVER - timedelta(seconds=most) else FOREVER
 
 
 def remaining(lease: CloneLease, now: datetime) -> str:
@@ -236,6 +242,10 @@ def _until(moment: datetime | None) -> str:
     return "an unreadable time" if moment == FOREVER or moment is None else stamp(moment)
 
 
+_OF_SUBJECT, _OF_ALL = 10, 50
+"""How many clones a subject, and how many everybody together, may have where a subject asks and nothing is set."""
+
+
 @dataclass(frozen=True)
 class Quota:
     """Limits: clones per owner, clones in all, bytes that the pool must keep free (0: no limit)."""
@@ -245,22 +255,37 @@ class Quota:
     free_floor: int
 
 
+def quota_of(settings: CloneSettings, *, is_subject: bool) -> Quota:
+    """Return the configured limits for root, or for a subject that asks: what is not configured is bounded for it."""
+    own, total = (_OF_SUBJECT, _OF_ALL) if is_subject else (0, 0)
+    return Quota(
+        own if settings.per_owner is None else settings.per_owner,
+        total if settings.total is None else settings.total,
+        settings.free_floor,
+    )
+
+
 def admit(quota: Quota, owner: str, owners: list[str], available: int) -> None:
-    """Raise PreflightError with the limit if the owner may not have one more clone.
+    """Raise PreflightError with the limit if the owner may not have one more clone. It says nothing of others.
 
     `owners` has one entry per existing clone; `available` is the free space of the pool in bytes.
     """
     if quota.total and len(owners) >= quota.total:
         raise PreflightError(
-            f"there are {len(owners)} clones, clones.total is {quota.total}",
+            f"this host has as many clones as clones.total allows, {quota.total}",
             hint="destroy one (`zsnapdb clone list`), or raise clones.total",
+            about=(),
         )
-    own = owners.count(owner)
+    own = sum(one.casefold() == owner.casefold() for one in owners)
     if quota.per_owner and own >= quota.per_owner:
         raise PreflightError(
             f"{owner} has {own} clones, clones.per_owner is {quota.per_owner}",
             hint="destroy one, or raise clones.per_owner",
+            about=(owner,),
         )
     if available < quota.free_floor:
-        message = f"the pool has {available} bytes free, clones.free_floor is {quota.free_floor}"
-        raise PreflightError(message, hint="free space in the pool, or lower clones.free_floor")
+        raise PreflightError(
+            f"the pool has less free than clones.free_floor, {size(quota.free_floor)}",
+            hint="free space in the pool, or lower clones.free_floor",
+            about=(),
+        )

@@ -45,10 +45,13 @@ def received_quota(plain_bytes: int, ratio: float = 1.0) -> int:
 
 
 def objection_to_set(needed: int, free: int, floor: int) -> str | None:
-    """Return why a set that needs so many bytes may not be received; None if the pool keeps `clones.free_floor`."""
+    """Return why a set that needs so many bytes may not be received; None if the pool keeps `clones.free_floor`.
+
+    How much is free says what others use, so a subject is not told.
+    """
     if free - needed >= floor:
         return None
-    return f"the pool has {size(free)} free, the set needs up to {size(needed)}, and clones.free_floor is {size(floor)}"
+    return f"it needs up to {size(needed)}, and the pool would have less free than clones.free_floor, {size(floor)}"
 
 
 def objection_to_sets_of(owner: str, kept: Mapping[str, int], needed: int, most: int) -> str | None:
@@ -64,3 +67,15 @@ def objection_to_sets_of(owner: str, kept: Mapping[str, int], needed: int, most:
         f"the sets received for {owner} have {size(used)} ({named}), this one needs up to {size(needed)}, and"
         f" clones.received_per_owner is {size(most)}"
     )
+
+
+def objection_to_sets_of_all(bytes_: int, most: int, receiving: int, most_at_once: int) -> str | None:
+    """Return why one more set may not be received for any subject; None if it may. It says nothing of others.
+
+    `bytes_` are those of all sets of subjects with it (`most` 0: no limit), `receiving` how many are being received.
+    """
+    if most and bytes_ > most:
+        return f"the sets received for all subjects would have more than clones.received_total, {size(most)}"
+    if receiving >= most_at_once:
+        return f"as many sets are being received as clones.receives allows, {most_at_once}"
+    return None

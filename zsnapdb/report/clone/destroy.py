@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base import audience
 from zsnapdb.jobs.clone.destroy import DestroyPlan
 from zsnapdb.jobs.copies.sweeping import ReapOutcome
 from zsnapdb.planning.clone.lease import LeaseVerdict
@@ -17,7 +18,10 @@ from zsnapdb.report.view import View
 
 
 class RemovalFields(TypedDict):
-    """A clone that goes. Commits that are needed are handed over to another clone (commit to clone)."""
+    """A clone that goes. Commits that are needed are handed over to another clone (commit to clone).
+
+    What can be of anybody (`handed_over`, `promotes`, `foreign_snapshots`) is for administrators: others get it empty.
+    """
 
     clone: CloneFields
     commits: list[CommitFields]
@@ -77,12 +81,12 @@ class DestroyedView(View):
     def text(self) -> str:
         if not self.plans:
             return f"there is no clone {self.name}"
-        lines = []
+        lines, shows_all = [], audience.current().sees_all
         for plan in self.plans:
             lines.append(f"clone {plan.info.label} was destroyed: {', '.join(plan.info.datasets)}")
-            lines += [f"  {mount.describe()}: unmounted there, too" for mount in plan.elsewhere]
+            lines += [f"  {mount.describe()}: unmounted there, too" for mount in plan.elsewhere if shows_all]
             lines += [f"  commit {commit} was destroyed" for commit in plan.removal.steps.removed]
-            lines += [f"  commit {commit} is now of clone {heir}" for commit, heir in plan.removal.steps.kept.items()]
+            lines += [f"  commit {commit} is now of {heir}" for commit, heir in _heirs(plan).items()]
         return "\n".join(lines)
 
     def fields(self) -> DestroyDocument:
@@ -92,10 +96,16 @@ class DestroyedView(View):
 def _steps(plan: DestroyPlan) -> list[str]:
     steps = plan.removal.steps
     lines = [f"end the server of clone {plan.info.label}, process {plan.info.pid}"] if plan.info.pid else []
+    if not audience.current().sees_all:
+        return [
+            *lines,
+            f"destroy clone {plan.info.label}",
+            *(f"commit {commit} goes with it" for commit in steps.removed),
+        ]
     lines += [f"unmount {mount.path} in the mount namespace of process {mount.pid}" for mount in plan.elsewhere]
     lines += [f"zfs destroy {snapshot.name}, which was made by {snapshot.maker}" for snapshot in plan.foreign]
     lines += [f"remove the prepared form of commit {item.set_id}" for item in plan.removal.prepared]
-    lines += [f"commit {commit} becomes a commit of clone {heir}" for commit, heir in steps.kept.items()]
+    lines += [f"commit {commit} becomes a commit of {heir}" for commit, heir in _heirs(plan).items()]
     lines += [f"zfs promote {step.dataset}" for step in steps.promotions]
     messages = {commit.set.backup_id: commit.message for commit in plan.commits}
     for commit in steps.removed:
@@ -108,13 +118,21 @@ def _steps(plan: DestroyPlan) -> list[str]:
 
 
 def _fields(plan: DestroyPlan) -> RemovalFields:
-    steps = plan.removal.steps
+    steps, shows_all = plan.removal.steps, audience.current().sees_all
     return {
         "clone": clone_fields(plan.info),
         "commits": [commit_fields(made) for made in plan.commits if made.set.backup_id in steps.removed],
-        "handed_over": dict(steps.kept),
-        "promotes": [step.dataset for step in steps.promotions],
-        "foreign_snapshots": [snapshot.name for snapshot in plan.foreign],
+        "handed_over": dict(steps.kept) if shows_all else {},
+        "promotes": [step.dataset for step in steps.promotions if shows_all],
+        "foreign_snapshots": [snapshot.name for snapshot in plan.foreign if shows_all],
+    }
+
+
+def _heirs(plan: DestroyPlan) -> dict[str, str]:
+    """Return which clone takes over each commit, in words. It can be anybody's: only administrators read its name."""
+    shows_all = audience.current().sees_all
+    return {
+        commit: f"clone {heir}" if shows_all else "another clone" for commit, heir in plan.removal.steps.kept.items()
     }
 
 

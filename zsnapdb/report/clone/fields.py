@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import TypedDict
 
+from zsnapdb.base import audience
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone.lease import stamp
@@ -63,7 +64,7 @@ class CloneFields(TypedDict):
 
 
 class CommitFields(TypedDict):
-    """A commit of a clone, and the clones that were made of it."""
+    """A commit of a clone, and the clones that were made of it: for administrators, since they can be of anybody."""
 
     id: str
     clone: str
@@ -150,5 +151,6 @@ def commit_fields(made: Commit) -> CommitFields:
         "clone": made.clone,
         "created": made.created,
         "message": made.message,
-        "clones": list(made.clones),
+        # They can be of anybody.
+        "clones": list(made.clones) if audience.current().sees_all else [],
     }

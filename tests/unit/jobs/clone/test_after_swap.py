@@ -93,9 +93,9 @@ def test_no_clone_gets_a_port_to_which_haproxy_still_leads_the_clients_of_anothe
 ) -> None:
     monkeypatch.setattr(create_plan, "port_is_free", lambda _: True)
     request, first = CloneRequest(owner="ada", name="new"), SETTINGS.clones.first_port
-    assert create_plan._admitted(SETTINGS, host, request, "new", 1 << 40)[1] == first
+    assert create_plan._admitted(SETTINGS, host, request, "new", 1 << 40, catalogue.claims(SETTINGS))[1] == first
     monkeypatch.setattr(haproxy, "routes_or_none", lambda _: {23170: KeptRoute("127.0.0.1", first), 23171: None})
-    assert create_plan._admitted(SETTINGS, host, request, "new", 1 << 40)[1] == first + 1
+    assert create_plan._admitted(SETTINGS, host, request, "new", 1 << 40, catalogue.claims(SETTINGS))[1] == first + 1
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def test_an_account_has_as_many_clones_by_serve_as_by_sudo_and_no_more(
     for owner in ("anna", "unix:anna"):
         request = CloneRequest(owner=owner, name="second")
         with pytest.raises(PreflightError, match=r"clones\.per_owner is 1"):
-            create_plan._admitted(limited, host, request, "second", 1 << 40)
+            create_plan._admitted(limited, host, request, "second", 1 << 40, catalogue.claims(limited))
         with pytest.raises(PreflightError, match=r"clones\.per_owner is 1"):
             clone_pool._admitted_beside(limited, request, replace(slot, name="slot"), "second")
 

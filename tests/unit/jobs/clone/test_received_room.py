@@ -14,6 +14,7 @@ from zsnapdb.base.errors import BusyError, PreflightError
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base import exclusion
 from zsnapdb.jobs.clone import causer, locks, received_room, reusable_sets
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.backup.send_form import SendForm
 from zsnapdb.planning.clone.room import received_quota
 from zsnapdb.zfs import datasets
@@ -27,7 +28,7 @@ class Pool:
     """Free bytes of a pool, which each new anchor with a reservation takes, as ZFS does."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
-        self.free, self.made = free, dict[str, dict[str, str]]()
+        self.free, self.made, self.phase = free, dict[str, dict[str, str]](), CopyPhase.READY
         for name, fake in {"available": lambda _: self.free, "exists": lambda _: False, "create": self.create}.items():
             monkeypatch.setattr(datasets, name, fake)
         monkeypatch.setattr(reusable_sets, "known", lambda *_: SimpleNamespace(copies=self.sets()))
@@ -42,6 +43,7 @@ class Pool:
                 set_id=anchor.rpartition("/")[2],
                 caused_by=options.get("zsnapdb:caused-by", ""),
                 most_bytes=int(options["reservation"]),
+                phase=self.phase,
             )
             for anchor, options in self.made.items()
         ]
@@ -83,6 +85,9 @@ def test_a_set_counts_to_the_subject_and_root_has_the_floor_alone(
     monkeypatch.setenv(variable, "anna")
     assert promised(limited, "first", GIB)
     assert not promised(limited, "second", 1)
+    monkeypatch.setenv(variable, "Anna")
+    assert not promised(limited, "second", 1), "another spelling is no other person"
+    monkeypatch.setenv(variable, "anna")
     with pytest.raises(PreflightError, match=r"received for anna have 1\.0 GiB \(first: 1\.0 GiB\)") as refused:
         received_room.refuse(limited, HOME, "second", 1)
     assert "destroy your clones" in str(refused.value.hint)
@@ -91,6 +96,26 @@ def test_a_set_counts_to_the_subject_and_root_has_the_floor_alone(
     monkeypatch.delenv(variable)
     assert promised(limited, "of-root", 50 * GIB)
     assert {one.set_id: one.caused_by for one in pool.sets()} == {"first": "anna", "of-bob": "bob", "of-root": ""}
+
+
+def test_all_subjects_together_have_a_bound_that_names_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool(monkeypatch, free=100 * GIB)
+    limited = settings(received_total=2 * GIB, receives=2, free_floor=0)
+    for name in ("anna", "bob"):
+        monkeypatch.setenv(causer.VARIABLE, name)
+        assert promised(limited, f"of-{name}", GIB)
+    monkeypatch.setenv(causer.VARIABLE, "carl")
+    with pytest.raises(PreflightError, match=r"clones\.received_total, 2\.0 GiB") as refused:
+        received_room.refuse(limited, HOME, "of-carl", 1)
+    assert (refused.value.about, "anna" in str(refused.value)) == ((), False)
+    monkeypatch.delenv(causer.VARIABLE)
+    assert promised(limited, "of-root", GIB)
+    monkeypatch.setenv(causer.VARIABLE, "carl")
+    pool.phase = CopyPhase.MAKING
+    with pytest.raises(PreflightError, match=r"clones\.receives allows, 2") as refused:
+        received_room.refuse(settings(receives=2, free_floor=0), HOME, "of-carl", 1)
+    assert refused.value.about == ()
+    assert promised(settings(receives=3, free_floor=0), "of-carl", 1)
 
 
 def test_a_subject_with_a_name_that_no_copy_has_is_no_administrator(monkeypatch: pytest.MonkeyPatch) -> None:
