@@ -6,48 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
+from zsnapdb.documents.clone import DestroyDocument, ReapDocument
 from zsnapdb.jobs.clone.destroy import DestroyPlan
 from zsnapdb.jobs.copies.sweeping import ReapOutcome
 from zsnapdb.planning.clone.lease import LeaseVerdict
-from zsnapdb.report.clone.fields import CloneFields, CommitFields, clone_fields, commit_fields
 from zsnapdb.report.units import table
 from zsnapdb.report.view import View
-
-
-class RemovalFields(TypedDict):
-    """A clone that goes. Commits that are needed are handed over to another clone (commit to clone)."""
-
-    clone: CloneFields
-    commits: list[CommitFields]
-    handed_over: dict[str, str]
-    promotes: list[str]
-    foreign_snapshots: list[str]
-
-
-class DestroyDocument(TypedDict):
-    """The clones that are destroyed, or would be."""
-
-    name: str
-    clones: list[RemovalFields]
-
-
-class SweptFields(TypedDict):
-    """What the reaper does with a clone or machine, and why."""
-
-    what: str
-    name: str
-    verdict: str
-    reason: str
-    error: str | None
-
-
-class ReapDocument(TypedDict):
-    """A sweep of the reaper."""
-
-    swept: list[SweptFields]
-    reaped: int
 
 
 @dataclass(frozen=True)
@@ -57,13 +21,11 @@ class DestroyPlanView(View):
     plans: Sequence[DestroyPlan]
     name: str
     kind: ClassVar[str] = "clone-destroy-plan"
+    document_class = DestroyDocument
 
     def text(self) -> str:
         lines = [line for plan in self.plans for line in _steps(plan)]
         return "\n".join(lines) or f"there is no clone {self.name}; nothing to do"
-
-    def fields(self) -> DestroyDocument:
-        return {"name": self.name, "clones": [_fields(plan) for plan in self.plans]}
 
 
 @dataclass(frozen=True)
@@ -73,6 +35,7 @@ class DestroyedView(View):
     plans: Sequence[DestroyPlan]
     name: str
     kind: ClassVar[str] = "clone-destroyed"
+    document_class = DestroyDocument
 
     def text(self) -> str:
         if not self.plans:
@@ -84,9 +47,6 @@ class DestroyedView(View):
             lines += [f"  commit {commit} was destroyed" for commit in plan.removal.steps.removed]
             lines += [f"  commit {commit} is now of clone {heir}" for commit, heir in plan.removal.steps.kept.items()]
         return "\n".join(lines)
-
-    def fields(self) -> DestroyDocument:
-        return {"name": self.name, "clones": [_fields(plan) for plan in self.plans]}
 
 
 def _steps(plan: DestroyPlan) -> list[str]:
@@ -107,23 +67,18 @@ def _steps(plan: DestroyPlan) -> list[str]:
     return lines + [f"zfs destroy {name}" for name in rest]
 
 
-def _fields(plan: DestroyPlan) -> RemovalFields:
-    steps = plan.removal.steps
-    return {
-        "clone": clone_fields(plan.info),
-        "commits": [commit_fields(made) for made in plan.commits if made.set.backup_id in steps.removed],
-        "handed_over": dict(steps.kept),
-        "promotes": [step.dataset for step in steps.promotions],
-        "foreign_snapshots": [snapshot.name for snapshot in plan.foreign],
-    }
-
-
 @dataclass(frozen=True)
 class ReapView(View):
     """What a sweep did."""
 
     outcomes: Sequence[ReapOutcome]
     kind: ClassVar[str] = "reap"
+    document_class = ReapDocument
+
+    @property
+    def reaped(self) -> int:
+        """How many go."""
+        return sum(1 for item in self.outcomes if item.verdict is LeaseVerdict.REAP)
 
     def text(self) -> str:
         rows = [
@@ -131,22 +86,6 @@ class ReapView(View):
             for item in self.outcomes
         ]
         return table(("WHAT", "NAME", "VERDICT", "WHY"), rows)
-
-    def fields(self) -> ReapDocument:
-        rows: list[SweptFields] = [
-            {
-                "what": item.what,
-                "name": item.name,
-                "verdict": item.verdict.value,
-                "reason": item.reason,
-                "error": item.error.message if item.error else None,
-            }
-            for item in self.outcomes
-        ]
-        return {
-            "swept": rows,
-            "reaped": sum(1 for item in self.outcomes if item.verdict is LeaseVerdict.REAP),
-        }
 
 
 @dataclass(frozen=True)
