@@ -25,12 +25,12 @@ def _names(module: str) -> dict[str, Any]:
     known = dict(vars(loaded))
     for node in ast.parse(inspect.getsource(loaded)).body:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            exec(compile(ast.Module(node.body, []), module, "exec"), known)  # noqa: S102 - our own code
+            exec(compile(ast.Module(node.body, []), module, "exec"), known)
     return known
 
 
 def _evaluated(annotation: object, module: str) -> Any:
-    return eval(annotation, _names(module)) if isinstance(annotation, str) else annotation  # noqa: S307 - our own code
+    return eval(annotation, _names(module)) if isinstance(annotation, str) else annotation
 
 
 def _attribute(owner: Any, name: str) -> Any:
