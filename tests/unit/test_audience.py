@@ -56,7 +56,7 @@ def test_only_the_boundary_asks_who_reads() -> None:
         "cli/exit_codes.py",
         "cli/log.py",
         "jobs/clone/sources.py",
-        "report/document.py",
+        "documents/errors.py",
         "serve/children.py",
         "serve/desk.py",
     }

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from importlib import import_module
 from pathlib import PurePath
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationInfo, WithJsonSchema, model_validator
+
+Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
+"""A number that is printed as it is: a float would make 0.0 of the sum of nothing."""
+LEFT_OUT = object()
+"""What a converter makes of a value if the document is to lack the field, whose default is `may_lack()`."""
+
+
+def may_lack() -> Any:
+    """Return the default of a field that a document may lack. Its schema names no default."""
+    return Field(default_factory=type(None))
 
 
 @dataclass(frozen=True)
@@ -17,7 +28,7 @@ class At:
     """Says where the field of a document is in the result: a path of attributes, and what makes the field of it.
 
     `default` is the field if the path, or what is made of it, ends at None. Without At, a field is the attribute of
-    its name. Paths become text and members of an enumeration their values.
+    its name. Paths become text and members of an enumeration their values. The path "" leads to the result itself.
     """
 
     path: str
@@ -27,13 +38,43 @@ class At:
     def read(self, result: object) -> object:
         """Return the field. AttributeError if the result has no such attribute."""
         value = result
-        for name in self.path.split("."):
+        for name in filter(None, self.path.split(".")):
             value = getattr(value, name)
             if value is None:
                 return self.default
         if self.convert is not None:
             value = self.convert(value)
         return self.default if value is None else _plain(value)
+
+
+@dataclass(frozen=True)
+class Dumped:
+    """Annotates a field as a printed model or dataclass: the schema of the field is that of the class.
+
+    A document is also read where that class is not: then `printed` is its full name, and the schema alone looks it up.
+    `without` are the names of fields that are not printed, `adding` is a type of fields that are printed as well.
+    """
+
+    printed: type | str
+    without: tuple[str, ...] = ()
+    adding: type | None = None
+
+    def __get_pydantic_json_schema__(self, _schema: Any, handler: Any) -> dict[str, Any]:
+        """Return the schema of the class. pydantic calls it."""
+        printed = self.printed
+        if isinstance(printed, str):
+            module, _, name = printed.rpartition(".")
+            printed = getattr(import_module(module), name)
+        made: dict[str, Any] = handler(TypeAdapter(printed).core_schema)
+        if not self.without and self.adding is None:
+            return made
+        own = dict(handler.resolve_ref_schema(made))
+        more = handler.resolve_ref_schema(handler(TypeAdapter(self.adding).core_schema)) if self.adding else {}
+        properties = {**own["properties"], **more.get("properties", {})}
+        own["properties"] = {name: one for name, one in properties.items() if name not in self.without}
+        required = (*own.get("required", ()), *more.get("required", ()))
+        own["required"] = [name for name in required if name not in self.without]
+        return own
 
 
 def _plain(value: object) -> object:
@@ -52,10 +93,11 @@ class Document(BaseModel):
     def _from_attributes(cls, value: object, info: ValidationInfo) -> object:
         if info.mode == "json" or isinstance(value, Mapping | cls):
             return value
-        return {
+        read = {
             field.alias or name: next((one for one in field.metadata if isinstance(one, At)), At(name)).read(value)
             for name, field in cls.model_fields.items()
         }
+        return {name: one for name, one in read.items() if one is not LEFT_OUT}
 
     @classmethod
     def of_result(cls, result: object) -> Self:
@@ -63,8 +105,8 @@ class Document(BaseModel):
         return cls.model_validate(result)
 
     def json_fields(self) -> dict[str, Any]:
-        """Return the fields as JSON has them."""
-        return self.model_dump(mode="json", by_alias=True)
+        """Return the fields as JSON has them, without those that were left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def stamp(moment: datetime) -> str:
@@ -75,6 +117,12 @@ def stamp(moment: datetime) -> str:
 def iso(moment: datetime) -> str:
     """Return a time as ISO 8601 writes it, with all its digits."""
     return moment.isoformat()
+
+
+def moment(microseconds: int) -> str:
+    """Return a time as ISO 8601 in UTC, to the microsecond."""
+    whole, part = divmod(microseconds, 1_000_000)
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{part:06d}Z"
 
 
 def given(value: object) -> bool:
@@ -102,7 +150,33 @@ def full_names(snapshots: Mapping[str, Any]) -> dict[str, str]:
     return {role: snapshot.full_name for role, snapshot in snapshots.items()}
 
 
+def described(one: Any) -> str:
+    """Return the words that it has for itself."""
+    return str(one.describe())
+
+
+def total(path: str) -> Callable[[Iterable[Any]], object]:
+    """Return what adds up one attribute of several objects."""
+    at = At(path)
+    return lambda several: sum(at.read(one) for one in several)  # type: ignore[misc]
+
+
 def each(path: str) -> Callable[[Any], list[object]]:
     """Return what makes of several objects the list of one attribute of each."""
     at = At(path)
     return lambda several: [at.read(one) for one in several]
+
+
+def dumped(model: BaseModel) -> dict[str, Any]:
+    """Return the fields of another model as JSON has them."""
+    return model.model_dump(mode="json")
+
+
+def rows(*names: str) -> Callable[[Any], list[dict[str, object]]]:
+    """Return what makes a row of each item of a mapping, or of each tuple: its values under these names."""
+
+    def made(several: Mapping[Any, Any] | Iterable[tuple[Any, ...]]) -> list[dict[str, object]]:
+        items = several.items() if isinstance(several, Mapping) else several
+        return [dict(zip(names, map(_plain, item), strict=True)) for item in items]
+
+    return made

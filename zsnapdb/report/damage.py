@@ -4,33 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from typing_extensions import TypedDict
-
 from zsnapdb.planning.damage import KnownDamage
-
-
-class DamageFields(TypedDict):
-    """Known damage of a stored object."""
-
-    name: str
-    kind: str
-    since: str
-    by: str
-    findings: list[str]
-
-
-def damage_fields(damages: Sequence[KnownDamage]) -> list[DamageFields]:
-    """Return the fields of known damage in a document."""
-    return [
-        {
-            "name": damage.name,
-            "kind": damage.kind.value,
-            "since": damage.since.isoformat(),
-            "by": damage.by,
-            "findings": list(damage.findings),
-        }
-        for damage in damages
-    ]
 
 
 def chain_lines(chains: Mapping[str, Sequence[KnownDamage]]) -> list[str]:

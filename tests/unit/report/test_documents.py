@@ -8,7 +8,7 @@ import importlib
 import inspect
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -47,6 +47,8 @@ def _attribute(owner: Any, name: str) -> Any:
 
 def _choices(annotation: Any) -> list[Any]:
     """Return the types of a union but None."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _choices(typing.get_args(annotation)[0])
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return [one for part in typing.get_args(annotation) if part is not types.NoneType for one in _choices(part)]
     return [annotation]
@@ -54,7 +56,7 @@ def _choices(annotation: Any) -> list[Any]:
 
 def _walk(owners: list[Any], path: str) -> list[Any]:
     """Return the types at the end of the path."""
-    for name in path.split("."):
+    for name in filter(None, path.split(".")):
         owners = [
             choice
             for owner in owners
@@ -72,8 +74,10 @@ def _documents_in(annotation: Any) -> list[type[Document]]:
 
 
 def _elements(annotation: Any) -> list[Any]:
-    """Return the types of the elements of a sequence, or the type itself."""
+    """Return the types of the elements of a sequence, or of the values of a mapping, or the type itself."""
     parts = [part for part in typing.get_args(annotation) if part is not Ellipsis]
+    if typing.get_origin(annotation) in (dict, Mapping):
+        parts = parts[1:]
     return [one for part in parts for one in _choices(part)] if parts else [annotation]
 
 
