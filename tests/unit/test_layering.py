@@ -31,9 +31,10 @@ ALLOWED = {
     "fleet": BASE | {"planning", "jobs", "agent", "fleet"},
     "serve": BASE | {"jobs", "serve"},
     "mcp": BASE | {"planning", "mysql", "client", "mcp"},
-    "report": BASE | {"planning", "repository", "jobs", "agent", "serve", "report"},
+    "documents": {"base", "documents"},
+    "report": BASE | {"documents", "planning", "repository", "jobs", "agent", "serve", "report"},
     "cli": BASE | {"planning", "jobs", "agent", "fleet", "notify", "serve", "mcp", "report", "cli"},
-    "client": {"client"},
+    "client": {"client", "documents"},
     "__main__": {"cli"},
     "__init__": set(),
 }

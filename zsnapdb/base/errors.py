@@ -54,6 +54,8 @@ class ZsnapdbError(Exception):
     code = "internal"
     exit_code = INTERNAL
     about: tuple[str, ...] | None = None
+    message: str
+    hint: str
 
     def __init__(self, message: str, *, hint: str = "", about: tuple[str, ...] | None = None) -> None:
         if about is not None:

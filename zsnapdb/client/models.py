@@ -6,17 +6,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 
 from zsnapdb.client.errors import CloneCommandError
+from zsnapdb.documents.base import Document
 
 EVERY_ADDRESS = ("*", "::", "0.0.0.0")  # noqa: S104 - it is recognised, and not listened on
-
-
-class Document(BaseModel):
-    """The fields of a document that this library knows. Later releases may have more."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
 
 class KnownClone(Document):

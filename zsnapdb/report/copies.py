@@ -4,34 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.patterns import printable
 from zsnapdb.jobs.copies.catalogue import UnreadableCopy
-
-
-class UnreadableFields(TypedDict):
-    """A clone or machine whose properties were changed so that they cannot be read. It stays until they are right."""
-
-    name: str
-    dataset: str
-    instance: str
-    reason: str
-    hint: str
-
-
-def unreadable_fields(copies: Sequence[UnreadableCopy]) -> list[UnreadableFields]:
-    """Return the JSON fields of copies that cannot be read."""
-    return [
-        {
-            "name": one.name,
-            "dataset": one.anchor,
-            "instance": one.instance,
-            "reason": one.reason,
-            "hint": one.hint,
-        }
-        for one in copies
-    ]
 
 
 def unreadable_lines(copies: Sequence[UnreadableCopy]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NotRequired
+from typing import Any, ClassVar, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -12,16 +12,20 @@ from zsnapdb.base.patterns import printable
 from zsnapdb.jobs.doctor.diagnose import Diagnosis
 from zsnapdb.planning.advice.catalogue import find_rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity
-from zsnapdb.report.findings import FindingFields, finding_fields, finding_lines
+from zsnapdb.report.findings import finding_fields, finding_lines
 from zsnapdb.report.parts import Labelled, Part, TabularView, spaced
 
 _NAGIOS = {Severity.OK: "OK", Severity.WARNING: "WARNING", Severity.UNFIT: "CRITICAL"}
 _SHOWN = 3
 
 
-class DoctorFindingFields(FindingFields):
+class DoctorFindingFields(TypedDict):
     """A finding of the doctor, with the rule it comes from, if it comes from one."""
 
+    severity: str
+    what: str
+    detail: str
+    hint: str
     rule: NotRequired[str]
     reason: NotRequired[str]
     source: NotRequired[str]
@@ -133,14 +137,7 @@ def _rows(findings: Sequence[FitnessFinding]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _with_rule(fields: FindingFields, finding: FitnessFinding) -> DoctorFindingFields:
+def _with_rule(fields: Any, finding: FitnessFinding) -> Any:
     """Return the fields with the id, reason and source of the rule of the finding, if it has one."""
     rule = find_rule(finding.rule)
-    if rule is None:
-        return {
-            "severity": fields["severity"],
-            "what": fields["what"],
-            "detail": fields["detail"],
-            "hint": fields["hint"],
-        }
-    return {**fields, "rule": rule.id, "reason": rule.reason, "source": rule.source}
+    return {**fields, "rule": rule.id, "reason": rule.reason, "source": rule.source} if rule is not None else fields

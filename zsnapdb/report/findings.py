@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from typing_extensions import TypedDict
-
+from zsnapdb.documents.findings import FindingFields as FindingFields
 from zsnapdb.planning.repository.host_record import StoredFinding, StoredKind
 
 if TYPE_CHECKING:
     from zsnapdb.planning.backup.fitness import FitnessFinding
-
-
-class FindingFields(TypedDict):
-    """The result of a check."""
-
-    severity: str
-    what: str
-    detail: str
-    hint: str
-
-
-class MissingFields(TypedDict):
-    """A difference between a repository and what this host stored in it."""
-
-    kind: str
-    text: str
-    hint: str
-    backups: list[str]
 
 
 _LABELS = {
@@ -60,11 +41,6 @@ def missing_lines(findings: Sequence[StoredFinding], width: int, indent: str = "
     return lines
 
 
-def missing_fields(findings: Sequence[StoredFinding]) -> list[MissingFields]:
-    """Return one row per difference from what this host stored."""
-    return [{"kind": f.kind.value, "text": f.text, "hint": f.hint, "backups": list(f.backups)} for f in findings]
-
-
-def finding_fields(findings: Sequence[FitnessFinding]) -> list[FindingFields]:
+def finding_fields(findings: Sequence[FitnessFinding]) -> list[Any]:
     """Return one row per check."""
-    return [{"severity": f.severity.value, "what": f.what, "detail": f.detail, "hint": f.hint} for f in findings]
+    return [FindingFields.of_result(finding).json_fields() for finding in findings]

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from zsnapdb.base.errors import UsageError
+from zsnapdb.documents.comparison import AnswerDocument, DifferenceDocument
 from zsnapdb.report import (
     agent,
     backup,
@@ -44,7 +45,6 @@ from zsnapdb.report.clone import (
     upgrade,
 )
 from zsnapdb.report.clone import list as clones
-from zsnapdb.report.clone import query as answers
 from zsnapdb.report.document import VERSION, ErrorDocument
 from zsnapdb.report.fleet import orders as fleet_orders
 from zsnapdb.report.fleet import status as fleet_status
@@ -74,12 +74,13 @@ class DocumentType:
     @classmethod
     def of(cls, view: type[View]) -> DocumentType:
         """Return the type of the documents of a view."""
-        return cls(view.kind, get_type_hints(view.fields)["return"])
+        declared = getattr(view, "document_class", None)
+        return cls(view.kind, declared or get_type_hints(view.fields)["return"])
 
     def schema(self) -> dict[str, Any]:
         """Return the schema of one document: its fields, and the frame that every document has."""
         schema = TypeAdapter(self.fields).json_schema(
-            mode="serialization", by_alias=False, schema_generator=_WithoutTitles
+            mode="serialization", by_alias=True, schema_generator=_WithoutTitles
         )
         frame = {"version": {"const": VERSION}, "kind": {"const": self.kind}}
         return {
@@ -147,7 +148,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "config check": _types(config.ConfigurationView),
     "consolidate": _types(consolidate.ConsolidateView, consolidate.ConsolidatePlanView),
     "copy": _types(copy.CopyView, copy.CopyPlanView),
-    "diff": (DocumentType("difference", answers.DifferenceDocument),),
+    "diff": (DocumentType("difference", DifferenceDocument),),
     "doctor": _types(doctor.DoctorView),
     "drill": _types(drill.DrillView, drill.DrillPlanView, machine_drill.MachineDrillPlanView),
     "drills": _types(drill.DrillsView, drill.EvidenceView),
@@ -168,7 +169,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "notify test": _types(notifications.NotifiedView),
     "pin": _types(pin.PinView, pin.UnpinView),
     "prune": _types(prune.PruneView, prune.PrunePlanView),
-    "query": (DocumentType("answer", answers.AnswerDocument),),
+    "query": (DocumentType("answer", AnswerDocument),),
     "reap": _types(destroy.ReapView, destroy.ReapPlanView),
     "report show": _types(evidence.EvidenceReportView),
     "report records": _types(evidence.EvidencePageView),

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from typing_extensions import TypedDict
 
+from zsnapdb.documents.trial import DrillDocument
 from zsnapdb.jobs.backup.run import BackupResult
 from zsnapdb.jobs.setup.proof import ProofResult, SetupCheck
 from zsnapdb.jobs.setup.steps import SetupResult
@@ -16,7 +17,7 @@ from zsnapdb.planning.setup.plan import SetupPlan, SetupStep
 from zsnapdb.report.backup import BackupDocument, BackupView
 from zsnapdb.report.doctor import DoctorDocument, DoctorView
 from zsnapdb.report.document import Dumped
-from zsnapdb.report.trial.drill import DrillDocument, DrillView
+from zsnapdb.report.trial.drill import DrillView
 from zsnapdb.report.units import paragraph
 from zsnapdb.report.view import View
 
@@ -118,7 +119,7 @@ def proof_view(result: ProofResult) -> View:
     return BackupView(result) if isinstance(result, BackupResult) else DrillView(result)
 
 
-def _proof_fields(result: ProofResult) -> DoctorProofFields | BackupProofFields | DrillProofFields:
+def _proof_fields(result: ProofResult) -> Any:
     if isinstance(result, SetupCheck):
         return {"kind": "doctor", **DoctorView([result.diagnosis]).fields()}
     if isinstance(result, BackupResult):

@@ -2,88 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NotRequired
-
-from typing_extensions import TypedDict
-
-from zsnapdb.planning.engines import rows_not_restored
-from zsnapdb.report.document import Dumped
-from zsnapdb.repository.machine_source import BoundPart, FreezePart, MachineSourcePart, ServerInsidePart
+from zsnapdb.repository.machine_source import BoundPart, MachineSourcePart
 from zsnapdb.repository.manifest import SourcePart
-from zsnapdb.repository.server_source import ChannelPart, LockPart, PositionPart, ServerSourcePart
-
-
-class ServerFields(TypedDict):
-    """The server of a backup."""
-
-    flavour: str
-    version: str
-
-
-class DomainFields(TypedDict):
-    """The domain of a virtual machine."""
-
-    name: str
-    uuid: str
-
-
-class SourceFields(TypedDict):
-    """The source of a backup. What only a virtual machine has is missing for a server."""
-
-    source: str
-    position: Annotated[dict[str, Any], Dumped(PositionPart)] | None
-    lock: Annotated[dict[str, Any], Dumped(LockPart)] | None
-    channels: list[Annotated[dict[str, Any], Dumped(ChannelPart)]]
-    server: ServerFields | None
-    not_restored: list[str]
-    grade: NotRequired[str]
-    grade_reason: NotRequired[str]
-    domain: NotRequired[DomainFields]
-    freeze: NotRequired[Annotated[dict[str, Any], Dumped(FreezePart)] | None]
-    server_inside: NotRequired[Annotated[dict[str, Any], Dumped(ServerInsidePart)] | None]
-
-
-class _MachineFields(TypedDict):
-    grade: str
-    grade_reason: str
-    domain: DomainFields
-    freeze: dict[str, Any] | None
-    server_inside: dict[str, Any] | None
-
-
-def source_fields(source: SourcePart) -> SourceFields:
-    """Return the kind of the source; for a server also position, lock, channels, version, and rows that it lacks.
-
-    For a virtual machine also its grade, its domain, and the freeze of its file systems.
-    """
-    if not isinstance(source, ServerSourcePart):
-        fields: SourceFields = {
-            "source": source.kind,
-            "position": None,
-            "lock": None,
-            "channels": [],
-            "server": None,
-            "not_restored": [],
-        }
-        return {**fields, **_machine_fields(source)} if isinstance(source, MachineSourcePart) else fields
-    return {
-        "source": source.kind,
-        "position": source.position.model_dump(),
-        "lock": source.lock.model_dump(),
-        "channels": [channel.model_dump() for channel in source.channels],
-        "server": {"flavour": source.server.flavour.value, "version": source.server.version},
-        "not_restored": list(rows_not_restored(source.server.engines)),
-    }
-
-
-def _machine_fields(source: MachineSourcePart) -> _MachineFields:
-    return {
-        "grade": source.grade.value,
-        "grade_reason": source.reason,
-        "domain": {"name": source.domain, "uuid": source.uuid},
-        "freeze": source.freeze.model_dump() if source.freeze is not None else None,
-        "server_inside": source.server.model_dump(mode="json") if source.server is not None else None,
-    }
+from zsnapdb.repository.server_source import ChannelPart, LockPart, ServerSourcePart
 
 
 def _machine_lines(source: MachineSourcePart) -> list[str]:
@@ -129,7 +50,7 @@ def detail_lines(source: SourcePart) -> list[str]:
         f"lock      {_lock(lock)}: {lock.reason}",
         *(f"source    {_channel(channel)}" for channel in source.channels),
         *(f"keys      in {path} of the server" for path in server.key_files),
-        *(f"lacks     {sentence}" for sentence in rows_not_restored(server.engines)),
+        *(f"lacks     {sentence}" for sentence in source.rows_not_restored),
         *(f"unlogged  {sentence}" for sentence in server.unlogged),
     ]
 

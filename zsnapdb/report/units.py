@@ -6,11 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-
-def moment(microseconds: int) -> str:
-    """Return a time as ISO 8601 in UTC, to the microsecond."""
-    whole, part = divmod(microseconds, 1_000_000)
-    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{part:06d}Z"
+from zsnapdb.documents.base import moment as moment
 
 
 def to_the_second(microseconds: int) -> str:

@@ -68,6 +68,15 @@ class EvidenceRecord(BaseModel):
     changes: Annotated[tuple[PolicyChange, ...], Field(max_length=10_000)] = ()
     tool_version: Words
 
+    @property
+    def by(self) -> str:
+        """Who did it, in a few words."""
+        who = self.who
+        of_issuer = f"{who.subject}, vouched for by {who.issuer}" if who.issuer else ""
+        person = of_issuer or who.subject or who.sudo or who.login
+        via = f" ({person})" if person and person != who.account else ""
+        return f"{who.account}{via} on {who.host}"
+
 
 @dataclass(frozen=True)
 class StoredRecord:

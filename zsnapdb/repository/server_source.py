@@ -20,6 +20,7 @@ from zsnapdb.base.patterns import (
     VariableName,
     Words,
 )
+from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.planning.facts import Channel
 from zsnapdb.planning.server_plugins import ServerPlugins
 from zsnapdb.planning.time_zone import ServerZone
@@ -145,6 +146,11 @@ class ServerSourcePart(Part):
     position: PositionPart
     lock: LockPart
     channels: tuple[ChannelPart, ...] = ()
+
+    @property
+    def rows_not_restored(self) -> tuple[str, ...]:
+        """The tables whose rows the backup does not have, in sentences."""
+        return rows_not_restored(self.server.engines)
 
     @model_validator(mode="after")
     def _gtids_are_of_the_flavour(self) -> Self:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from zsnapdb.report.clone.query import plain, time_text
+from zsnapdb.documents.comparison import plain, time_text
 
 
 @pytest.mark.parametrize(

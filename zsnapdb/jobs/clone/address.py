@@ -91,9 +91,14 @@ class KeptPort:
     is_listened_at: bool
 
     @property
+    def wanted(self) -> KeptRoute | None:
+        """Where HAProxy must lead it; None: nowhere."""
+        return route_of(self.clone) if self.clone is not None else None
+
+    @property
     def is_right(self) -> bool:
         """Whether HAProxy leads it where it must."""
-        return self.seen == (route_of(self.clone) if self.clone is not None else None)
+        return self.seen == self.wanted
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,7 @@ def follow(settings: Settings, host: Host) -> tuple[KeptPort, ...]:
             raise known.error
         for kept in known.wrong:
             if kept.is_listened_at:
-                haproxy.lead(configured, kept.port, route_of(kept.clone) if kept.clone is not None else None)
+                haproxy.lead(configured, kept.port, kept.wanted)
     return known.wrong
 
 

@@ -53,6 +53,18 @@ class ComparedTable:
     shape: Shape | None = None
     reason: str = ""
 
+    @property
+    def compared_by(self) -> str:
+        """By what: `key`, `checksum`, or the `presence` of the table alone."""
+        if self.shape is not None:
+            return "key"
+        return "checksum" if self.before is not None and self.after is not None else "presence"
+
+    @property
+    def rows(self) -> ComparedTable | None:
+        """Itself if its numbers of rows that differ are known."""
+        return self if self.shape is not None else None
+
 
 @dataclass(frozen=True)
 class BranchDifference:

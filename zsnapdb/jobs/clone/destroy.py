@@ -42,6 +42,11 @@ class DestroyPlan:
     foreign: tuple[ForeignSnapshot, ...] = ()
     elsewhere: tuple[ForeignMount, ...] = ()
 
+    @property
+    def removed_commits(self) -> tuple[Commit, ...]:
+        """The commits that go."""
+        return tuple(one for one in self.commits if one.set.backup_id in self.removal.steps.removed)
+
 
 def plan(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = ()) -> tuple[DestroyPlan, ...]:
     """Return what `destroy` would do for each clone of that name: one clone, or the clones of a set, replicas first.

@@ -160,6 +160,11 @@ class EvidencePage:
     records: tuple[StoredRecord, ...]
     is_last: bool
 
+    @property
+    def last_number(self) -> int | None:
+        """The number after which the later records are; None if there are none."""
+        return self.records[-1].link.number if self.records and not self.is_last else None
+
 
 def read_page(instance: Instance, after: int, most: int) -> EvidencePage:
     """Return at most so many records after the one of that number. `read` alone says whether the log is whole."""

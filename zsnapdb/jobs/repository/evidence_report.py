@@ -14,7 +14,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health import evidence
 from zsnapdb.jobs.health.evidence import EvidenceLog
 from zsnapdb.jobs.repository.status import ProtectionStatus, status
-from zsnapdb.planning.evidence.days import DoneRun, ReportedDay, days
+from zsnapdb.planning.evidence.days import DoneRun, JudgedDay, ReportedDay, days, judged
 from zsnapdb.planning.evidence.policy import POLICY
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Evidence, PastDrills
@@ -40,6 +40,11 @@ class EvidenceReport:
     objectives: ObjectiveSettings
     keep: KeepSettings | None
     repository: RepositorySettings
+
+    @property
+    def judged_days(self) -> tuple[JudgedDay, ...]:
+        """The days, each with its objectives."""
+        return tuple(judged(day, self.objectives) for day in self.days)
 
     @property
     def longest_drill(self) -> Evidence | None:

@@ -96,6 +96,14 @@ class RescuePlan:
             return "clone of the snapshots on this host"
         return "restore from the repository"
 
+    @property
+    def into(self) -> str:
+        """Where it goes."""
+        where = self.request.destination.where
+        if isinstance(where, DumpFile):
+            return where.path
+        return f"{self.name} on {where.user}@{where.socket or f'{where.host}:{where.port}'}"
+
 
 @dataclass(frozen=True)
 class RescueResult:

@@ -22,6 +22,9 @@ class KeptRoute:
     host: str
     port: int
 
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
 
 KeptRoutes = Mapping[int, KeptRoute | None]
 """Where each port at which HAProxy listens leads. None: nowhere."""

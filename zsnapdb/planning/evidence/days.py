@@ -56,13 +56,22 @@ class KeptObjective:
         return self.longest is not None and self.longest <= self.limit
 
 
-def kept(day: ReportedDay, objectives: ObjectiveSettings) -> tuple[KeptObjective, ...]:
-    """Return the objectives of which runs say whether they were met all day: the ages of backups and of drills."""
+@dataclass(frozen=True)
+class JudgedDay:
+    """A day, and the objectives that were or were not kept on it."""
+
+    day: ReportedDay
+    objectives: tuple[KeptObjective, ...]
+
+
+def judged(day: ReportedDay, objectives: ObjectiveSettings) -> JudgedDay:
+    """Return the day with the objectives of which runs say whether they were met all day: two ages."""
     ages = (
         (Objective.BACKUP_AGE, objectives.backup_age, day.longest_without_backup),
         (Objective.DRILL, objectives.drill_age, day.longest_without_drill),
     )
-    return tuple(KeptObjective(kind, limit, longest) for kind, limit, longest in ages if limit is not None)
+    kept = tuple(KeptObjective(kind, limit, longest) for kind, limit, longest in ages if limit is not None)
+    return JudgedDay(day, kept)
 
 
 def days(runs: Sequence[DoneRun], first: date, last: date, now: datetime) -> tuple[ReportedDay, ...]:

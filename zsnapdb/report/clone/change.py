@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import size
+from zsnapdb.documents.clone import (
+    ChangedDocument,
+    CommittedDocument,
+    DetachDocument,
+    IntentionDocument,
+    ResetDocument,
+    ResetPlanDocument,
+)
 from zsnapdb.planning.clone.lease import stamp
-from zsnapdb.report.clone.fields import CloneFields, clone_fields, port, state
+from zsnapdb.report.clone.fields import port, state
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
@@ -20,68 +26,6 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.clone.reset import ResetClone, ResetIntention
 
 
-class ChangedDocument(TypedDict):
-    """A clone after a change; `done` says which, as a participle."""
-
-    done: str
-    clone: CloneFields
-
-
-class ResetDocument(ChangedDocument):
-    """A clone that was reset. `way`: by `undo` of rows, `swap` for a waiting clone, or `replace` of its data.
-
-    `undone`: the changes of rows that were undone (null: it was another way). `reason`: why it was no cheaper way.
-    """
-
-    way: str
-    swap_seconds: float | None
-    undone: int | None
-    undone_seconds: float | None
-    reason: str | None
-
-
-class IntentionDocument(TypedDict):
-    """What a change of a clone would do. `clone` is null if there is none yet."""
-
-    what: str
-    clone: CloneFields | None
-    steps: list[str]
-
-
-class ResetPlanDocument(TypedDict):
-    """What a reset would do. `backup_id` is null if the snapshot set is taken at the reset.
-
-    `way` and `reason` are those of a reset. `slot` is the id of the waiting clone that would take the place.
-    """
-
-    clone: CloneFields
-    way: str
-    slot: str | None
-    backup_id: str | None
-    snapshots: dict[str, str]
-    original: bool
-    drops: str | None
-    undoes: int | None
-    reason: str | None
-
-
-class DetachDocument(TypedDict):
-    """What detaching costs, or cost."""
-
-    clone: CloneFields
-    cost_bytes: int
-    available_bytes: int
-
-
-class CommittedDocument(TypedDict):
-    """A new commit of a clone."""
-
-    id: str
-    clone: str
-    message: str
-    snapshots: dict[str, str]
-
-
 @dataclass(frozen=True)
 class ChangedView(View):
     """A clone after a change."""
@@ -90,6 +34,7 @@ class ChangedView(View):
     done: str
     """What was done, as a participle such as `started`."""
     kind: ClassVar[str] = "clone-changed"
+    document_class = ChangedDocument
 
     def text(self) -> str:
         info = self.info
@@ -100,12 +45,6 @@ class ChangedView(View):
             f" {stamp(info.lease.expires)}{protected}"
         )
 
-    def fields(self) -> ChangedDocument:
-        return {
-            "done": self.done,
-            "clone": clone_fields(self.info),
-        }
-
 
 @dataclass(frozen=True)
 class ResetView(View):
@@ -113,15 +52,21 @@ class ResetView(View):
 
     result: ResetClone
     kind: ClassVar[str] = "clone-reset"
+    document_class = ResetDocument
 
     @property
-    def _changed(self) -> ChangedView:
-        info = self.result.info
-        return ChangedView(info, "reset to the data it was created from" if info.has_original else "reset")
+    def info(self) -> CloneInfo:
+        """The clone."""
+        return self.result.info
+
+    @property
+    def done(self) -> str:
+        """What was done, as a participle."""
+        return "reset to the data it was created from" if self.info.has_original else "reset"
 
     def text(self) -> str:
         undone, reason = self.result.undone, self.result.reason
-        lines = [self._changed.text()]
+        lines = [ChangedView(self.info, self.done).text()]
         if undone is not None and not undone.rows:
             lines.append("  no row was changed since")
         elif undone is not None:
@@ -133,17 +78,6 @@ class ResetView(View):
             lines.append(f"  its data was replaced: {reason}")
         return "\n".join(lines)
 
-    def fields(self) -> ResetDocument:
-        undone = self.result.undone
-        return {
-            **self._changed.fields(),
-            "way": self.result.way.value,
-            "swap_seconds": round(self.result.swap_seconds, 3) if self.result.swap_seconds is not None else None,
-            "undone": undone.rows if undone is not None else None,
-            "undone_seconds": round(undone.seconds, 3) if undone is not None else None,
-            "reason": self.result.reason or None,
-        }
-
 
 @dataclass(frozen=True)
 class IntentionView(View):
@@ -152,17 +86,10 @@ class IntentionView(View):
     intention: Intention
     what: str
     kind: ClassVar[str] = "clone-change-plan"
+    document_class = IntentionDocument
 
     def text(self) -> str:
         return "\n".join(self.intention.steps) or "nothing to do"
-
-    def fields(self) -> IntentionDocument:
-        intention = self.intention
-        return {
-            "what": self.what,
-            "clone": clone_fields(intention.clone) if intention.clone is not None else None,
-            "steps": list(intention.steps),
-        }
 
 
 @dataclass(frozen=True)
@@ -171,6 +98,13 @@ class ResetPlanView(View):
 
     intention: ResetIntention
     kind: ClassVar[str] = "clone-reset-plan"
+    document_class = ResetPlanDocument
+
+    @property
+    def backup_id(self) -> str | None:
+        """The snapshot set of its data afterwards; None if it is taken at the reset."""
+        intention, plan = self.intention, self.intention.replaces
+        return (plan.set_id or None) if plan is not None else (intention.slot or intention.info).backup_id
 
     def text(self) -> str:
         intention, plan = self.intention, self.intention.replaces
@@ -209,21 +143,6 @@ class ResetPlanView(View):
             ]
         )
 
-    def fields(self) -> ResetPlanDocument:
-        intention, plan = self.intention, self.intention.replaces
-        stays = intention.slot or intention.info
-        return {
-            "clone": clone_fields(intention.info),
-            "way": intention.way.value,
-            "slot": intention.slot.id if intention.slot is not None else None,
-            "backup_id": (plan.set_id or None) if plan is not None else stays.backup_id,
-            "snapshots": dict(plan.snapshots) if plan is not None else {},
-            "original": plan is None or plan.is_original,
-            "drops": (plan.drops or None) if plan is not None else None,
-            "undoes": intention.undoes,
-            "reason": intention.reason or None,
-        }
-
 
 @dataclass(frozen=True)
 class DetachPlanView(View):
@@ -231,6 +150,7 @@ class DetachPlanView(View):
 
     plan: DetachPlan
     kind: ClassVar[str] = "clone-detach-plan"
+    document_class = DetachDocument
 
     def text(self) -> str:
         plan = self.plan
@@ -239,9 +159,6 @@ class DetachPlanView(View):
             " clone's server is stopped during the copy"
         )
 
-    def fields(self) -> DetachDocument:
-        return _cost_fields(self.plan)
-
 
 @dataclass(frozen=True)
 class DetachedView(View):
@@ -249,13 +166,11 @@ class DetachedView(View):
 
     plan: DetachPlan
     kind: ClassVar[str] = "clone-detached"
+    document_class = DetachDocument
 
     def text(self) -> str:
         plan = self.plan
         return f"clone {plan.info.label} is independent: {size(plan.cost)} were copied; {state(plan.info)}"
-
-    def fields(self) -> DetachDocument:
-        return _cost_fields(self.plan)
 
 
 @dataclass(frozen=True)
@@ -264,6 +179,8 @@ class CommittedView(View):
 
     result: Committed
     kind: ClassVar[str] = "clone-commit"
+    document_class = CommittedDocument
+    read_from = "result"
 
     def text(self) -> str:
         result = self.result
@@ -271,17 +188,3 @@ class CommittedView(View):
             f"commit {result.set.backup_id} of clone {result.info.label}: clone it with --from {result.set.backup_id}\n"
             "  the commit goes with the clone, unless another clone was made from it"
         )
-
-    def fields(self) -> CommittedDocument:
-        result = self.result
-        snapshots = {role: snapshot.full_name for role, snapshot in result.set.snapshots.items()}
-        return {
-            "id": result.set.backup_id,
-            "clone": result.info.label,
-            "message": result.message,
-            "snapshots": snapshots,
-        }
-
-
-def _cost_fields(plan: DetachPlan) -> DetachDocument:
-    return {"clone": clone_fields(plan.info), "cost_bytes": plan.cost, "available_bytes": plan.available}

@@ -6,21 +6,9 @@ import shlex
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
+from zsnapdb.documents.clone import LoginDocument
 from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.report.view import View
-
-
-class LoginDocument(TypedDict):
-    """How a client reaches a clone."""
-
-    host: str
-    port: int
-    socket: str
-    user: str
-    password: str
-    dsn: str
 
 
 @dataclass(frozen=True)
@@ -30,19 +18,10 @@ class LoginView(View):
     login: Login
     as_environment: bool = False
     kind: ClassVar[str] = "clone-login"
+    document_class = LoginDocument
+    read_from = "login"
 
     def text(self) -> str:
         if not self.as_environment:
             return self.login.dsn
         return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.login.environment().items())
-
-    def fields(self) -> LoginDocument:
-        login = self.login
-        return {
-            "host": login.host,
-            "port": login.port,
-            "socket": str(login.socket),
-            "user": login.user,
-            "password": login.password.get_secret_value(),
-            "dsn": login.dsn,
-        }

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from typing_extensions import TypedDict
-
+from zsnapdb.documents.clone import (
+    ClonePlanDocument,
+    CreatedDocument,
+    HandOutPlanDocument,
+    PreparedDocument,
+    RemovedFormsDocument,
+)
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import planned_lines
-from zsnapdb.planning.clone.preparation import MaskingChoice, MaskingWay
-from zsnapdb.report.clone.fields import CloneFields, clone_fields, port
-from zsnapdb.report.clone.masking import MaskingFields, masking_fields, masking_lines
+from zsnapdb.planning.clone.preparation import MaskingWay
+from zsnapdb.report.clone.fields import port
+from zsnapdb.report.clone.masking import masking_lines
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
@@ -30,75 +35,6 @@ _WAYS = {
 }
 
 
-class CreationSecondsFields(TypedDict):
-    """How long each phase of making a clone took."""
-
-    source: float
-    clone: float
-    identity: float
-    start: float
-
-
-class MaskingWayFields(TypedDict):
-    """How a clone is masked (none, prepared, prepares, alone), and why in this way."""
-
-    way: str
-    reason: str
-
-
-class CreatedDocument(TypedDict):
-    """A new clone. Its user and password are null if its server was not started, `masked_how` if it was made before."""
-
-    clone: CloneFields
-    user: str | None
-    password: str | None
-    seconds: CreationSecondsFields
-    masking: MaskingFields | None
-    masked_how: MaskingWayFields | None
-    of_pool: bool
-
-
-class HandOutPlanDocument(TypedDict):
-    """Which clone would come out of the pool."""
-
-    name: str
-    slot: CloneFields
-
-
-class ClonePlanDocument(TypedDict):
-    """What making a clone would do. `backup_id` is null if the snapshot set is taken then."""
-
-    name: str
-    instance: str
-    source: str
-    backup_id: str | None
-    snapshots: dict[str, str]
-    receives: list[str]
-    prepared: bool
-    replays: int
-    datasets: dict[str, str]
-    mount: str
-    port: int
-    bind_address: str
-    expires: str
-    owner: str
-    profile: str
-    starts: bool
-    masks: bool
-    masked_source: bool
-    masked_how: MaskingWayFields
-    notes: list[str]
-
-
-class PreparedDocument(TypedDict):
-    """A prepared snapshot set."""
-
-    backup_id: str
-    snapshots: dict[str, str]
-    masked: bool
-    masking: MaskingFields | None
-
-
 @dataclass(frozen=True)
 class CreatedView(View):
     """A new clone. `is_secret`: the password is not shown, as in what is recorded of the run."""
@@ -106,6 +42,13 @@ class CreatedView(View):
     result: Created
     is_secret: bool = False
     kind: ClassVar[str] = "clone"
+    document_class = CreatedDocument
+
+    @property
+    def password(self) -> str | None:
+        """The password of its user, if it is shown."""
+        password = self.result.password
+        return password.get_secret_value() if password and not self.is_secret else None
 
     def text(self) -> str:
         result = self.result
@@ -131,21 +74,6 @@ class CreatedView(View):
             lines.append(f"  masking   {_WAYS[result.masked.way]}: {result.masked.reason}")
         return "\n".join(lines + (masking_lines(result.masking) if result.masking is not None else []))
 
-    def fields(self) -> CreatedDocument:
-        result = self.result
-        password = result.password.get_secret_value() if result.password and not self.is_secret else None
-        masked = masking_fields(result.masking) if result.masking is not None else None
-        user = result.login.user if result.login else None
-        return {
-            "clone": clone_fields(result.info),
-            "user": user,
-            "password": password,
-            "seconds": _seconds(result),
-            "masking": masked,
-            "masked_how": _way_fields(result.masked) if result.masked is not None else None,
-            "of_pool": result.is_of_pool,
-        }
-
 
 @dataclass(frozen=True)
 class HandOutPlanView(View):
@@ -154,31 +82,19 @@ class HandOutPlanView(View):
     slot: CloneInfo
     request: CloneRequest
     kind: ClassVar[str] = "clone-hand-out-plan"
+    document_class = HandOutPlanDocument
+
+    @property
+    def name(self) -> str:
+        """What it would be called."""
+        return self.request.name or self.slot.label
 
     def text(self) -> str:
         slot = self.slot
-        name = self.request.name or slot.label
         return (
-            f"clone {name} of {slot.instance} comes out of the pool: {slot.label}, data as of {slot.backup_id}, port"
-            f" {slot.port}; with --fresh one is made now"
+            f"clone {self.name} of {slot.instance} comes out of the pool: {slot.label}, data as of {slot.backup_id},"
+            f" port {slot.port}; with --fresh one is made now"
         )
-
-    def fields(self) -> HandOutPlanDocument:
-        return {"name": self.request.name or self.slot.label, "slot": clone_fields(self.slot)}
-
-
-def _seconds(result: Created) -> CreationSecondsFields:
-    took = result.seconds
-    return {
-        "source": round(took.source, 3),
-        "clone": round(took.clone, 3),
-        "identity": round(took.identity, 3),
-        "start": round(took.start, 3),
-    }
-
-
-def _way_fields(masking: MaskingChoice) -> MaskingWayFields:
-    return {"way": masking.way.value, "reason": masking.reason}
 
 
 def _masking_plan(plan: ClonePlan) -> list[str]:
@@ -202,6 +118,8 @@ class ClonePlanView(View):
 
     plan: ClonePlan
     kind: ClassVar[str] = "clone-plan"
+    document_class = ClonePlanDocument
+    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -231,38 +149,6 @@ class ClonePlanView(View):
         )
         return "\n".join([*lines, *(f"  note      {note}" for note in plan.notes)])
 
-    def fields(self) -> ClonePlanDocument:
-        plan = self.plan
-        return {
-            "name": plan.name,
-            "instance": plan.instance,
-            "source": plan.kind.value,
-            "backup_id": plan.set_id or None,
-            "snapshots": dict(plan.snapshots),
-            "receives": list(plan.receives),
-            "prepared": plan.is_prepared,
-            "replays": plan.replays,
-            "datasets": dict(plan.layout.datasets),
-            "mount": str(plan.copy.root),
-            "port": plan.port,
-            "bind_address": plan.bind_address,
-            "expires": stamp(plan.lease.expires),
-            "owner": plan.owner,
-            "profile": plan.profile.value,
-            "starts": plan.starts,
-            "masks": plan.masks,
-            "masked_source": bool(plan.rules),
-            "masked_how": _way_fields(plan.masking),
-            "notes": list(plan.notes),
-        }
-
-
-class RemovedFormsDocument(TypedDict):
-    """Prepared forms that are removed, or would be (`done`)."""
-
-    removed: list[str]
-    done: bool
-
 
 @dataclass(frozen=True)
 class RemovedFormsView(View):
@@ -271,6 +157,7 @@ class RemovedFormsView(View):
     forms: tuple[ReusableSet, ...]
     is_done: bool
     kind: ClassVar[str] = "clone-prepared-removed"
+    document_class = RemovedFormsDocument
 
     def text(self) -> str:
         doing = "was destroyed" if self.is_done else "is destroyed"
@@ -280,9 +167,6 @@ class RemovedFormsView(View):
             for what, form in zip(masked, self.forms, strict=True)
         )
 
-    def fields(self) -> RemovedFormsDocument:
-        return {"removed": [form.anchor for form in self.forms], "done": self.is_done}
-
 
 @dataclass(frozen=True)
 class PreparedView(View):
@@ -290,18 +174,11 @@ class PreparedView(View):
 
     prepared: PreparedSet
     kind: ClassVar[str] = "clone-prepared"
+    document_class = PreparedDocument
+    read_from = "prepared"
 
     def text(self) -> str:
         source, report = self.prepared.source, self.prepared.masking
         needs = "neither recovery nor masking" if source.rules else "no recovery"
         lines = [f"snapshot set {source.set.backup_id} is prepared: its clones need {needs}"]
         return "\n".join(lines + (masking_lines(report) if report is not None else []))
-
-    def fields(self) -> PreparedDocument:
-        source, report = self.prepared.source, self.prepared.masking
-        return {
-            "backup_id": source.set.backup_id,
-            "snapshots": {role: snapshot.full_name for role, snapshot in source.set.snapshots.items()},
-            "masked": bool(source.rules),
-            "masking": masking_fields(report) if report is not None else None,
-        }

@@ -6,52 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base import audience
+from zsnapdb.documents.clone import DestroyDocument, ReapDocument
 from zsnapdb.jobs.clone.destroy import DestroyPlan
 from zsnapdb.jobs.copies.sweeping import ReapOutcome
 from zsnapdb.planning.clone.lease import LeaseVerdict
-from zsnapdb.report.clone.fields import CloneFields, CommitFields, clone_fields, commit_fields
 from zsnapdb.report.units import table
 from zsnapdb.report.view import View
-
-
-class RemovalFields(TypedDict):
-    """A clone that goes. Commits that are needed are handed over to another clone (commit to clone).
-
-    What can be of anybody (`handed_over`, `promotes`, `foreign_snapshots`) is for administrators: others get it empty.
-    """
-
-    clone: CloneFields
-    commits: list[CommitFields]
-    handed_over: dict[str, str]
-    promotes: list[str]
-    foreign_snapshots: list[str]
-
-
-class DestroyDocument(TypedDict):
-    """The clones that are destroyed, or would be."""
-
-    name: str
-    clones: list[RemovalFields]
-
-
-class SweptFields(TypedDict):
-    """What the reaper does with a clone or machine, and why."""
-
-    what: str
-    name: str
-    verdict: str
-    reason: str
-    error: str | None
-
-
-class ReapDocument(TypedDict):
-    """A sweep of the reaper."""
-
-    swept: list[SweptFields]
-    reaped: int
 
 
 @dataclass(frozen=True)
@@ -61,13 +22,11 @@ class DestroyPlanView(View):
     plans: Sequence[DestroyPlan]
     name: str
     kind: ClassVar[str] = "clone-destroy-plan"
+    document_class = DestroyDocument
 
     def text(self) -> str:
         lines = [line for plan in self.plans for line in _steps(plan)]
         return "\n".join(lines) or f"there is no clone {self.name}; nothing to do"
-
-    def fields(self) -> DestroyDocument:
-        return {"name": self.name, "clones": [_fields(plan) for plan in self.plans]}
 
 
 @dataclass(frozen=True)
@@ -77,6 +36,7 @@ class DestroyedView(View):
     plans: Sequence[DestroyPlan]
     name: str
     kind: ClassVar[str] = "clone-destroyed"
+    document_class = DestroyDocument
 
     def text(self) -> str:
         if not self.plans:
@@ -88,9 +48,6 @@ class DestroyedView(View):
             lines += [f"  commit {commit} was destroyed" for commit in plan.removal.steps.removed]
             lines += [f"  commit {commit} is now of {heir}" for commit, heir in _heirs(plan).items()]
         return "\n".join(lines)
-
-    def fields(self) -> DestroyDocument:
-        return {"name": self.name, "clones": [_fields(plan) for plan in self.plans]}
 
 
 def _steps(plan: DestroyPlan) -> list[str]:
@@ -117,17 +74,6 @@ def _steps(plan: DestroyPlan) -> list[str]:
     return lines + [f"zfs destroy {name}" for name in rest]
 
 
-def _fields(plan: DestroyPlan) -> RemovalFields:
-    steps, shows_all = plan.removal.steps, audience.current().sees_all
-    return {
-        "clone": clone_fields(plan.info),
-        "commits": [commit_fields(made) for made in plan.commits if made.set.backup_id in steps.removed],
-        "handed_over": dict(steps.kept) if shows_all else {},
-        "promotes": [step.dataset for step in steps.promotions if shows_all],
-        "foreign_snapshots": [snapshot.name for snapshot in plan.foreign if shows_all],
-    }
-
-
 def _heirs(plan: DestroyPlan) -> dict[str, str]:
     """Return which clone takes over each commit, in words. It can be anybody's: only administrators read its name."""
     shows_all = audience.current().sees_all
@@ -142,6 +88,12 @@ class ReapView(View):
 
     outcomes: Sequence[ReapOutcome]
     kind: ClassVar[str] = "reap"
+    document_class = ReapDocument
+
+    @property
+    def reaped(self) -> int:
+        """How many go."""
+        return sum(1 for item in self.outcomes if item.verdict is LeaseVerdict.REAP)
 
     def text(self) -> str:
         rows = [
@@ -149,22 +101,6 @@ class ReapView(View):
             for item in self.outcomes
         ]
         return table(("WHAT", "NAME", "VERDICT", "WHY"), rows)
-
-    def fields(self) -> ReapDocument:
-        rows: list[SweptFields] = [
-            {
-                "what": item.what,
-                "name": item.name,
-                "verdict": item.verdict.value,
-                "reason": item.reason,
-                "error": item.error.message if item.error else None,
-            }
-            for item in self.outcomes
-        ]
-        return {
-            "swept": rows,
-            "reaped": sum(1 for item in self.outcomes if item.verdict is LeaseVerdict.REAP),
-        }
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import size
+from zsnapdb.documents.clone import CloneDetailDocument, ClonesDocument
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.copies.catalogue import UnreadableCopy
 from zsnapdb.planning.clone.branches import current_of
 from zsnapdb.planning.clone.lease import remaining, stamp
-from zsnapdb.report.clone.fields import CloneFields, CommitFields, clone_fields, commit_fields, masking, port, state
-from zsnapdb.report.copies import UnreadableFields, unreadable_fields, unreadable_lines
+from zsnapdb.report.clone.fields import masking, port, state
+from zsnapdb.report.copies import unreadable_lines
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
 
@@ -29,21 +28,6 @@ def _shortened(request: str) -> str:
     return request if len(request) <= _REQUEST_WIDTH else f"{request[: _REQUEST_WIDTH - 1]}…"
 
 
-class ClonesDocument(TypedDict):
-    """All clones, and those whose properties cannot be read."""
-
-    clones: list[CloneFields]
-    unreadable: list[UnreadableFields]
-
-
-class CloneDetailDocument(TypedDict):
-    """A clone, the branch that it is on (null: that cannot be read), and its commits."""
-
-    clone: CloneFields
-    branch: str | None
-    commits: list[CommitFields]
-
-
 @dataclass(frozen=True)
 class ClonesView(TabularView):
     """All clones."""
@@ -52,6 +36,7 @@ class ClonesView(TabularView):
     now: datetime
     unreadable: Sequence[UnreadableCopy] = ()
     kind: ClassVar[str] = "clones"
+    document_class = ClonesDocument
 
     def parts(self) -> Sequence[Part]:
         rows = []
@@ -90,12 +75,6 @@ class ClonesView(TabularView):
         table = Table(headings, rows, "no clones: `zsnapdb clone create` makes one")
         return [table, *unreadable_lines(self.unreadable)]
 
-    def fields(self) -> ClonesDocument:
-        return {
-            "clones": [clone_fields(c) for c in self.clones],
-            "unreadable": unreadable_fields(self.unreadable),
-        }
-
 
 def _heartbeat(info: CloneInfo) -> str:
     beats = info.lease.heartbeat
@@ -110,6 +89,12 @@ class CloneDetailView(View):
     commits: Sequence[Commit]
     now: datetime
     kind: ClassVar[str] = "clone-detail"
+    document_class = CloneDetailDocument
+
+    @property
+    def branch(self) -> str | None:
+        """The branch that it is on; None if that cannot be read."""
+        return current_of(self.info.branches)
 
     def text(self) -> str:
         info = self.info
@@ -131,17 +116,10 @@ class CloneDetailView(View):
             + (", independent" if info.is_independent else ""),
         ]
         if info.branches:
-            lines.append(f"branch    {current_of(info.branches) or 'cannot be read'}")
+            lines.append(f"branch    {self.branch or 'cannot be read'}")
         if info.set_name:
             lines.append(f"set       {info.part} of {info.set_name}")
         for made in self.commits:
             cloned = f", cloned as {', '.join(made.clones)}" if made.clones else ""
             lines.append(f"commit    {made.set.backup_id} {made.created} {made.message}{cloned}")
         return "\n".join(lines)
-
-    def fields(self) -> CloneDetailDocument:
-        return {
-            "clone": clone_fields(self.info),
-            "branch": current_of(self.info.branches),
-            "commits": [commit_fields(made) for made in self.commits],
-        }

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import counted, size
+from zsnapdb.documents.comparison import MigrationDocument
 from zsnapdb.jobs.clone.migration import CheckedMigration
 from zsnapdb.planning.clone.recorded_load import LoadFindings
 from zsnapdb.report.units import table
@@ -18,63 +17,6 @@ _MOST_LINES = 200
 """How many lines of the difference of the schema people are shown."""
 
 
-class MigratedTableFields(TypedDict):
-    """A table that the migration touches: created, dropped, redefined, rewritten, written."""
-
-    table: str
-    effects: list[str]
-
-
-class WaitFields(TypedDict):
-    """The longest wait of a reader or a writer of a table, in seconds, and before the migration began."""
-
-    table: str
-    access: str
-    longest_seconds: float
-    before_seconds: float
-    asked: int
-    failed: int
-    error: str
-
-
-class RecordedLoadFields(TypedDict):
-    """The recorded load beside the migration: so many transactions were applied, of so many seconds of production.
-
-    `late_seconds` is how late one was at most during the migration, `late_before_seconds` in the seconds before. It is
-    through if all of it was applied before the migration ended. `error` is what stopped it.
-    """
-
-    transactions: int
-    seconds: float
-    late_seconds: float
-    late_before_seconds: float
-    through: bool
-    error: str
-
-
-class MigrationDocument(TypedDict):
-    """What a migration does. `second_run` is what running it again does.
-
-    `without_table_seconds` is the longest wait of a statement that needs no table: so busy was the host. `load` is null
-    if there was none beside it.
-    """
-
-    backup_id: str
-    command: list[str]
-    masked: bool
-    seconds: float
-    failure: str
-    tables: list[MigratedTableFields]
-    waits: list[WaitFields]
-    without_table_seconds: float
-    unwatched_tables: int
-    second_run: str
-    load: RecordedLoadFields | None
-    own_bytes: int
-    schema_difference: str
-    problems: list[str]
-
-
 @dataclass(frozen=True)
 class MigrationView(View):
     """What a migration does; the last line is the verdict."""
@@ -82,39 +24,11 @@ class MigrationView(View):
     checked: CheckedMigration
     as_markdown: bool = False
     kind: ClassVar[str] = "migration-check"
+    document_class = MigrationDocument
+    read_from = "checked"
 
     def text(self) -> str:
         return "\n".join(self._markdown() if self.as_markdown else self._lines())
-
-    def fields(self) -> MigrationDocument:
-        checked, findings = self.checked, self.checked.findings
-        return {
-            "backup_id": checked.backup_id,
-            "command": list(checked.command),
-            "masked": checked.is_masked,
-            "seconds": findings.run.seconds,
-            "failure": findings.run.failure,
-            "tables": [{"table": str(one.name), "effects": sorted(one.effects)} for one in checked.tables],
-            "waits": [
-                {
-                    "table": str(one.table),
-                    "access": one.access.value,
-                    "longest_seconds": one.longest,
-                    "before_seconds": one.before,
-                    "asked": one.asked,
-                    "failed": one.failed,
-                    "error": one.error,
-                }
-                for one in findings.waits
-            ],
-            "without_table_seconds": findings.without_table,
-            "unwatched_tables": checked.unwatched,
-            "second_run": findings.again.value,
-            "load": _load_fields(findings.load),
-            "own_bytes": checked.own_bytes,
-            "schema_difference": checked.difference,
-            "problems": list(checked.problems),
-        }
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         checked, findings = self.checked, self.checked.findings
@@ -176,19 +90,6 @@ class MigrationView(View):
 
 
 _HEADINGS = ("TABLE", "WHAT", "A READ WAITS", "A WRITE WAITS")
-
-
-def _load_fields(load: LoadFindings | None) -> RecordedLoadFields | None:
-    if load is None:
-        return None
-    return {
-        "transactions": load.transactions,
-        "seconds": load.seconds,
-        "late_seconds": load.late,
-        "late_before_seconds": load.late_before,
-        "through": load.is_through,
-        "error": load.error,
-    }
 
 
 def _load_text(load: LoadFindings) -> str:

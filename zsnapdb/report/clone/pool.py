@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
+from zsnapdb.documents.clone import PoolDocument
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.pool_filling import FilledPool
-from zsnapdb.planning.clone.pool import PoolPlan
+from zsnapdb.planning.clone.pool import PoolPlan, PoolSlot
 from zsnapdb.report.view import View
-
-
-class DroppedSlotFields(TypedDict):
-    """A clone that waited and goes."""
-
-    name: str
-    reason: str
-
-
-class PoolDocument(TypedDict):
-    """What filling a pool does, or did: the clones that wait on, that go, and that are made (null: only planned)."""
-
-    waiting: list[str]
-    dropped: list[DroppedSlotFields]
-    makes: int
-    made: list[str] | None
-    short: str | None
-
-
-def _fields(plan: PoolPlan, filled: FilledPool | None) -> PoolDocument:
-    gone = None if filled is None else set(filled.dropped)
-    return {
-        "waiting": [slot.name for slot in plan.keeps],
-        "dropped": [
-            {"name": slot.name, "reason": reason} for slot, reason in plan.drops if gone is None or slot.name in gone
-        ],
-        "makes": plan.makes,
-        "made": None if filled is None else [info.name for info in filled.made],
-        "short": plan.short or None,
-    }
 
 
 def _short(plan: PoolPlan) -> list[str]:
@@ -51,16 +22,20 @@ class PoolPlanView(View):
     """What filling a pool would do."""
 
     plan: PoolPlan
+    made: None = None
     kind: ClassVar[str] = "clone-pool-plan"
+    document_class = PoolDocument
+
+    @property
+    def drops(self) -> Sequence[tuple[PoolSlot, str]]:
+        """Those that would go, and why."""
+        return self.plan.drops
 
     def text(self) -> str:
         plan = self.plan
         lines = [f"{len(plan.keeps)} clones wait, {len(plan.drops)} go, {plan.makes} are made"]
         lines += [f"  destroy {slot.name}: {reason}" for slot, reason in plan.drops]
         return "\n".join([*lines, *_short(plan)])
-
-    def fields(self) -> PoolDocument:
-        return _fields(self.plan, None)
 
 
 @dataclass(frozen=True)
@@ -69,15 +44,26 @@ class FilledPoolView(View):
 
     filled: FilledPool
     kind: ClassVar[str] = "clone-pool"
+    document_class = PoolDocument
+
+    @property
+    def plan(self) -> PoolPlan:
+        """What was to be done."""
+        return self.filled.plan
+
+    @property
+    def made(self) -> Sequence[CloneInfo]:
+        """Those that were made."""
+        return self.filled.made
+
+    @property
+    def drops(self) -> Sequence[tuple[PoolSlot, str]]:
+        """Those that went, and why."""
+        return [(slot, reason) for slot, reason in self.plan.drops if slot.name in self.filled.dropped]
 
     def text(self) -> str:
-        plan, made = self.filled.plan, self.filled.made
+        plan, made = self.plan, self.made
         lines = [f"{len(plan.keeps) + len(made)} clones wait, {len(self.filled.dropped)} went, {len(made)} were made"]
-        lines += [
-            f"  {slot.name} was destroyed: {reason}" for slot, reason in plan.drops if slot.name in self.filled.dropped
-        ]
+        lines += [f"  {slot.name} was destroyed: {reason}" for slot, reason in self.drops]
         lines += [f"  {info.name} waits: data as of {info.backup_id}, port {info.port}" for info in made]
         return "\n".join([*lines, *_short(plan)])
-
-    def fields(self) -> PoolDocument:
-        return _fields(self.filled.plan, self.filled)

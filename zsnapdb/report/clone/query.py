@@ -7,103 +7,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import date, datetime, timedelta
-from decimal import Decimal
 from itertools import chain, islice
 from typing import Any
 
 from typing_extensions import TypedDict
 
 from zsnapdb.base.printed import printed
+from zsnapdb.documents.comparison import ChangeFields, MomentFields, plain
 from zsnapdb.jobs.clone.query import Answer, Difference
-from zsnapdb.jobs.clone.state_at import Moment
 from zsnapdb.planning.clone.diff import Change, DifferenceKind, Shape
 from zsnapdb.report.document import VERSION
 
-PlainValue = str | int | float | None
-"""A value in a document: numbers as numbers, everything else as text."""
-
-
-class MomentFields(TypedDict):
-    """The state of the data that a query or comparison saw."""
-
-    requested: str
-    backup_id: str | None
-    made: str | None
-    position: str | None
-    match: str
-    exact: bool
-    reason: str | None
-    history: str | None
-
-
-class AnswerDocument(TypedDict):
-    """The answer to a query."""
-
-    columns: list[str]
-    rows: list[list[PlainValue]]
-    count: int
-    moment: MomentFields
-
-
-class ChangeFields(TypedDict):
-    """A row that differs. `before` and `after` are null where the row is not."""
-
-    change: str
-    key: list[PlainValue]
-    before: list[PlainValue] | None
-    after: list[PlainValue] | None
-
-
-class _DifferenceFields(TypedDict):
-    columns: list[str]
-    changes: list[ChangeFields]
-    table: str
-    added: int
-    removed: int
-    changed: int
-    to: MomentFields
-    only_before: list[str]
-    only_after: list[str]
-
-
 _Beginning = TypedDict("_Beginning", {"from": MomentFields})
-
-
-class DifferenceDocument(_DifferenceFields, _Beginning):
-    """The rows of a table that differ between two moments."""
 
 
 Write = Callable[[str], object]
 
 _MEASURED_ROWS = 200
 """The number of rows that decide how wide the columns of a table are; a wider cell after them shifts its line."""
-
-
-def plain(value: Any) -> Any:
-    """Return a value for a JSON document.
-
-    Numbers stay numbers. Decimals and times become text. Bytes, which only columns without a character set have
-    (BINARY, BLOB, BIT), become 0x and hexadecimal digits, whatever they contain: so a column has one form.
-    """
-    if isinstance(value, bytes | bytearray):
-        return "0x" + bytes(value).hex()
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, timedelta):
-        return time_text(value)
-    if isinstance(value, date | datetime):
-        return value.isoformat(" ") if isinstance(value, datetime) else value.isoformat()
-    return value
-
-
-def time_text(value: timedelta) -> str:
-    """Return a TIME as the server writes it: hours up to 838, and a sign (refman 8.4, "The TIME Type")."""
-    microseconds = abs(value) // timedelta(microseconds=1)
-    seconds, fraction = divmod(microseconds, 1_000_000)
-    hours, rest = divmod(seconds, 3600)
-    digits = f".{fraction:06d}" if fraction else ""
-    return f"{'-' if value < timedelta(0) else ''}{hours:02d}:{rest // 60:02d}:{rest % 60:02d}{digits}"
 
 
 def text(value: Any) -> str:
@@ -144,21 +65,7 @@ def _json_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: W
 
 def _json_answer_end(answer: Answer, write: Write) -> None:
     """Write the end of the answer's document: the number of rows and the moment."""
-    write(f', "count": {answer.rows}, "moment": {json.dumps(_moment(answer.moment))}}}\n')
-
-
-def _moment(moment: Moment) -> MomentFields:
-    made = moment.made.isoformat() if moment.made is not None else None
-    return {
-        "requested": moment.requested,
-        "backup_id": moment.backup_id,
-        "made": made,
-        "position": moment.position or None,
-        "match": moment.match.value,
-        "exact": moment.is_exact,
-        "reason": moment.reason or None,
-        "history": moment.history,
-    }
+    write(f', "count": {answer.rows}, "moment": {json.dumps(MomentFields.of_result(answer.moment).json_fields())}}}\n')
 
 
 _SIGNS = {DifferenceKind.ADDED: "+", DifferenceKind.REMOVED: "-", DifferenceKind.CHANGED: "~"}
@@ -182,19 +89,6 @@ def change_lines(shape: Shape, changes: Iterable[Change]) -> Iterator[str]:
         yield f"{_SIGNS[change.kind]} {key}  {'  '.join(rest)}".rstrip()
 
 
-def change_fields(change: Change) -> ChangeFields:
-    """Return a row that differs as a document has it."""
-    before, after = (
-        None if values is None else [plain(value) for value in values] for values in (change.before, change.after)
-    )
-    return {
-        "change": change.kind.value,
-        "key": [plain(value) for value in change.key],
-        "before": before,
-        "after": after,
-    }
-
-
 def _summary(result: Difference) -> str:
     """Return the last lines of a comparison."""
     lines = [f"{result.table}: {result.added} rows added, {result.removed} removed, {result.changed} changed"]
@@ -214,7 +108,7 @@ def _json_changes(shape: Shape, changes: Iterator[Change], write: Write) -> None
         f' {json.dumps([column.name for column in shape.common])}, "changes": ['
     )
     for number, change in enumerate(changes):
-        write((", " if number else "") + json.dumps(change_fields(change)))
+        write((", " if number else "") + json.dumps(ChangeFields.of_result(change).json_fields()))
     write("]")
 
 
@@ -225,8 +119,8 @@ def _json_difference_end(result: Difference, write: Write) -> None:
         "added": result.added,
         "removed": result.removed,
         "changed": result.changed,
-        "from": _moment(result.begin),
-        "to": _moment(result.end),
+        "from": MomentFields.of_result(result.begin).json_fields(),
+        "to": MomentFields.of_result(result.end).json_fields(),
         "only_before": list(result.shape.only_before),
         "only_after": list(result.shape.only_after),
     }

@@ -5,42 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
+from zsnapdb.documents.clone import CloneSetDocument, CloneSetPlanDocument
 from zsnapdb.jobs.clone.topology import CloneSet, SetPlan
 from zsnapdb.report.clone.create import ClonePlanView
 from zsnapdb.report.units import table
 from zsnapdb.report.view import View
-
-
-class CloneSetPlanDocument(TypedDict):
-    """What making a set of clones would do."""
-
-    names: list[str]
-    topology: str
-    instance: str
-    backup_id: str | None
-
-
-class MemberFields(TypedDict):
-    """A clone of a set."""
-
-    name: str
-    part: str
-    port: int
-    user: str
-    password: str
-    mount: str
-    backup_id: str
-
-
-class CloneSetDocument(TypedDict):
-    """A new set of clones. `arrival_seconds`: until a row of the source was at every replica."""
-
-    name: str
-    topology: str
-    members: list[MemberFields]
-    arrival_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -49,6 +18,8 @@ class CloneSetPlanView(View):
 
     plan: SetPlan
     kind: ClassVar[str] = "clone-set-plan"
+    document_class = CloneSetPlanDocument
+    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -60,16 +31,6 @@ class CloneSetPlanView(View):
             f" the first:\n{ClonePlanView(plan.first).text()}"
         )
 
-    def fields(self) -> CloneSetPlanDocument:
-        plan = self.plan
-        first = plan.first
-        return {
-            "names": list(plan.names),
-            "topology": plan.topology,
-            "instance": first.instance,
-            "backup_id": first.set_id or None,
-        }
-
 
 @dataclass(frozen=True)
 class CloneSetView(View):
@@ -77,6 +38,8 @@ class CloneSetView(View):
 
     made: CloneSet
     kind: ClassVar[str] = "clone-set"
+    document_class = CloneSetDocument
+    read_from = "made"
 
     def text(self) -> str:
         made = self.made
@@ -94,24 +57,3 @@ class CloneSetView(View):
             for m in made.members
         ]
         return "\n".join([*lines, table(("CLONE", "PART", "PORT", "CLIENT"), rows)])
-
-    def fields(self) -> CloneSetDocument:
-        made = self.made
-        members: list[MemberFields] = [
-            {
-                "name": m.clone.info.label,
-                "part": m.part,
-                "port": m.clone.info.port,
-                "user": m.clone.login.user,
-                "password": m.clone.login.password.get_secret_value(),
-                "mount": str(m.clone.info.mount),
-                "backup_id": m.clone.info.backup_id,
-            }
-            for m in made.members
-        ]
-        return {
-            "name": made.name,
-            "topology": made.topology,
-            "members": members,
-            "arrival_seconds": made.arrival_seconds,
-        }

@@ -5,45 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import size
+from zsnapdb.documents.repository import CopyDocument, CopyPlanDocument
 from zsnapdb.jobs.repository.copy import CopyPlan, CopyResult
-from zsnapdb.jobs.repository.verify_binlogs import name_of
 from zsnapdb.report.view import View
-
-
-class CopyPlanDocument(TypedDict):
-    """What a copy would do. `left_out`: the backups that are not copied, with the reason."""
-
-    instance: str
-    copy: list[str]
-    there: int
-    left_out: dict[str, str]
-    unreadable: list[str]
-    binlogs: list[str]
-    bytes: int
-
-
-class CopiedBinlogsFields(TypedDict):
-    """The binlogs of a copy."""
-
-    copied: list[str]
-    failed: dict[str, str]
-
-
-class CopyDocument(TypedDict):
-    """A finished copy."""
-
-    instance: str
-    copied: list[str]
-    there: int
-    left_out: dict[str, str]
-    failed: dict[str, str]
-    unreadable: list[str]
-    binlogs: CopiedBinlogsFields
-    bytes: int
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -52,6 +17,8 @@ class CopyPlanView(View):
 
     plan: CopyPlan
     kind: ClassVar[str] = "copy-plan"
+    document_class = CopyPlanDocument
+    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -66,18 +33,6 @@ class CopyPlanView(View):
         lines += [f"  damaged   {name}: {error.message}" for name, error in plan.unreadable.items()]
         return "\n".join([*lines, *(f"  binlog    {file.name}  {size(file.stored_size)}" for file in plan.binlogs)])
 
-    def fields(self) -> CopyPlanDocument:
-        plan = self.plan
-        return {
-            "instance": plan.instance,
-            "copy": [backup.backup_id for backup in plan.missing],
-            "there": plan.there,
-            "left_out": dict(plan.left_out),
-            "unreadable": list(plan.unreadable),
-            "binlogs": [name_of(file) for file in plan.binlogs],
-            "bytes": plan.size,
-        }
-
 
 @dataclass(frozen=True)
 class CopyView(View):
@@ -85,6 +40,8 @@ class CopyView(View):
 
     result: CopyResult
     kind: ClassVar[str] = "copy"
+    document_class = CopyDocument
+    read_from = "result"
 
     def text(self) -> str:
         result = self.result
@@ -100,17 +57,3 @@ class CopyView(View):
             f"  failed    {name}: {why}" for name, why in [*result.failed.items(), *result.binlogs.failed.items()]
         ]
         return "\n".join([*lines, *(f"  binlog    {name}" for name in result.binlogs.copied)])
-
-    def fields(self) -> CopyDocument:
-        result = self.result
-        return {
-            "instance": result.plan.instance,
-            "copied": list(result.copied),
-            "there": result.plan.there,
-            "left_out": dict(result.plan.left_out),
-            "failed": dict(result.failed),
-            "unreadable": list(result.plan.unreadable),
-            "binlogs": {"copied": result.binlogs.copied, "failed": result.binlogs.failed},
-            "bytes": result.size,
-            "seconds": result.seconds,
-        }

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
-
-from typing_extensions import TypedDict
+from typing import ClassVar
 
 from zsnapdb.base.quantities import counted, format_duration
+from zsnapdb.documents.evidence import EvidenceCheckDocument, EvidencePageDocument, EvidenceReportDocument
 from zsnapdb.jobs.health.evidence import EvidenceLog, EvidencePage
 from zsnapdb.jobs.repository.evidence_report import EvidenceReport
-from zsnapdb.planning.evidence.days import ReportedDay, kept
+from zsnapdb.planning.evidence.days import JudgedDay
 from zsnapdb.planning.evidence.policy import POLICY
-from zsnapdb.report.document import Dumped
 from zsnapdb.report.page import Section, page
 from zsnapdb.report.repository.status import window_lines
 from zsnapdb.report.units import table
@@ -24,112 +22,13 @@ from zsnapdb.repository.evidence_log import EvidenceRecord
 _CHANGE = ("WHAT", "BEFORE", "AFTER", "RESULT", "WHO", "RUN")
 
 
-class ObjectiveStateFields(TypedDict):
-    """Whether an objective is met now."""
-
-    objective: str
-    verdict: str
-    reason: str
-
-
-class DayFields(TypedDict):
-    """What was done in a day (UTC), and which objectives were kept."""
-
-    day: str
-    good: int
-    failed: int
-    backups: int
-    longest_without_backup_seconds: float | None
-    longest_without_drill_seconds: float | None
-    drills: int
-    failed_drills: int
-    objectives: dict[str, bool]
-
-
-class ReportedDrillFields(TypedDict):
-    """A drill in a report."""
-
-    drill_id: str
-    backup_id: str
-    outcome: str
-    seconds: float
-
-
-class ExceptionFields(TypedDict):
-    """What an auditor asks about."""
-
-    when: str
-    what: str
-
-
-class PolicyChangeFields(TypedDict):
-    """A change of keys or policy. `before` and `after` are null where there was, or is, nothing."""
-
-    at: str
-    what: str
-    before: str | None
-    after: str | None
-    who: str
-    run_id: str
-    exit_code: int
-
-
-class EvidenceReportDocument(TypedDict):
-    """What was done in some days, and what is protected now."""
-
-    instance: str
-    repository: str
-    is_whole: bool
-    findings: list[str]
-    objectives: list[ObjectiveStateFields]
-    days: list[DayFields]
-    drills: list[ReportedDrillFields]
-    unreadable_drills: list[str]
-    protection: dict[str, str]
-    changes: list[PolicyChangeFields]
-    exceptions: list[ExceptionFields]
-    records: list[Annotated[dict[str, Any], Dumped(EvidenceRecord, without=("format",))]]
-
-
-class EvidenceFindingFields(TypedDict):
-    """A record of the evidence log that is not as it was written."""
-
-    number: int | None
-    text: str
-
-
-class EvidenceCheckDocument(TypedDict):
-    """Whether the evidence log is whole."""
-
-    instance: str
-    repository: str
-    records: int
-    findings: list[EvidenceFindingFields]
-
-
-class UnbelievedRecordFields(TypedDict):
-    """A record that cannot be believed, and why."""
-
-    number: int
-    problem: str
-
-
-class EvidencePageDocument(TypedDict):
-    """Some records of the evidence log in a row. `next`: what asks for the later ones (null: none)."""
-
-    instance: str
-    repository: str
-    records: list[Annotated[dict[str, Any], Dumped(EvidenceRecord, without=("format",))]]
-    not_believed: list[UnbelievedRecordFields]
-    next: int | None
-
-
 @dataclass(frozen=True)
 class EvidenceReportView(View):
     """What was done in some days, whether the log of it is whole, and what is protected now."""
 
     report: EvidenceReport
     kind: ClassVar[str] = "report"
+    document_class = EvidenceReportDocument
 
     def text(self) -> str:
         blocks = []
@@ -149,52 +48,15 @@ class EvidenceReportView(View):
         return (
             Section("What this is", ("", ""), self._head()),
             Section("Objectives now", ("OBJECTIVE", "STATE", "REASON"), self._objectives()),
-            Section("Day by day (UTC)", self._day_headings(), [self._day(day) for day in self.report.days], "no days"),
+            Section(
+                "Day by day (UTC)", self._day_headings(), [self._day(one) for one in self.report.judged_days], "no days"
+            ),
             Section("Drills", ("BEGUN (UTC)", "BACKUP", "RESULT", "TOOK", "CHECKS"), self._drills(), "none"),
-            Section("Retention, immutability and keys", ("WHAT", "STATE"), self._protection()),
+            Section("Retention, immutability and keys", ("WHAT", "STATE"), self.protection),
             Section("Changes of keys and policy", ("FOUND (UTC)", *_CHANGE), self._changes(), "none"),
-            Section("Exceptions", ("WHEN (UTC)", "WHAT"), list(self._exceptions()), "none"),
+            Section("Exceptions", ("WHEN (UTC)", "WHAT"), list(self.exceptions), "none"),
             Section("Runs", ("ENDED (UTC)", "JOB", "ABOUT", "RESULT", "WHO", "RUN"), self._runs(), "none"),
         )
-
-    def fields(self) -> EvidenceReportDocument:
-        log, health = self.report.log, self.report.protection.health
-        return {
-            "instance": log.instance,
-            "repository": log.repository,
-            "is_whole": not log.findings,
-            "findings": [finding.text for finding in log.findings],
-            "objectives": [
-                {"objective": one.name, "verdict": one.verdict.value, "reason": one.reason} for one in health.judgements
-            ],
-            "days": [self._day_fields(day) for day in self.report.days],
-            "drills": [
-                {
-                    "drill_id": drill.drill_id,
-                    "backup_id": drill.backup_id,
-                    "outcome": drill.outcome.value,
-                    "seconds": drill.seconds,
-                }
-                for drill in self.report.drills.read
-            ],
-            "unreadable_drills": list(self.report.drills.unreadable),
-            "protection": {row[0]: row[1] for row in self._protection()},
-            "changes": [
-                {
-                    "at": record.finished.isoformat(),
-                    "what": change.what,
-                    "before": change.before or None,
-                    "after": change.after or None,
-                    "who": who_text(record),
-                    "run_id": record.run_id,
-                    "exit_code": record.exit_code,
-                }
-                for record in self._records
-                for change in record.changes
-            ],
-            "exceptions": [{"when": when, "what": what} for when, what in self._exceptions()],
-            "records": [record.model_dump(mode="json", exclude={"format"}) for record in self._records],
-        }
 
     def _head(self) -> list[tuple[str, ...]]:
         log, longest = self.report.log, self.report.longest_drill
@@ -214,9 +76,9 @@ class EvidenceReportView(View):
     def _day_headings(self) -> tuple[str, ...]:
         return "DAY", "GOOD", "FAILED", "BACKUPS", "LONGEST WITHOUT", "DRILLS", "OBJECTIVES"
 
-    def _day(self, day: ReportedDay) -> tuple[str, ...]:
-        judged = kept(day, self.report.objectives)
-        broken = [one for one in judged if not one.is_kept]
+    def _day(self, judged: JudgedDay) -> tuple[str, ...]:
+        day = judged.day
+        broken = [one for one in judged.objectives if not one.is_kept]
         words = ", ".join(f"{one.objective.value} BROKEN (limit {format_duration(one.limit)})" for one in broken)
         return (
             day.day.isoformat(),
@@ -225,21 +87,8 @@ class EvidenceReportView(View):
             str(day.backups),
             format_duration(day.longest_without_backup) if day.longest_without_backup is not None else "no backup",
             f"{day.drills}, {day.failed_drills} FAILED" if day.failed_drills else str(day.drills),
-            words or ("met" if judged else "none"),
+            words or ("met" if judged.objectives else "none"),
         )
-
-    def _day_fields(self, day: ReportedDay) -> DayFields:
-        return {
-            "day": day.day.isoformat(),
-            "good": day.good,
-            "failed": day.failed,
-            "backups": day.backups,
-            "longest_without_backup_seconds": day.longest_without_backup,
-            "longest_without_drill_seconds": day.longest_without_drill,
-            "drills": day.drills,
-            "failed_drills": day.failed_drills,
-            "objectives": {one.objective.value: one.is_kept for one in kept(day, self.report.objectives)},
-        }
 
     def _drills(self) -> list[tuple[str, ...]]:
         return [
@@ -253,7 +102,9 @@ class EvidenceReportView(View):
             for drill in self.report.drills.read
         ]
 
-    def _protection(self) -> list[tuple[str, str]]:
+    @property
+    def protection(self) -> list[tuple[str, str]]:
+        """What protects the backups, and who can read them, in words."""
         keep, lock, keys = self.report.keep, self.report.repository.object_lock, self.report.repository.encryption
         rules = keep.model_dump(exclude_defaults=True) if keep is not None else {}
         return [
@@ -275,15 +126,16 @@ class EvidenceReportView(View):
                 change.before or "none",
                 change.after or "none",
                 "good" if record.exit_code == 0 else f"FAILED with {record.exit_code}",
-                who_text(record),
+                record.by,
                 record.run_id,
             )
-            for record in self._records
+            for record in self.records
             for change in record.changes
         ]
 
-    def _exceptions(self) -> Iterator[tuple[str, str]]:
-        """Yield what an auditor asks about: an altered log, failed runs, damage, drills that cannot be read."""
+    @property
+    def exceptions(self) -> Iterator[tuple[str, str]]:
+        """What an auditor asks about: an altered log, failed runs, damage, drills that cannot be read."""
         for finding in self.report.log.findings:
             yield "", finding.text
         for damage in self.report.protection.known_damage:
@@ -295,7 +147,7 @@ class EvidenceReportView(View):
         if self.report.log.foreign:
             number = counted(len(self.report.log.foreign), "record")
             yield "", f"{number} of the log did not count: this host did not write what it says, and nobody signed it"
-        for record in self._records:
+        for record in self.records:
             if record.exit_code != 0:
                 yield f"{record.finished:%Y-%m-%d %H:%M:%S}", f"{record.command} FAILED with {record.exit_code}"
 
@@ -306,15 +158,16 @@ class EvidenceReportView(View):
                 record.job,
                 record.about,
                 "good" if record.exit_code == 0 else f"FAILED with {record.exit_code}",
-                who_text(record),
+                record.by,
                 record.run_id,
             )
-            for record in self._records
+            for record in self.records
             if record.job != POLICY
         ]
 
     @property
-    def _records(self) -> Sequence[EvidenceRecord]:
+    def records(self) -> Sequence[EvidenceRecord]:
+        """The records of these days."""
         shown = {day.day for day in self.report.days}
         return [record for record in self.report.log.believed if record.finished.date() in shown]
 
@@ -325,18 +178,12 @@ class EvidenceCheckView(View):
 
     log: EvidenceLog
     kind: ClassVar[str] = "report-verify"
+    document_class = EvidenceCheckDocument
+    read_from = "log"
 
     def text(self) -> str:
         findings = [f"CHANGED       {one.text}" for one in self.log.findings]
         return "\n".join([f"evidence      {chain_text(self.log)}", *findings])
-
-    def fields(self) -> EvidenceCheckDocument:
-        return {
-            "instance": self.log.instance,
-            "repository": self.log.repository,
-            "records": len(self.log.records),
-            "findings": [{"number": one.number, "text": one.text} for one in self.log.findings],
-        }
 
 
 @dataclass(frozen=True)
@@ -345,6 +192,8 @@ class EvidencePageView(View):
 
     page: EvidencePage
     kind: ClassVar[str] = "report-records"
+    document_class = EvidencePageDocument
+    read_from = "page"
 
     def text(self) -> str:
         rows = [
@@ -354,35 +203,15 @@ class EvidencePageView(View):
                 record.job if record is not None else f"NOT BELIEVED: {stored.link.problem}",
                 record.about if record is not None else "",
                 str(record.exit_code) if record is not None else "",
-                who_text(record) if record is not None else "",
+                record.by if record is not None else "",
             )
             for stored in self.page.records
             for record in (stored.record,)
         ]
         return table(("NUMBER", "ENDED (UTC)", "JOB", "ABOUT", "CODE", "WHO"), rows) if rows else "no records"
 
-    def fields(self) -> EvidencePageDocument:
-        page = self.page
-        return {
-            "instance": page.instance,
-            "repository": page.repository,
-            "records": [one.record.model_dump(mode="json", exclude={"format"}) for one in page.records if one.record],
-            "not_believed": [
-                {"number": one.link.number, "problem": one.link.problem} for one in page.records if one.record is None
-            ],
-            "next": page.records[-1].link.number if page.records and not page.is_last else None,
-        }
-
 
 def chain_text(log: EvidenceLog) -> str:
     """Return the state of the chain in a few words."""
     state = "every record is as it was written" if not log.findings else f"{len(log.findings)} FINDINGS"
     return f"{len(log.records)} records: {state}"
-
-
-def who_text(record: EvidenceRecord) -> str:
-    """Return who did it, in a few words."""
-    of_issuer = f"{record.who.subject}, vouched for by {record.who.issuer}" if record.who.issuer else ""
-    person = of_issuer or record.who.subject or record.who.sudo or record.who.login
-    via = f" ({person})" if person and person != record.who.account else ""
-    return f"{record.who.account}{via} on {record.who.host}"

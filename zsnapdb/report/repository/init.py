@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
+from zsnapdb.documents.repository import InitDocument
 from zsnapdb.jobs.repository.init import InitPlan, InitStep
 from zsnapdb.planning.repository.signing import SigningState, signing_hint
 from zsnapdb.report.view import View
@@ -26,32 +25,14 @@ _PLANNED = {
 }
 
 
-class MarkerFields(TypedDict):
-    """The marker of a repository."""
-
-    format: int
-    id: str
-    recipients: list[str]
-
-
-class InitDocument(TypedDict):
-    """What `init` does, or did."""
-
-    repository: str
-    url: str
-    step: str
-    signing: str
-    signer: str | None
-    new_key: str | None
-    marker: MarkerFields
-
-
 @dataclass(frozen=True)
 class InitPlanView(View):
     """What `init` would do."""
 
     plan: InitPlan
     kind: ClassVar[str] = "init-plan"
+    document_class = InitDocument
+    read_from = "plan"
     words: ClassVar[Mapping[InitStep, str]] = _PLANNED
 
     def text(self) -> str:
@@ -73,18 +54,6 @@ class InitPlanView(View):
         if plan.signing is SigningState.NONE:
             return ["  signing     none: this host believes whoever can write to the repository"]
         return []
-
-    def fields(self) -> InitDocument:
-        plan, marker = self.plan, self.plan.marker
-        return {
-            "repository": plan.name,
-            "url": plan.url,
-            "step": plan.step.value,
-            "signing": plan.signing.value,
-            "signer": plan.signer,
-            "new_key": str(plan.new_key) if plan.new_key is not None else None,
-            "marker": {"format": marker.format, "id": marker.id, "recipients": list(marker.recipients)},
-        }
 
 
 @dataclass(frozen=True)

@@ -5,109 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import size
+from zsnapdb.documents.repository import PruneDocument, PrunePlanDocument
 from zsnapdb.jobs.repository.prune import PrunePlan, PruneResult
 from zsnapdb.report.units import table
 from zsnapdb.report.view import View
-
-
-class RetentionFields(TypedDict):
-    """Whether a backup stays, and why."""
-
-    backup_id: str
-    keep: bool
-    reasons: list[str]
-    stored_bytes: int | None
-
-
-class LeftoverFields(TypedDict):
-    """What is left of a backup that never was whole, or was removed."""
-
-    backup_id: str
-    remove: bool
-    reason: str
-    objects: int
-    bytes: int
-
-
-class LocalLeftoverFields(TypedDict):
-    """A dataset or snapshot on this host."""
-
-    name: str
-    backup_id: str
-    remove: bool
-    reason: str
-    bytes: int
-
-
-class PrunedBinlogFields(TypedDict):
-    """Whether an archived binlog goes, and why."""
-
-    name: str
-    incarnation: str
-    remove: bool
-    reason: str
-    bytes: int
-
-
-class BinlogLeftoverFields(PrunedBinlogFields):
-    """What is left of an archived binlog."""
-
-    objects: int
-
-
-class BetterCycleFields(TypedDict):
-    """How often a full backup would cost less."""
-
-    seconds: float
-    backups: int
-    bytes: int
-
-
-class OnlyNeededFields(TypedDict):
-    """The backups that stay only because others are increments of them."""
-
-    backups: list[str]
-    bytes: int
-    full_every: BetterCycleFields | None
-
-
-class VersionsFields(TypedDict):
-    """Whether the bucket keeps old versions, and for how many days. Null: not known."""
-
-    kept: bool | None
-    days: int | None
-
-
-class PrunePlanDocument(TypedDict):
-    """What a prune would do. `base` is the backup that the next increment needs."""
-
-    instance: str
-    backups: list[RetentionFields]
-    leftovers: list[LeftoverFields]
-    local: list[LocalLeftoverFields]
-    binlogs: list[PrunedBinlogFields]
-    binlog_leftovers: list[BinlogLeftoverFields]
-    bytes: int
-    local_bytes: int
-    base: str | None
-    only_needed: OnlyNeededFields
-    versions: VersionsFields
-
-
-class PruneDocument(TypedDict):
-    """A finished prune."""
-
-    plan: PrunePlanDocument
-    removed: list[str]
-    swept: list[str]
-    destroyed: list[str]
-    binlogs: list[str]
-    objects: int
-    bytes: int
-    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -116,6 +18,8 @@ class PrunePlanView(View):
 
     plan: PrunePlan
     kind: ClassVar[str] = "prune-plan"
+    document_class = PrunePlanDocument
+    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -178,9 +82,6 @@ class PrunePlanView(View):
         note = _afterlife(plan)
         return "\n".join([*lines, note] if note and plan.freed else lines)
 
-    def fields(self) -> PrunePlanDocument:
-        return _plan(self.plan)
-
 
 def _chain_cost(plan: PrunePlan) -> str:
     """Return what the chains cost, in words; empty if no backup stays only as a base."""
@@ -212,78 +113,14 @@ def _afterlife(plan: PrunePlan) -> str:
     )
 
 
-def _plan(plan: PrunePlan) -> PrunePlanDocument:
-    sizes = plan.sizes
-    return {
-        "instance": plan.instance,
-        "backups": [
-            {
-                "backup_id": d.backup_id,
-                "keep": d.keep,
-                "reasons": list(d.reasons),
-                "stored_bytes": sizes.get(d.backup_id),
-            }
-            for d in plan.retention.decisions
-        ],
-        "leftovers": [
-            {
-                "backup_id": s.leftover.backup_id,
-                "remove": s.remove,
-                "reason": s.reason,
-                "objects": s.leftover.objects,
-                "bytes": s.leftover.size,
-            }
-            for s in plan.leftovers
-        ],
-        "local": [
-            {"name": d.name, "backup_id": d.backup_id, "remove": d.remove, "reason": d.reason, "bytes": d.size}
-            for d in plan.local
-        ],
-        "binlogs": [
-            {
-                "name": b.file.name,
-                "incarnation": b.file.incarnation,
-                "remove": b.decision.remove,
-                "reason": b.decision.reason,
-                "bytes": b.size,
-            }
-            for b in plan.binlogs
-        ],
-        "binlog_leftovers": [
-            {
-                "name": s.leftover.name,
-                "incarnation": s.leftover.incarnation,
-                "remove": s.remove,
-                "reason": s.reason,
-                "objects": len(s.leftover.keys),
-                "bytes": s.leftover.size,
-            }
-            for s in plan.binlog_leftovers
-        ],
-        "bytes": plan.freed,
-        "local_bytes": plan.freed_locally,
-        "base": plan.base or None,
-        "only_needed": _only_needed(plan),
-        "versions": {"kept": plan.afterlife.keeps_versions, "days": plan.afterlife.days},
-    }
-
-
-def _only_needed(plan: PrunePlan) -> OnlyNeededFields:
-    cost = plan.chain_cost
-    better = cost.better
-    return {
-        "backups": list(cost.only_needed),
-        "bytes": cost.size,
-        "full_every": {"seconds": better.every, "backups": better.fewer, "bytes": better.freed} if better else None,
-    }
-
-
 @dataclass(frozen=True)
 class PruneView(View):
     """A finished prune."""
 
     result: PruneResult
     kind: ClassVar[str] = "prune"
+    document_class = PruneDocument
+    read_from = "result"
 
     def text(self) -> str:
         result = self.result
@@ -298,16 +135,3 @@ class PruneView(View):
         lines += [f"  note      {text}" for text in (*result.notes, *([cost] if cost else []))]
         note = _afterlife(result.plan)
         return "\n".join([*lines, f"  note      {note}"] if note and result.objects else lines)
-
-    def fields(self) -> PruneDocument:
-        result = self.result
-        return {
-            "plan": _plan(result.plan),
-            "removed": list(result.removed),
-            "swept": list(result.swept),
-            "destroyed": list(result.destroyed),
-            "binlogs": list(result.binlogs),
-            "objects": result.objects,
-            "bytes": result.size,
-            "notes": list(result.notes),
-        }

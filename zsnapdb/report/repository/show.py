@@ -5,32 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import size
+from zsnapdb.documents.repository import BackupDetailDocument
 from zsnapdb.jobs.repository.inventory import Detail
-from zsnapdb.report.damage import DamageFields, damage_fields
-from zsnapdb.report.findings import MissingFields, missing_fields
-from zsnapdb.report.manifest import ManifestFields, kind_of, manifest_fields
+from zsnapdb.report.manifest import kind_of
 from zsnapdb.report.source import detail_lines
 from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 from zsnapdb.repository.catalogue import Summary
-
-
-class ShownBackupFields(ManifestFields):
-    """A backup. `local`: its snapshots are on this host."""
-
-    local: bool
-
-
-class BackupDetailDocument(TypedDict):
-    """One backup. `chain`: the backups that a restore needs, the full one first."""
-
-    backup: ShownBackupFields
-    chain: list[str]
-    missing: list[MissingFields]
-    known_damage: list[DamageFields]
 
 
 def _is_consolidated(backup: Summary) -> bool:
@@ -43,6 +25,8 @@ class BackupDetailView(View):
 
     detail: Detail
     kind: ClassVar[str] = "backup-detail"
+    document_class = BackupDetailDocument
+    read_from = "detail"
 
     def text(self) -> str:
         detail = self.detail
@@ -73,12 +57,3 @@ class BackupDetailView(View):
         return (
             "\n".join(lines) + "\n" + table(("VOLUME", "DATASET", "GUID", "FROM", "STREAM", "STORED", "CHUNKS"), rows)
         )
-
-    def fields(self) -> BackupDetailDocument:
-        detail = self.detail
-        return {
-            "backup": {**manifest_fields(detail.entry.manifest), "local": detail.entry.is_local},
-            "chain": [m.backup_id for m in detail.chain],
-            "missing": missing_fields(detail.missing),
-            "known_damage": damage_fields(detail.damage),
-        }

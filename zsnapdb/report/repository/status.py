@@ -6,143 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import format_duration
+from zsnapdb.documents.status import AllStatusDocument, InstanceStatusFields
 from zsnapdb.jobs.repository.status import InstanceStatus, ProtectionStatus
 from zsnapdb.planning.binlog.route import EndKind
 from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.health.objectives import Health, Verdict
 from zsnapdb.planning.notifications.occasions import FailedDelivery
-from zsnapdb.report.damage import DamageFields, damage_fields
-from zsnapdb.report.document import ErrorFields, error_fields, errors_fields
-from zsnapdb.report.findings import MissingFields, missing_fields, missing_lines
+from zsnapdb.report.findings import missing_lines
 from zsnapdb.report.parts import Labelled, Part, TabularView, spaced
 from zsnapdb.report.units import moment
 
 _LABEL_WIDTH = 14
 """Of the labels of all lines of a status."""
-
-
-class EndFields(TypedDict):
-    """Why a range of recoverable points ends."""
-
-    kind: str
-    reason: str
-
-
-RangeFields = TypedDict("RangeFields", {"from": str, "to": str, "backups": list[str], "ends": EndFields})
-"""A range of recoverable points in time."""
-GapFields = TypedDict("GapFields", {"from": str, "to": str, "kind": str, "reason": str})
-"""A time whose points cannot be restored."""
-
-
-class UnprotectedSinceFields(TypedDict):
-    """Since when nothing can be restored before the next backup."""
-
-    since: str | None
-    kind: str
-    reason: str
-
-
-class WindowFields(TypedDict):
-    """The recoverable points in time."""
-
-    recoverable: list[RangeFields]
-    gaps: list[GapFields]
-    unprotected: UnprotectedSinceFields | None
-
-
-class ObjectiveFields(TypedDict):
-    """An objective, and whether it is met."""
-
-    objective: str
-    subject: str
-    verdict: str
-    reason: str
-    hint: str
-    since: str | None
-    seconds: float | None
-    limit_seconds: float | None
-
-
-class HealthFields(TypedDict):
-    """Whether the objectives are met."""
-
-    repository: str
-    verdict: str
-    objectives: list[ObjectiveFields]
-
-
-class NewestBackupFields(TypedDict):
-    """The newest backup."""
-
-    backup_id: str
-    age_seconds: float | None
-
-
-class NewestBinlogFields(TypedDict):
-    """How far binlogs are archived."""
-
-    file: str
-    offset: int
-    gtid: str | None
-    last_commit: str | None
-    complete_until: str | None
-    lag_seconds: float | None
-
-
-class NewestDrillFields(TypedDict):
-    """The newest drill."""
-
-    drill_id: str
-    backup_id: str
-    finished: str
-    outcome: str
-
-
-class FailedNotificationFields(TypedDict):
-    """A target whose last notification did not arrive."""
-
-    target: str
-    at: str
-    event: str
-    instance: str
-    subject: str
-    error: str
-
-
-class InstanceStatusFields(WindowFields, HealthFields):
-    """The state of protection of an instance."""
-
-    instance: str
-    at: str
-    backup: NewestBackupFields | None
-    binlog: NewestBinlogFields | None
-    drill: NewestDrillFields | None
-    damaged: list[ErrorFields]
-    missing: list[MissingFields]
-    known_damage: list[DamageFields]
-    clock: str
-    signing: str
-    failed_notifications: list[FailedNotificationFields]
-
-
-class StateFields(TypedDict):
-    """The status of one of several instances: its document, or the error that prevented it."""
-
-    instance: str
-    repository: str
-    exit_code: int
-    error: ErrorFields | None
-    status: InstanceStatusFields | None
-
-
-class AllStatusDocument(TypedDict):
-    """The state of protection of several instances."""
-
-    instances: list[StateFields]
-    failed_notifications: list[FailedNotificationFields]
 
 
 def window_lines(window: Window) -> list[str]:
@@ -181,6 +57,7 @@ class StatusView(TabularView):
     status: ProtectionStatus
     failed_notifications: Sequence[tuple[str, FailedDelivery]] = ()
     kind: ClassVar[str] = "status"
+    document_class = InstanceStatusFields
 
     def parts(self) -> Sequence[Part]:
         status = self.status
@@ -215,43 +92,6 @@ class StatusView(TabularView):
         ]
         return [Labelled.at(lines, _LABEL_WIDTH)]
 
-    def fields(self) -> InstanceStatusFields:
-        status = self.status
-        last, tried = status.last, status.drill
-        return {
-            "instance": status.instance,
-            "at": status.at.isoformat(),
-            **window_fields(status.window),
-            "backup": {"backup_id": status.newest.backup_id, "age_seconds": status.backup_age}
-            if status.newest
-            else None,
-            "binlog": {
-                "file": last.name,
-                "offset": last.end,
-                "gtid": last.span.last_gtid,
-                "last_commit": moment(status.last_commit) if status.last_commit is not None else None,
-                "complete_until": moment(status.complete_until) if status.complete_until is not None else None,
-                "lag_seconds": status.archive_lag,
-            }
-            if last
-            else None,
-            "drill": {
-                "drill_id": tried.drill_id,
-                "backup_id": tried.backup_id,
-                "finished": tried.finished.isoformat(),
-                "outcome": tried.outcome.value,
-            }
-            if tried
-            else None,
-            "damaged": errors_fields(status.damaged),
-            "missing": missing_fields(status.missing),
-            "known_damage": damage_fields(status.known_damage),
-            "clock": status.clock,
-            "signing": status.signing,
-            **health_fields(status.health),
-            "failed_notifications": notification_fields(self.failed_notifications),
-        }
-
 
 @dataclass(frozen=True)
 class AllStatusView(TabularView):
@@ -260,6 +100,7 @@ class AllStatusView(TabularView):
     states: Sequence[InstanceStatus]
     failed_notifications: Sequence[tuple[str, FailedDelivery]] = ()
     kind: ClassVar[str] = "status-all"
+    document_class = AllStatusDocument
 
     def parts(self) -> Sequence[Part]:
         blocks = [
@@ -271,42 +112,12 @@ class AllStatusView(TabularView):
         failed = notification_lines(self.failed_notifications)
         return spaced([*blocks, [Labelled.at(failed, _LABEL_WIDTH)]] if failed else blocks)
 
-    def fields(self) -> AllStatusDocument:
-        return {
-            "instances": [
-                {
-                    "instance": state.instance,
-                    "repository": state.repository,
-                    "exit_code": state.exit_code,
-                    "error": error_fields(state.error) if state.error is not None else None,
-                    "status": StatusView(state.status).fields() if state.status is not None else None,
-                }
-                for state in self.states
-            ],
-            "failed_notifications": notification_fields(self.failed_notifications),
-        }
-
 
 def notification_lines(failed: Sequence[tuple[str, FailedDelivery]]) -> list[str]:
     """Return a line for each target whose last notification did not arrive."""
     return [
         f"NOT NOTIFIED  {target} of {' '.join(filter(None, (one.event, one.subject, one.instance)))},"
         f" {one.at:%Y-%m-%d %H:%M:%S} UTC: {one.error}"
-        for target, one in failed
-    ]
-
-
-def notification_fields(failed: Sequence[tuple[str, FailedDelivery]]) -> list[FailedNotificationFields]:
-    """Return the same as JSON fields."""
-    return [
-        {
-            "target": target,
-            "at": one.model_dump(mode="json")["at"],
-            "event": one.event.value,
-            "instance": one.instance,
-            "subject": one.subject,
-            "error": one.error,
-        }
         for target, one in failed
     ]
 
@@ -322,56 +133,3 @@ def health_lines(health: Health) -> list[str]:
         if judgement.hint:
             lines.append(f"{'':<13} hint: {judgement.hint}")
     return lines
-
-
-def health_fields(health: Health) -> HealthFields:
-    """Return the verdict and the objectives as JSON fields; times in UTC."""
-    return {
-        "repository": health.facts.repository,
-        "verdict": health.verdict.value,
-        "objectives": [
-            {
-                "objective": judgement.objective.value,
-                "subject": judgement.subject,
-                "verdict": judgement.verdict.value,
-                "reason": judgement.reason,
-                "hint": judgement.hint,
-                "since": judgement.fact.isoformat() if judgement.fact is not None else None,
-                "seconds": judgement.seconds,
-                "limit_seconds": judgement.limit,
-            }
-            for judgement in health.judgements
-        ],
-    }
-
-
-def window_fields(window: Window) -> WindowFields:
-    """Return ranges, gaps, and what is unprotected as JSON fields; times in UTC."""
-    end = window.ranges[-1].end if window.ranges else None
-    return {
-        "recoverable": [
-            {
-                "from": moment(part.start),
-                "to": moment(part.end),
-                "backups": list(part.backups),
-                "ends": {"kind": part.ends.kind.value, "reason": part.ends.reason},
-            }
-            for part in window.ranges
-        ],
-        "gaps": [
-            {
-                "from": moment(gap.start),
-                "to": moment(gap.end),
-                "kind": gap.reason.kind.value,
-                "reason": gap.reason.reason,
-            }
-            for gap in window.gaps
-        ],
-        "unprotected": {
-            "since": moment(end) if end is not None else None,
-            "kind": window.unprotected.kind.value,
-            "reason": window.unprotected.reason,
-        }
-        if window.unprotected is not None
-        else None,
-    }

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import size
+from zsnapdb.documents.repository import VerifyDocument, VerifyPlanDocument
 from zsnapdb.jobs.repository.verify import VerifyPlan, VerifyResult
-from zsnapdb.jobs.repository.verify_binlogs import name_of
-from zsnapdb.report.findings import MissingFields, missing_fields, missing_lines
+from zsnapdb.report.findings import missing_lines
 from zsnapdb.report.view import View
 from zsnapdb.repository.verifications import Depth
 
@@ -21,81 +19,14 @@ _SHOWN = 20
 """Most lines of damage printed per backup; JSON has all."""
 
 
-class VerifyPlanDocument(TypedDict):
-    """What a verification would check."""
-
-    instance: str
-    depth: str
-    backups: list[str]
-    binlogs: list[str]
-    bytes: int
-
-
-class DamagedBackupFields(TypedDict):
-    """A damaged backup, and the backups that need it."""
-
-    backup_id: str
-    damage: list[str]
-    needed_by: list[str]
-
-
-class DamagedBinlogFields(TypedDict):
-    """A damaged archived binlog."""
-
-    file: str
-    damage: list[str]
-
-
-class VerifiedBinlogsFields(TypedDict):
-    """The binlogs of a verification."""
-
-    verified: list[str]
-    damaged: list[DamagedBinlogFields]
-
-
-class DamagedDocumentFields(TypedDict):
-    """A damaged document that is no manifest, by its key."""
-
-    file: str
-    damage: list[str]
-
-
-class VerifiedDocumentsFields(TypedDict):
-    """The documents of a verification. `without_digest`: stored by an earlier version, without signature and digest."""
-
-    read: int
-    without_digest: int
-    damaged: list[DamagedDocumentFields]
-
-
-class VerifyDocument(TypedDict):
-    """The result of a verification. `unrecorded`: why the findings could not be saved.
-
-    `raw`: the verified backups that are stored as ZFS encrypted them. That they can be decrypted, a drill alone proves.
-    """
-
-    instance: str
-    depth: str
-    whole: bool
-    verified: list[str]
-    raw: list[str]
-    damaged: list[DamagedBackupFields]
-    broken: dict[str, str]
-    restorable: list[str]
-    missing: list[MissingFields]
-    binlogs: VerifiedBinlogsFields
-    documents: VerifiedDocumentsFields
-    bytes: int
-    seconds: float
-    unrecorded: str | None
-
-
 @dataclass(frozen=True)
 class VerifyPlanView(View):
     """What a verification would check."""
 
     plan: VerifyPlan
     kind: ClassVar[str] = "verify-plan"
+    document_class = VerifyPlanDocument
+    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -108,16 +39,6 @@ class VerifyPlanView(View):
         if plan.archive.files:
             lines.append(f"and {len(plan.binlogs)} of {len(plan.archive.files)} archived binlogs")
         return "\n".join(lines)
-
-    def fields(self) -> VerifyPlanDocument:
-        plan = self.plan
-        return {
-            "instance": plan.instance,
-            "depth": plan.depth.value,
-            "backups": list(plan.chosen),
-            "binlogs": [name_of(file) for file in plan.binlogs],
-            "bytes": plan.size,
-        }
 
 
 def _since(plan: VerifyPlan, name: str) -> str:
@@ -133,6 +54,8 @@ class VerifyView(View):
 
     result: VerifyResult
     kind: ClassVar[str] = "verify"
+    document_class = VerifyDocument
+    read_from = "result"
 
     def text(self) -> str:
         result = self.result
@@ -179,32 +102,3 @@ class VerifyView(View):
         if result.unrecorded:
             lines.append(f"  note      the findings could not be saved: {result.unrecorded}")
         return "\n".join(lines)
-
-    def fields(self) -> VerifyDocument:
-        result = self.result
-        return {
-            "instance": result.plan.instance,
-            "depth": result.plan.depth.value,
-            "whole": result.is_whole,
-            "verified": list(result.plan.chosen),
-            "raw": list(result.raw),
-            "damaged": [
-                {"backup_id": name, "damage": list(damage), "needed_by": list(result.meaning.dependents.get(name, ()))}
-                for name, damage in result.damage.items()
-            ],
-            "broken": dict(result.meaning.broken),
-            "restorable": list(result.meaning.restorable),
-            "missing": missing_fields(result.missing),
-            "binlogs": {
-                "verified": [name_of(file) for file in result.plan.binlogs],
-                "damaged": [{"file": name, "damage": list(damage)} for name, damage in result.binlogs.items()],
-            },
-            "documents": {
-                "read": result.documents.read,
-                "without_digest": result.documents.without_digest,
-                "damaged": [{"file": name, "damage": list(damage)} for name, damage in result.documents.damage.items()],
-            },
-            "bytes": result.size,
-            "seconds": result.seconds,
-            "unrecorded": result.unrecorded or None,
-        }

@@ -6,90 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import size
+from zsnapdb.documents.restore import MachineAbandonedDocument, MachineRestoreDocument, MachineRestorePlanDocument
 from zsnapdb.jobs.restore.machine_run import MachineRestoreResult
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.machine import MachineRestorePlan, MachineStep
 from zsnapdb.planning.restore.steps import Receive
-from zsnapdb.report.findings import FindingFields, finding_fields
 from zsnapdb.report.view import View
-
-
-class RestoredDomainFields(TypedDict):
-    """The domain that a restore defines."""
-
-    name: str
-    uuid: str
-    xml: str
-
-
-class MachineRestoreStepFields(TypedDict):
-    """A step of the restore of a machine."""
-
-    name: str
-    text: str
-
-
-class MachineRestoreFields(TypedDict):
-    """What the restore of a machine makes of what."""
-
-    restore_id: str
-    instance: str
-    backup_id: str
-    requested: str
-    source: str
-    grade: str
-    top: str
-    datasets: dict[str, str]
-    domain: RestoredDomainFields | None
-    notes: list[str]
-    steps: list[MachineRestoreStepFields]
-
-
-class MachineRestorePlanDocument(MachineRestoreFields):
-    """What a restore of a machine would do, and the findings of its preflight."""
-
-    target: str
-    findings: list[FindingFields]
-
-
-class MachineRestoreDocument(MachineRestoreFields):
-    """A restore of a machine that is finished, or that waits before `next_step`."""
-
-    finished: bool
-    next_step: str | None
-    seconds: dict[str, float]
-
-
-class MachineAbandonedDocument(TypedDict):
-    """An abandoned restore of a machine."""
-
-    top: str
-    backup_id: str
 
 
 def _step(step: MachineStep) -> str:
     text = f"{step.name}: {step.describe()}"
     return f"{text}, {size(step.stored_bytes)} to fetch" if isinstance(step, Receive) else text
-
-
-def _fields(plan: MachineRestorePlan) -> MachineRestoreFields:
-    define = plan.define
-    return {
-        "restore_id": plan.restore_id,
-        "instance": plan.instance,
-        "backup_id": plan.backup_id,
-        "requested": plan.requested,
-        "source": "vm",
-        "grade": plan.grade,
-        "top": plan.top,
-        "datasets": dict(plan.datasets),
-        "domain": {"name": define.domain, "uuid": define.uuid, "xml": define.xml} if define is not None else None,
-        "notes": list(plan.notes),
-        "steps": [{"name": step.name, "text": step.describe()} for step in plan.steps],
-    }
 
 
 @dataclass(frozen=True)
@@ -99,6 +27,7 @@ class MachineRestorePlanView(View):
     plan: MachineRestorePlan
     findings: Sequence[FitnessFinding] = ()
     kind: ClassVar[str] = "machine-restore-plan"
+    document_class = MachineRestorePlanDocument
 
     def text(self) -> str:
         plan = self.plan
@@ -115,9 +44,6 @@ class MachineRestorePlanView(View):
         ]
         return "\n".join(lines)
 
-    def fields(self) -> MachineRestorePlanDocument:
-        return {**_fields(self.plan), "target": self.plan.backup_id, "findings": finding_fields(self.findings)}
-
 
 @dataclass(frozen=True)
 class MachineRestoreView(View):
@@ -125,6 +51,8 @@ class MachineRestoreView(View):
 
     result: MachineRestoreResult
     kind: ClassVar[str] = "machine-restore"
+    document_class = MachineRestoreDocument
+    read_from = "result"
 
     def text(self) -> str:
         plan, following = self.result.plan, self.result.next_step
@@ -145,15 +73,6 @@ class MachineRestoreView(View):
             )
         return "\n".join([*lines, *(f"  note      {note}" for note in plan.notes)])
 
-    def fields(self) -> MachineRestoreDocument:
-        following = self.result.next_step
-        return {
-            **_fields(self.result.plan),
-            "finished": following is None,
-            "next_step": following.name if following is not None else None,
-            "seconds": {done.step: done.seconds for done in self.result.done},
-        }
-
 
 @dataclass(frozen=True)
 class MachineAbandonedView(View):
@@ -161,9 +80,7 @@ class MachineAbandonedView(View):
 
     plan: MachineRestorePlan
     kind: ClassVar[str] = "machine-restore-abandoned"
+    document_class = MachineAbandonedDocument
 
     def text(self) -> str:
         return f"the restore of {self.plan.instance} to {self.plan.top} is abandoned; its zvols are destroyed"
-
-    def fields(self) -> MachineAbandonedDocument:
-        return {"top": self.plan.top, "backup_id": self.plan.backup_id}

@@ -6,17 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
+from zsnapdb.documents.restore import ReplicasRebuiltDocument
 from zsnapdb.planning.restore.readers import NotedReader
 from zsnapdb.report.view import View
-
-
-class ReplicasRebuiltDocument(TypedDict):
-    """The readers of an instance that are no longer reminded of, in words."""
-
-    instance: str
-    readers: list[str]
 
 
 @dataclass(frozen=True)
@@ -26,12 +18,10 @@ class ReplicasRebuiltView(View):
     instance: str
     readers: Sequence[NotedReader]
     kind: ClassVar[str] = "replicas-rebuilt"
+    document_class = ReplicasRebuiltDocument
 
     def text(self) -> str:
         if not self.readers:
             return f"no reader of the binlogs of {self.instance} was noted to be rebuilt"
         named = "; ".join(reader.who for reader in self.readers)
         return f"the readers of the binlogs of {self.instance} count as rebuilt: {named}"
-
-    def fields(self) -> ReplicasRebuiltDocument:
-        return {"instance": self.instance, "readers": [reader.who for reader in self.readers]}

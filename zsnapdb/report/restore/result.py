@@ -6,102 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import size
+from zsnapdb.documents.restore import AbandonedDocument, RestoreDocument, RestorePlanDocument
 from zsnapdb.planning.backup.fitness import FitnessFinding
-from zsnapdb.planning.restore.plan import ArchivedTransaction, RestorePlan, RestorePoint, TimeOf
+from zsnapdb.planning.restore.plan import RestorePlan, RestorePoint
 from zsnapdb.planning.restore.steps import Receive, Replay, Step
-from zsnapdb.report.findings import FindingFields, finding_fields
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.restore.run import RestoreResult
-
-
-class RestoredTransactionFields(TypedDict):
-    """A transaction at the point of a restore.
-
-    `committed` is its commit time if `time_of` is `transaction`, or the latest commit time in its binlog.
-    """
-
-    gtid: str | None
-    committed: str
-    time_of: TimeOf
-    file: str
-    end: int
-
-
-class PointFields(TypedDict):
-    """The point of a restore: the last transaction that is included, and the first that is left out."""
-
-    gtids: str | None
-    last: RestoredTransactionFields | None
-    following: RestoredTransactionFields | None
-    notes: list[str]
-
-
-class StepFields(TypedDict):
-    """A step of a restore."""
-
-    name: str
-    kind: str
-    what: str
-
-
-ReplayedBinlogFields = TypedDict("ReplayedBinlogFields", {"incarnation": str, "file": str, "from": str})
-"""A binlog that is replayed, from the `host` or the `archive`."""
-
-
-class RestoreFields(TypedDict):
-    """What a restore makes of what.
-
-    `buffer_pool` (bytes) is that of the server that recovers and replays; null: its own.
-    """
-
-    restore_id: str
-    backup_id: str
-    requested: str
-    point: PointFields
-    top: str
-    datasets: dict[str, str]
-    mount: str
-    steps: list[StepFields]
-    binlogs: list[ReplayedBinlogFields]
-    buffer_pool: int | None
-
-
-class RestorePlanDocument(RestoreFields):
-    """What a restore would do, and the findings of its preflight."""
-
-    target: str
-    chain: list[str]
-    findings: list[FindingFields]
-
-
-class RestoreDocument(RestoreFields):
-    """A restore that is finished, or that waits before `next_step`."""
-
-    finished: bool
-    next_step: str | None
-    option_file: str | None
-    port: int | None
-    pid: int | None
-    socket: str | None
-    notes: list[str]
-    gtids: str | None
-    seconds: dict[str, float]
-    receive_seconds: float
-    recovery_seconds: float
-    replay_seconds: float
-
-
-class AbandonedDocument(TypedDict):
-    """An abandoned restore."""
-
-    top: str
-    restore_id: str
-    server: str
 
 
 @dataclass(frozen=True)
@@ -111,6 +24,7 @@ class RestorePlanView(View):
     plan: RestorePlan
     findings: Sequence[FitnessFinding] = ()
     kind: ClassVar[str] = "restore-plan"
+    document_class = RestorePlanDocument
 
     def text(self) -> str:
         plan = self.plan
@@ -131,16 +45,6 @@ class RestorePlanView(View):
         ]
         return "\n".join(lines)
 
-    def fields(self) -> RestorePlanDocument:
-        plan = self.plan
-        chain = list(dict.fromkeys(step.backup_id for step in plan.receives))
-        return {
-            "target": plan.backup_id,
-            "chain": chain,
-            "findings": finding_fields(self.findings),
-            **_fields(plan),
-        }
-
 
 def point_lines(requested: str, chosen: RestorePoint) -> list[str]:
     """Return the requested point, the last transaction that is included, and the first that is left out."""
@@ -152,16 +56,6 @@ def point_lines(requested: str, chosen: RestorePoint) -> list[str]:
     if chosen.gtids is not None:
         lines.append(f"  holds     {chosen.gtids or '(no transactions)'}")
     return lines + [f"  note      {note}" for note in chosen.notes]
-
-
-def point_fields(chosen: RestorePoint) -> PointFields:
-    """Return the same as JSON fields."""
-    return {
-        "gtids": chosen.gtids,
-        "last": _transaction(chosen.last),
-        "following": _transaction(chosen.following),
-        "notes": list(chosen.notes),
-    }
 
 
 def _step(step: Step) -> str:
@@ -179,6 +73,8 @@ class RestoreView(View):
 
     result: RestoreResult
     kind: ClassVar[str] = "restore"
+    document_class = RestoreDocument
+    read_from = "result"
 
     def text(self) -> str:
         result = self.result
@@ -210,25 +106,6 @@ class RestoreView(View):
             lines += [f"  note      {note}" for note in handed_over.notes]
         return "\n".join(lines)
 
-    def fields(self) -> RestoreDocument:
-        result = self.result
-        handed_over = result.handed_over
-        return {
-            **_fields(result.plan),
-            "finished": result.is_finished,
-            "next_step": result.next_step.name if result.next_step else None,
-            "option_file": str(result.option_file) if result.option_file else None,
-            "port": handed_over.port if handed_over else None,
-            "pid": handed_over.pid if handed_over else None,
-            "socket": str(handed_over.socket) if handed_over and handed_over.socket else None,
-            "notes": list(handed_over.notes) if handed_over else [],
-            "gtids": result.plan.point.gtids,
-            "seconds": {done.step: done.seconds for done in result.done},
-            "receive_seconds": result.receive_seconds,
-            "recovery_seconds": result.recovery_seconds,
-            "replay_seconds": result.replay_seconds,
-        }
-
 
 @dataclass(frozen=True)
 class AbandonedView(View):
@@ -237,45 +114,8 @@ class AbandonedView(View):
     plan: RestorePlan
     left: str = ""
     kind: ClassVar[str] = "restore-abandoned"
+    document_class = AbandonedDocument
 
     def text(self) -> str:
         what = f"the restore of {self.plan.instance} to {self.plan.layout.top} is abandoned; its datasets are destroyed"
         return f"{what}\n{self.left}" if self.left else what
-
-    def fields(self) -> AbandonedDocument:
-        return {
-            "top": self.plan.layout.top,
-            "restore_id": self.plan.restore_id,
-            "server": self.left,
-        }
-
-
-def _fields(plan: RestorePlan) -> RestoreFields:
-    return {
-        "restore_id": plan.restore_id,
-        "backup_id": plan.backup_id,
-        "requested": plan.requested,
-        "point": point_fields(plan.point),
-        "top": plan.layout.top,
-        "datasets": dict(plan.layout.datasets),
-        "mount": plan.layout.mount,
-        "steps": [{"name": step.name, "kind": step.kind, "what": step.describe()} for step in plan.steps],
-        "binlogs": [
-            {"incarnation": log.incarnation, "file": log.file, "from": "host" if log.is_local else "archive"}
-            for step in plan.replays
-            for log in step.logs
-        ],
-        "buffer_pool": plan.buffer_pool,
-    }
-
-
-def _transaction(transaction: ArchivedTransaction | None) -> RestoredTransactionFields | None:
-    if transaction is None:
-        return None
-    return {
-        "gtid": transaction.gtid,
-        "committed": transaction.committed.isoformat(),
-        "time_of": transaction.time_of,
-        "file": transaction.file,
-        "end": transaction.end,
-    }

@@ -7,66 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import format_duration
+from zsnapdb.documents.restore import RewindDocument, RewindPlanDocument
 from zsnapdb.jobs.restore.rewind import Outage, RewindResult
 from zsnapdb.jobs.restore.rewind_plan import RewindPlan
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.readers import SeenReaders, judge
-from zsnapdb.report.findings import FindingFields, finding_fields
-from zsnapdb.report.manifest import ManifestFields, manifest_fields
-from zsnapdb.report.restore.result import PointFields, RestorePlanView, StepFields, point_fields, point_lines
+from zsnapdb.report.restore.result import RestorePlanView, point_lines
 from zsnapdb.report.view import View
-
-
-class BinlogCountFields(TypedDict):
-    """How many binlogs are replayed from this host, and how many are fetched."""
-
-    host: int
-    archive: int
-
-
-class RewindPlanDocument(TypedDict):
-    """What a rewind would do. `stop` and `start` are the words of commands."""
-
-    restore_id: str
-    backup_id: str
-    point: PointFields
-    volumes_from: str
-    binlogs_from: BinlogCountFields
-    steps: list[StepFields]
-    stop: list[str]
-    start: list[str]
-    server_id: int | None
-    findings: list[FindingFields]
-
-
-class RewindDocument(TypedDict):
-    """A rewound server, or one that is prepared and waits. `replaced`: the old dataset of each volume."""
-
-    restore_id: str
-    instance: str
-    finished: bool
-    backup_id: str
-    point: PointFields
-    volumes_from: str
-    binlogs_from: BinlogCountFields
-    prepare_seconds: float
-    outage_seconds: float | None
-    finished_before: str | None
-    server_id: int | None
-    replaced: dict[str, str | None]
-    backup: ManifestFields | None
-    backup_error: str | None
-
-
-def _binlogs(plan: RestorePlan) -> BinlogCountFields:
-    """Return how many binlogs are replayed from this host, and how many are fetched."""
-    logs = [log for step in plan.replays for log in step.logs]
-    local = sum(log.is_local for log in logs)
-    return {"host": local, "archive": len(logs) - local}
 
 
 def _origin(plan: RestorePlan) -> str:
@@ -102,6 +51,7 @@ class RewindPlanView(View):
     planned: RewindPlan
     findings: Sequence[FitnessFinding] = ()
     kind: ClassVar[str] = "rewind-plan"
+    document_class = RewindPlanDocument
 
     def text(self) -> str:
         planned = self.planned
@@ -115,22 +65,6 @@ class RewindPlanView(View):
             lines.append(f"  server_id {planned.handover.server_id}, in {planned.server_id_file}")
         return "\n".join(lines)
 
-    def fields(self) -> RewindPlanDocument:
-        planned = self.planned
-        restore = planned.restore
-        return {
-            "restore_id": restore.restore_id,
-            "backup_id": restore.backup_id,
-            "point": point_fields(restore.point),
-            "volumes_from": "host" if restore.clones else "repository",
-            "binlogs_from": _binlogs(restore),
-            "steps": [{"name": step.name, "kind": step.kind, "what": step.describe()} for step in restore.steps],
-            "stop": list(planned.service.stop_words),
-            "start": list(planned.service.start_words),
-            "server_id": planned.handover.server_id,
-            "findings": finding_fields(self.findings),
-        }
-
 
 @dataclass(frozen=True)
 class RewindView(View):
@@ -138,6 +72,8 @@ class RewindView(View):
 
     result: RewindResult
     kind: ClassVar[str] = "rewind"
+    document_class = RewindDocument
+    read_from = "result"
 
     def text(self) -> str:
         result, plan = self.result, self.result.plan
@@ -171,22 +107,3 @@ class RewindView(View):
         else:
             lines.append("  backup    none of the new history yet: run `zsnapdb backup`")
         return "\n".join(lines)
-
-    def fields(self) -> RewindDocument:
-        result, plan = self.result, self.result.plan
-        return {
-            "restore_id": plan.restore_id,
-            "instance": plan.instance,
-            "finished": result.is_finished,
-            "backup_id": plan.backup_id,
-            "point": point_fields(plan.point),
-            "volumes_from": "host" if plan.clones else "repository",
-            "binlogs_from": _binlogs(plan),
-            "prepare_seconds": result.prepared,
-            "outage_seconds": result.outage,
-            "finished_before": result.finished_before.isoformat() if result.finished_before is not None else None,
-            "server_id": result.handover.server_id,
-            "replaced": {part.role: part.old for part in result.handover.parts},
-            "backup": manifest_fields(result.backup.manifest) if result.backup is not None else None,
-            "backup_error": result.backup_error.message if result.backup_error is not None else None,
-        }

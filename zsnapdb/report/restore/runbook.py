@@ -7,49 +7,12 @@ from dataclasses import dataclass
 from html import escape
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb import __version__
 from zsnapdb.base.quantities import format_duration
+from zsnapdb.documents.restore import RunbookDocument
 from zsnapdb.jobs.restore.runbook import Runbook
 from zsnapdb.planning.restore.runbook import RunbookPage
-from zsnapdb.report.damage import DamageFields, damage_fields
 from zsnapdb.report.view import View
-
-
-class CheckFields(TypedDict):
-    """A command that checks, and what it prints."""
-
-    command: str
-    expected: str | None
-
-
-class PageFields(TypedDict):
-    """A step of a runbook."""
-
-    name: str
-    title: str
-    command: str
-    underneath: list[str]
-    checks: list[CheckFields]
-    if_it_fails: list[str]
-    expected_seconds: float | None
-
-
-class RunbookDocument(TypedDict):
-    """A runbook."""
-
-    instance: str
-    requested: str
-    backup_id: str
-    known_damage: list[DamageFields]
-    gtids: str | None
-    dataset: str
-    contacts: list[str]
-    drills: int
-    signers: list[str]
-    before: list[CheckFields]
-    steps: list[PageFields]
 
 
 def _expected(seconds: float | None) -> str:
@@ -220,36 +183,8 @@ class RunbookView(View):
     book: Runbook
     as_html: bool = False
     kind: ClassVar[str] = "runbook"
+    document_class = RunbookDocument
+    read_from = "book"
 
     def text(self) -> str:
         return html(self.book) if self.as_html else markdown(self.book)
-
-    def fields(self) -> RunbookDocument:
-        book = self.book
-        plan = book.plan
-        steps: list[PageFields] = [
-            {
-                "name": step.name,
-                "title": entry.title,
-                "command": entry.command,
-                "underneath": list(entry.underneath),
-                "checks": [{"command": look.command, "expected": look.expected} for look in entry.looks],
-                "if_it_fails": list(entry.if_not),
-                "expected_seconds": entry.seconds,
-            }
-            for step, entry in zip(plan.steps, book.entries, strict=True)
-        ]
-        before: list[CheckFields] = [{"command": look.command, "expected": look.expected} for look in book.before]
-        return {
-            "instance": plan.instance,
-            "requested": plan.requested,
-            "backup_id": plan.backup_id,
-            "known_damage": damage_fields(book.damage),
-            "gtids": plan.point.gtids,
-            "dataset": plan.layout.top,
-            "contacts": list(book.contacts),
-            "drills": book.drills,
-            "signers": list(book.signers),
-            "before": before,
-            "steps": steps,
-        }

@@ -5,36 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import size
+from zsnapdb.documents.trial import ConsolidateDocument, ConsolidatePlanDocument
 from zsnapdb.jobs.trial.consolidate import ConsolidatePlan, ConsolidateResult
-from zsnapdb.report.findings import FindingFields, finding_fields, finding_lines
-from zsnapdb.report.manifest import ManifestFields, manifest_fields
+from zsnapdb.report.findings import finding_lines
 from zsnapdb.report.view import View
-
-
-class ConsolidatePlanDocument(TypedDict):
-    """What a consolidation would do. `chain`: the backups to receive, the full one first. Bytes are of that chain."""
-
-    instance: str
-    original: str
-    chain: list[str]
-    dataset: str
-    plain_bytes: int
-    stored_bytes: int
-    reasons: list[str]
-    findings: list[FindingFields]
-
-
-class ConsolidateDocument(TypedDict):
-    """A finished consolidation. `original`: the backup with the same snapshots, the last one of `chain`."""
-
-    backup: ManifestFields
-    original: str
-    chain: list[str]
-    receive_seconds: float
-    send_seconds: float
 
 
 @dataclass(frozen=True)
@@ -43,6 +18,8 @@ class ConsolidatePlanView(View):
 
     plan: ConsolidatePlan
     kind: ClassVar[str] = "consolidate-plan"
+    document_class = ConsolidatePlanDocument
+    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -63,19 +40,6 @@ class ConsolidatePlanView(View):
             ]
         )
 
-    def fields(self) -> ConsolidatePlanDocument:
-        plan = self.plan
-        return {
-            "instance": plan.instance,
-            "original": plan.original.backup_id,
-            "chain": [manifest.backup_id for manifest in plan.chain],
-            "dataset": plan.place.container,
-            "plain_bytes": sum(manifest.plain_size for manifest in plan.chain),
-            "stored_bytes": sum(manifest.stored_size for manifest in plan.chain),
-            "reasons": list(plan.reasons),
-            "findings": finding_fields(plan.findings),
-        }
-
 
 @dataclass(frozen=True)
 class ConsolidateView(View):
@@ -83,6 +47,8 @@ class ConsolidateView(View):
 
     result: ConsolidateResult
     kind: ClassVar[str] = "consolidated"
+    document_class = ConsolidateDocument
+    read_from = "result"
 
     def text(self) -> str:
         result, made = self.result, self.result.manifest
@@ -95,13 +61,3 @@ class ConsolidateView(View):
                 f"  took      {result.receive_seconds:.1f} s to receive, {result.send_seconds:.1f} s to send",
             ]
         )
-
-    def fields(self) -> ConsolidateDocument:
-        result = self.result
-        return {
-            "backup": manifest_fields(result.manifest),
-            "original": result.plan.original.backup_id,
-            "chain": [manifest.backup_id for manifest in result.plan.chain],
-            "receive_seconds": result.receive_seconds,
-            "send_seconds": result.send_seconds,
-        }

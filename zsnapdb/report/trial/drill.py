@@ -5,53 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
-
-from typing_extensions import TypedDict
+from typing import ClassVar
 
 from zsnapdb.base.quantities import size
+from zsnapdb.documents.trial import DrillDocument, DrillPlanDocument, DrillsDocument
 from zsnapdb.jobs.trial.drill import DrillPlan
 from zsnapdb.jobs.trial.drill_log import BOOT, DrillResult
-from zsnapdb.report.document import Dumped
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
 from zsnapdb.repository.drills import Evidence, Outcome
-
-
-class DrillPlanDocument(TypedDict):
-    """What a drill would do. `sample_bytes` null: everything is checked."""
-
-    instance: str
-    backup_id: str
-    gtids: str | None
-    steps: list[str]
-    dataset: str
-    seed: int
-    sample_bytes: int | None
-    probes: int
-    innochecksum: str | None
-
-
-class DrillVerdictFields(TypedDict):
-    """What is computed of the evidence of a drill."""
-
-    outcome: str
-    seconds: float
-
-
-_Drill = Annotated[dict[str, Any], Dumped(Evidence, adding=DrillVerdictFields)]
-
-
-class DrillDocument(TypedDict):
-    """The evidence of a drill."""
-
-    drill: _Drill
-
-
-class DrillsDocument(TypedDict):
-    """The evidence of drills, oldest first."""
-
-    drills: list[_Drill]
 
 
 @dataclass(frozen=True)
@@ -60,6 +22,8 @@ class DrillPlanView(View):
 
     plan: DrillPlan
     kind: ClassVar[str] = "drill-plan"
+    document_class = DrillPlanDocument
+    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -85,20 +49,6 @@ class DrillPlanView(View):
         ]
         return "\n".join([*lines, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))])
 
-    def fields(self) -> DrillPlanDocument:
-        plan = self.plan
-        return {
-            "instance": plan.restore.instance,
-            "backup_id": plan.restore.backup_id,
-            "gtids": plan.restore.point.gtids,
-            "steps": [step.name for step in plan.restore.steps],
-            "dataset": plan.place.container,
-            "seed": plan.seed,
-            "sample_bytes": plan.budget,
-            "probes": plan.probes,
-            "innochecksum": str(plan.innochecksum) if plan.innochecksum is not None else None,
-        }
-
 
 @dataclass(frozen=True)
 class EvidenceView(View):
@@ -106,6 +56,7 @@ class EvidenceView(View):
 
     evidence: Evidence
     kind: ClassVar[str] = "drill"
+    document_class = DrillDocument
 
     def text(self) -> str:
         evidence = self.evidence
@@ -136,11 +87,6 @@ class EvidenceView(View):
         lines += [f"  note      {note}" for note in evidence.notes]
         return "\n".join(lines)
 
-    def fields(self) -> DrillDocument:
-        return {
-            "drill": _document(self.evidence),
-        }
-
 
 def _passed(evidence: Evidence) -> list[str]:
     """Return the number of checks that passed by kind; of a machine the findings of those that are not tables."""
@@ -154,22 +100,17 @@ def _passed(evidence: Evidence) -> list[str]:
     ]
 
 
-def _document(evidence: Evidence) -> dict[str, Any]:
-    return {**evidence.model_dump(mode="json"), "outcome": evidence.outcome.value, "seconds": evidence.seconds}
-
-
 @dataclass(frozen=True)
 class DrillView(View):
     """A drill that has just finished."""
 
     result: DrillResult
     kind: ClassVar[str] = "drill"
+    document_class = DrillDocument
+    read_from = "result"
 
     def text(self) -> str:
         return f"{EvidenceView(self.result.evidence).text()}\n  evidence  {self.result.key}"
-
-    def fields(self) -> DrillDocument:
-        return EvidenceView(self.result.evidence).fields()
 
 
 @dataclass(frozen=True)
@@ -178,12 +119,8 @@ class DrillsView(TabularView):
 
     drills: Sequence[Evidence]
     kind: ClassVar[str] = "drills"
+    document_class = DrillsDocument
 
     def parts(self) -> Sequence[Part]:
         rows = [(e.drill_id, e.backup_id, e.outcome.value, f"{e.seconds:.0f} s", e.host) for e in self.drills]
         return [Table(("DRILL", "BACKUP", "OUTCOME", "TOOK", "HOST"), rows, "no drills: `zsnapdb drill` makes one")]
-
-    def fields(self) -> DrillsDocument:
-        return {
-            "drills": [_document(e) for e in self.drills],
-        }

@@ -6,34 +6,10 @@ import shlex
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import size
+from zsnapdb.documents.trial import MachineDrillPlanDocument
 from zsnapdb.jobs.trial.machine_drill import MachineDrillPlan
 from zsnapdb.report.view import View
-
-
-class MachineDrillPlanDocument(TypedDict):
-    """What a drill of a virtual machine would do. `patience` is in seconds.
-
-    `client` asks the server inside (null: none is asked). `has_bounds`: what the server had published is known.
-    `sample_bytes` null: all tables are checked.
-    """
-
-    instance: str
-    backup_id: str
-    grade: str
-    steps: list[str]
-    dataset: str
-    domain: str
-    xml: str
-    seed: int
-    patience: float
-    client: list[str] | None
-    has_bounds: bool
-    probes: int
-    sample_bytes: int | None
-    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -42,6 +18,8 @@ class MachineDrillPlanView(View):
 
     plan: MachineDrillPlan
     kind: ClassVar[str] = "machine-drill-plan"
+    document_class = MachineDrillPlanDocument
+    read_from = "plan"
 
     def text(self) -> str:
         plan, restore = self.plan, self.plan.restore
@@ -73,22 +51,3 @@ class MachineDrillPlanView(View):
             f"CHECK TABLE of {part} of its tables",
             f"run {len(plan.probes)} configured probe(s)",
         ]
-
-    def fields(self) -> MachineDrillPlanDocument:
-        plan = self.plan
-        return {
-            "instance": plan.restore.instance,
-            "backup_id": plan.restore.backup_id,
-            "grade": plan.restore.grade,
-            "steps": [step.name for step in plan.restore.steps],
-            "dataset": plan.place.container,
-            "domain": plan.define.domain,
-            "xml": plan.define.xml,
-            "seed": plan.seed,
-            "patience": plan.patience,
-            "client": list(plan.client) if plan.client is not None else None,
-            "has_bounds": plan.server is not None,
-            "probes": len(plan.probes),
-            "sample_bytes": plan.budget,
-            "notes": list(plan.restore.notes),
-        }

@@ -6,44 +6,11 @@ import shlex
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
+from zsnapdb.documents.trial import RescueDocument, RescueFields
 from zsnapdb.jobs.trial.rescue import RescuePlan, RescueResult
 from zsnapdb.planning.trial.rescue import DumpFile
-from zsnapdb.report.restore.result import PointFields, point_fields, point_lines
+from zsnapdb.report.restore.result import point_lines
 from zsnapdb.report.view import View
-
-
-class RescueFields(TypedDict):
-    """What is rescued, from where, and where it goes."""
-
-    instance: str
-    backup_id: str
-    object: str
-    point: PointFields
-    source: str
-    into: str
-
-
-class RescueDocument(RescueFields):
-    """A finished rescue. `rows`: how many of each table."""
-
-    delivered: str
-    transport: str
-    reason: str
-    rows: dict[str, int]
-    left_out: list[str]
-    server_seconds: float
-    delivery_seconds: float
-
-
-def _where(planned: RescuePlan) -> str:
-    where = planned.request.destination.where
-    return (
-        where.path
-        if isinstance(where, DumpFile)
-        else f"{planned.name} on {where.user}@{where.socket or f'{where.host}:{where.port}'}"
-    )
 
 
 @dataclass(frozen=True)
@@ -52,6 +19,7 @@ class RescuePlanView(View):
 
     plan: RescuePlan
     kind: ClassVar[str] = "rescue-plan"
+    document_class = RescueFields
 
     def text(self) -> str:
         plan = self.plan
@@ -63,9 +31,9 @@ class RescuePlanView(View):
                 f" {plan.restore.point.gtids}"
             ),
             (
-                f"dump {subject} with {plan.tools.dump} to {_where(plan)}"
+                f"dump {subject} with {plan.tools.dump} to {plan.into}"
                 if file
-                else f"put {subject} into {_where(plan)}, and count its rows"
+                else f"put {subject} into {plan.into}, and count its rows"
             ),
             f"stop the server, destroy {plan.place.container}",
         ]
@@ -73,9 +41,6 @@ class RescuePlanView(View):
             steps.insert(1, "replay the archived binlogs after the backup, up to the point")
         lines = [f"rescue {subject} of {_as_of(plan)}", *point_lines(plan.restore.requested, plan.restore.point)]
         return "\n".join([*lines, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))])
-
-    def fields(self) -> RescueFields:
-        return _facts(self.plan)
 
 
 def _as_of(planned: RescuePlan) -> str:
@@ -87,23 +52,14 @@ def _as_of(planned: RescuePlan) -> str:
     )
 
 
-def _facts(planned: RescuePlan) -> RescueFields:
-    return {
-        "instance": planned.restore.instance,
-        "backup_id": planned.restore.backup_id,
-        "object": str(planned.request.original),
-        "point": point_fields(planned.restore.point),
-        "source": "clone" if planned.local is not None else "restore",
-        "into": _where(planned),
-    }
-
-
 @dataclass(frozen=True)
 class RescueView(View):
     """A finished rescue."""
 
     result: RescueResult
     kind: ClassVar[str] = "rescue"
+    document_class = RescueDocument
+    read_from = "result"
 
     def text(self) -> str:
         result = self.result
@@ -134,17 +90,3 @@ class RescueView(View):
             "  to load   the file makes the table under its old name: load it into a schema of its own, such as",
             f"            {client} -e 'CREATE DATABASE rescued'; {client} rescued < {shlex.quote(where.path)}",
         ]
-
-    def fields(self) -> RescueDocument:
-        result = self.result
-        delivery = result.delivered
-        return {
-            **_facts(result.plan),
-            "delivered": delivery.where,
-            "transport": delivery.choice.transport.value,
-            "reason": delivery.choice.reason,
-            "rows": dict(delivery.rows),
-            "left_out": list(delivery.left_out),
-            "server_seconds": result.server_seconds,
-            "delivery_seconds": result.delivery_seconds,
-        }

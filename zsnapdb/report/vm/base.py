@@ -6,38 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import size
+from zsnapdb.documents.machine import BaseDestroyDocument, BasePlanDocument, BasesDocument
 from zsnapdb.jobs.vm.base import MachineBasePlan
 from zsnapdb.jobs.vm.catalogue import MachineBase
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
-from zsnapdb.report.vm.fields import BaseFields, base_fields
-
-
-class BasePlanDocument(TypedDict):
-    """What making a base does, or did."""
-
-    name: str
-    dataset: str
-    made_of: str
-    volumes: dict[str, str]
-    sizes: dict[str, int]
-    source_snapshots: dict[str, str]
-
-
-class BasesDocument(TypedDict):
-    """All bases."""
-
-    bases: list[BaseFields]
-
-
-class BaseDestroyDocument(TypedDict):
-    """The base that is removed, or would be; null if there is none."""
-
-    name: str
-    base: BaseFields | None
 
 
 @dataclass(frozen=True)
@@ -46,6 +20,8 @@ class BasePlanView(View):
 
     plan: MachineBasePlan
     kind: ClassVar[str] = "vm-base-plan"
+    document_class = BasePlanDocument
+    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -57,17 +33,6 @@ class BasePlanView(View):
         if plan.sources:
             lines.append("note      the disks of the domain cannot be destroyed while the base exists")
         return "\n".join(lines)
-
-    def fields(self) -> BasePlanDocument:
-        plan = self.plan
-        return {
-            "name": plan.name,
-            "dataset": plan.anchor,
-            "made_of": plan.made_of,
-            "volumes": dict(plan.volumes),
-            "sizes": dict(plan.sizes),
-            "source_snapshots": dict(plan.source_snapshots),
-        }
 
 
 @dataclass(frozen=True)
@@ -87,6 +52,7 @@ class BasesView(TabularView):
 
     bases: Sequence[MachineBase]
     kind: ClassVar[str] = "vm-bases"
+    document_class = BasesDocument
 
     def parts(self) -> Sequence[Part]:
         rows = [
@@ -103,9 +69,6 @@ class BasesView(TabularView):
         headings = ("BASE", "MADE OF", "PHASE", "CREATED", "DISKS", "OWN BYTES")
         return [Table(headings, rows, "no bases: `zsnapdb vm base create` makes one")]
 
-    def fields(self) -> BasesDocument:
-        return {"bases": [base_fields(base) for base in self.bases]}
-
 
 @dataclass(frozen=True)
 class BaseDestroyPlanView(View):
@@ -114,14 +77,12 @@ class BaseDestroyPlanView(View):
     name: str
     base: MachineBase | None
     kind: ClassVar[str] = "vm-base-destroy-plan"
+    document_class = BaseDestroyDocument
 
     def text(self) -> str:
         if self.base is None:
             return f"there is no base {self.name}; nothing to do"
         return "\n".join(f"zfs destroy {name}" for name in (*self.base.volumes.values(), self.base.anchor))
-
-    def fields(self) -> BaseDestroyDocument:
-        return {"name": self.name, "base": base_fields(self.base) if self.base else None}
 
 
 @dataclass(frozen=True)

@@ -7,83 +7,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import format_duration, size
+from zsnapdb.documents.machine import (
+    MachineChangedDocument,
+    MachineDestroyDocument,
+    MachinesDocument,
+    MachinesMadeDocument,
+    MachinesPlanDocument,
+    MachineStepDocument,
+)
 from zsnapdb.jobs.copies.catalogue import UnreadableCopy
 from zsnapdb.jobs.vm.catalogue import SeenMachine
 from zsnapdb.jobs.vm.create import MachinesPlan, MadeMachines
 from zsnapdb.jobs.vm.life import MachineDestroyPlan, MachineStep
 from zsnapdb.planning.clone.lease import remaining, stamp
-from zsnapdb.report.copies import UnreadableFields, unreadable_fields, unreadable_lines
+from zsnapdb.report.copies import unreadable_lines
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
-from zsnapdb.report.vm.fields import MachineFields, SpaceFields, inside, machine_fields, space_fields, state
-
-
-class PlannedMachineFields(TypedDict):
-    """A machine that would be cloned; `domain` is its XML."""
-
-    name: str
-    uuid: str
-    dataset: str
-    volumes: dict[str, str]
-    domain: str
-
-
-class MachinesPlanDocument(TypedDict):
-    """What cloning machines would do."""
-
-    base: str
-    grade: str | None
-    machines: list[PlannedMachineFields]
-    spaces: list[SpaceFields]
-    network: str
-    expires: str
-    owner: str
-    starts: bool
-    waits_for: str
-    identity_inside: str
-
-
-class MachinesMadeDocument(TypedDict):
-    """Machines that were cloned."""
-
-    base: str
-    grade: str | None
-    machines: list[MachineFields]
-    seconds: dict[str, float]
-    identity_inside: str
-
-
-class MachinesDocument(TypedDict):
-    """All machines, and those whose properties cannot be read."""
-
-    machines: list[MachineFields]
-    unreadable: list[UnreadableFields]
-
-
-class MachineStepDocument(TypedDict):
-    """What a command would do to a machine."""
-
-    verb: str
-    machine: MachineFields
-    steps: list[str]
-
-
-class MachineChangedDocument(TypedDict):
-    """A machine after a command."""
-
-    verb: str
-    machine: MachineFields
-
-
-class MachineDestroyDocument(TypedDict):
-    """The machine that is destroyed, or would be; null if there is none."""
-
-    name: str
-    machine: MachineFields | None
-    foreign_snapshots: list[str]
+from zsnapdb.report.vm.fields import inside, state
 
 
 @dataclass(frozen=True)
@@ -92,6 +33,8 @@ class MachinesPlanView(View):
 
     plan: MachinesPlan
     kind: ClassVar[str] = "vm-clone-plan"
+    document_class = MachinesPlanDocument
+    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -106,24 +49,6 @@ class MachinesPlanView(View):
         lines.append(f"identity  {inside(plan.identity)}")
         return "\n".join(lines)
 
-    def fields(self) -> MachinesPlanDocument:
-        plan = self.plan
-        return {
-            "base": plan.origin.name,
-            "grade": plan.origin.grade,
-            "machines": [
-                {"name": m.name, "uuid": m.uuid, "dataset": m.anchor, "volumes": dict(m.volumes), "domain": m.xml}
-                for m in plan.machines
-            ],
-            "spaces": [space_fields(space) for space in plan.origin.spaces],
-            "network": plan.network.words,
-            "expires": stamp(plan.lease.expires),
-            "owner": plan.owner,
-            "starts": plan.starts,
-            "waits_for": plan.marker.words,
-            "identity_inside": plan.identity,
-        }
-
 
 @dataclass(frozen=True)
 class MachinesMadeView(View):
@@ -131,6 +56,8 @@ class MachinesMadeView(View):
 
     made: MadeMachines
     kind: ClassVar[str] = "vm-cloned"
+    document_class = MachinesMadeDocument
+    read_from = "made"
 
     def text(self) -> str:
         origin = self.made.plan.origin
@@ -142,15 +69,6 @@ class MachinesMadeView(View):
         lines.append(inside(self.made.plan.identity))
         return "\n".join(lines)
 
-    def fields(self) -> MachinesMadeDocument:
-        return {
-            "base": self.made.plan.origin.name,
-            "grade": self.made.plan.origin.grade,
-            "machines": [machine_fields(seen) for seen in self.made.machines],
-            "seconds": dict(self.made.seconds),
-            "identity_inside": self.made.plan.identity,
-        }
-
 
 @dataclass(frozen=True)
 class MachinesView(TabularView):
@@ -160,6 +78,7 @@ class MachinesView(TabularView):
     now: datetime
     unreadable: Sequence[UnreadableCopy] = ()
     kind: ClassVar[str] = "vms"
+    document_class = MachinesDocument
 
     def parts(self) -> Sequence[Part]:
         rows = [
@@ -192,12 +111,6 @@ class MachinesView(TabularView):
         table = Table(headings, rows, "no virtual machines: `zsnapdb vm clone` makes one")
         return [table, *unreadable_lines(self.unreadable)]
 
-    def fields(self) -> MachinesDocument:
-        return {
-            "machines": [machine_fields(seen) for seen in self.machines],
-            "unreadable": unreadable_fields(self.unreadable),
-        }
-
 
 @dataclass(frozen=True)
 class MachineStepView(View):
@@ -206,13 +119,11 @@ class MachineStepView(View):
     step: MachineStep
     verb: str
     kind: ClassVar[str] = "vm-plan"
+    document_class = MachineStepDocument
 
     def text(self) -> str:
         nothing = f"the virtual machine {self.step.seen.machine.name} is {state(self.step.seen)}; nothing to do"
         return "\n".join(self.step.steps) or nothing
-
-    def fields(self) -> MachineStepDocument:
-        return {"verb": self.verb, "machine": machine_fields(self.step.seen), "steps": list(self.step.steps)}
 
 
 @dataclass(frozen=True)
@@ -222,13 +133,11 @@ class MachineChangedView(View):
     seen: SeenMachine
     verb: str
     kind: ClassVar[str] = "vm-changed"
+    document_class = MachineChangedDocument
 
     def text(self) -> str:
         until = stamp(self.seen.machine.lease.expires)
         return f"virtual machine {self.seen.machine.name}: {self.verb}, {state(self.seen)}, lease until {until}"
-
-    def fields(self) -> MachineChangedDocument:
-        return {"verb": self.verb, "machine": machine_fields(self.seen)}
 
 
 @dataclass(frozen=True)
@@ -238,6 +147,7 @@ class MachineDestroyPlanView(View):
     name: str
     plan: MachineDestroyPlan | None
     kind: ClassVar[str] = "vm-destroy-plan"
+    document_class = MachineDestroyDocument
 
     def text(self) -> str:
         if self.plan is None:
@@ -246,13 +156,6 @@ class MachineDestroyPlanView(View):
         lines = [f"end and undefine the domain {machine.name} with the UUID {machine.uuid}"]
         lines += [f"zfs destroy {name}" for name in self.plan.others.snapshots]
         return "\n".join([*lines, *(f"zfs destroy {name}" for name in (*machine.volumes.values(), machine.anchor))])
-
-    def fields(self) -> MachineDestroyDocument:
-        return {
-            "name": self.name,
-            "machine": machine_fields(self.plan.seen) if self.plan else None,
-            "foreign_snapshots": list(self.plan.others.snapshots) if self.plan else [],
-        }
 
 
 @dataclass(frozen=True)

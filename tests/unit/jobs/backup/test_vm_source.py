@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from tests.unit.support.barn import GOLD, UUID, Barn
+from tests.unit.support.manifests import manifest
 from zsnapdb.base.errors import CommandTimeout, ConfigError, ConsistencyError, PreflightError
 from zsnapdb.config import settings as config
+from zsnapdb.documents.manifest import ManifestFields
 from zsnapdb.jobs.backup import guest_freeze
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.vm.grade import Grade
-from zsnapdb.report.source import detail_lines, result_lines, source_fields
+from zsnapdb.report.source import detail_lines, result_lines
 from zsnapdb.repository.machine_source import MachineSourcePart
 from zsnapdb.repository.manifest import Manifest, ZvolType
 from zsnapdb.vm import thawing
@@ -169,7 +171,9 @@ def test_the_manifest_says_what_was_frozen_and_is_read_again_by_its_form(barn: B
     read = MachineSourcePart.model_validate_json(part.model_dump_json())
     assert read == part
     assert read.summary().xml is None
-    assert source_fields(part)["grade"] == "frozen"
+    shown = ManifestFields.of_result(manifest().model_copy(update={"source": part})).json_fields()
+    assert (shown["grade"], shown["domain"]) == ("frozen", {"name": "gold", "uuid": UUID})
+    assert (shown["server"], shown["server_inside"], shown["channels"]) == (None, None, [])
     assert "grade     frozen: the guest agent held 2 file systems frozen" in detail_lines(part)
     assert result_lines(part)[0] == f"  machine   gold ({UUID})"
     for wrong in ({"xml": "<network/>"}, {"uuid": "x"}, {"domain": "a/b"}, {"grade": "perfect"}):

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from tests.unit.support.barn import Barn
+from tests.unit.support.manifests import manifest
 from zsnapdb.base.errors import LockNotGranted
 from zsnapdb.base.model import BinlogCoordinates, Flavour, Position
+from zsnapdb.documents.manifest import ManifestFields
 from zsnapdb.jobs.backup import inside_server
 from zsnapdb.jobs.backup.inside_server import ExaminedInside, HeldInside, ObservedInside
 from zsnapdb.jobs.backup.vm_source import MachineSource
@@ -25,7 +27,7 @@ from zsnapdb.planning.backup.lock_strategy import LockChoice
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.vm import grade
 from zsnapdb.planning.vm.grade import Freeze, Grade, Power, ServerLock
-from zsnapdb.report.source import detail_lines, source_fields
+from zsnapdb.report.source import detail_lines
 from zsnapdb.repository.machine_source import MachineSourcePart
 
 
@@ -87,7 +89,8 @@ def test_the_server_is_locked_before_the_freeze_and_released_after_the_thaw(barn
     assert part.server.after is not None
     assert MachineSourcePart.model_validate_json(part.model_dump_json()) == part
     assert "position  between binlog.000001:7 and binlog.000001:9" in detail_lines(part)
-    assert (source_fields(part)["server_inside"] or {})["lock"] == "stage"
+    shown = ManifestFields.of_result(manifest().model_copy(update={"source": part})).json_fields()
+    assert shown["server_inside"]["lock"] == "stage"
 
 
 def test_a_lock_that_is_not_granted_at_once_is_tried_again(barn: Barn, lock: FakeLock) -> None:

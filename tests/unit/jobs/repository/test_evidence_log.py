@@ -27,7 +27,7 @@ from zsnapdb.jobs.health import evidence, policy
 from zsnapdb.jobs.health.evidence import EvidenceLog, note_end, recorded, recorded_keys
 from zsnapdb.jobs.repository import evidence_report, init, keys
 from zsnapdb.planning.evidence.policy import POLICY, PolicyChange
-from zsnapdb.report.repository.evidence import EvidencePageView, EvidenceReportView, who_text
+from zsnapdb.report.repository.evidence import EvidencePageView, EvidenceReportView
 
 COMMAND = ("zsnapdb", "prune", "main")
 
@@ -96,7 +96,7 @@ def test_a_record_names_the_subject_for_whom_a_service_ran_it(
     run(site)
     (record,) = log(site).believed
     assert record.who.subject == subject
-    assert ("(ci:shop/web)" in who_text(record)) is bool(subject)
+    assert ("(ci:shop/web)" in record.by) is bool(subject)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_record_names_the_issuer_that_vouched_for_the_subject(
     run(site)
     (record,) = log(site).believed
     assert record.who.issuer == issuer
-    assert ("vouched for by https://issuer.example.org" in who_text(record)) is bool(issuer)
+    assert ("vouched for by https://issuer.example.org" in record.by) is bool(issuer)
     assert log(site).findings == ()
 
 
@@ -182,7 +182,7 @@ def test_pages_follow_each_other_and_name_what_cannot_be_believed(site: Site) ->
     after: int | None = 0
     seen, wrong = [], []
     while after is not None:
-        page = EvidencePageView(evidence.read_page(site.instance(), after, 2)).fields()
+        page: Any = EvidencePageView(evidence.read_page(site.instance(), after, 2)).fields()
         seen += [record["job"] for record in page["records"]]
         wrong += [one["number"] for one in page["not_believed"]]
         after = page["next"]
@@ -351,7 +351,8 @@ def test_changes_of_keys_by_a_command_are_in_the_log_and_in_the_report(site: Sit
     )
     shown = EvidenceReportView(evidence_report.report(keeping(site), None, None))
     assert f"identity {recipient}" in shown.text().partition("Changes of keys and policy")[2]
-    (reported,) = shown.fields()["changes"]
+    fields: Any = shown.fields()
+    (reported,) = fields["changes"]
     assert (reported["what"], reported["before"], reported["exit_code"]) == (f"identity {recipient}", None, 0)
     assert reported["who"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from zsnapdb.config.objectives import ObjectiveSettings
 from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink, findings
-from zsnapdb.planning.evidence.days import DoneRun, days, kept
+from zsnapdb.planning.evidence.days import DoneRun, days, judged
 from zsnapdb.planning.health.objectives import Objective
 
 
@@ -119,10 +119,10 @@ def test_a_day_keeps_an_objective_if_the_age_never_grew_over_its_limit_and_somet
     objectives = ObjectiveSettings(backup_age=12 * 3600.0, drill_age=86400.0, rpo=60.0)
     runs = [run(36.5), run(6), run(18), run(40, "drill", 11), run(50, "drill")]
     first, second, third = days(runs, MIDNIGHT.date(), LAST, MIDNIGHT + timedelta(hours=60))
-    assert [(one.objective, one.is_kept) for one in kept(first, objectives)] == [
+    assert [(one.objective, one.is_kept) for one in judged(first, objectives).objectives] == [
         (Objective.BACKUP_AGE, True),
         (Objective.DRILL, False),
     ]
-    assert [one.is_kept for one in kept(second, objectives)] == [False, False]
-    assert [one.is_kept for one in kept(third, objectives)] == [False, True]
-    assert kept(first, ObjectiveSettings()) == ()
+    assert [one.is_kept for one in judged(second, objectives).objectives] == [False, False]
+    assert [one.is_kept for one in judged(third, objectives).objectives] == [False, True]
+    assert judged(first, ObjectiveSettings()).objectives == ()

@@ -1,0 +1,1 @@
+"""The JSON documents that commands print: one model for each, which also reads what another zsnapdb printed."""

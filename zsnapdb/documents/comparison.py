@@ -1,0 +1,272 @@
+"""The documents of queries, of states that are compared, of branches, and of rehearsed migrations and upgrades."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from zsnapdb.documents.base import At, Document, each, iso, or_null
+from zsnapdb.documents.clone import CloneFields
+
+PlainValue = str | int | float | None
+"""A value in a document: numbers as numbers, everything else as text."""
+
+
+def plain(value: Any) -> Any:
+    """Return a value for a JSON document.
+
+    Numbers stay numbers. Decimals and times become text. Bytes, which only columns without a character set have
+    (BINARY, BLOB, BIT), become 0x and hexadecimal digits, whatever they contain: so a column has one form.
+    """
+    if isinstance(value, bytes | bytearray):
+        return "0x" + bytes(value).hex()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, timedelta):
+        return time_text(value)
+    if isinstance(value, date | datetime):
+        return value.isoformat(" ") if isinstance(value, datetime) else value.isoformat()
+    return value
+
+
+def time_text(value: timedelta) -> str:
+    """Return a TIME as the server writes it: hours up to 838, and a sign (refman 8.4, "The TIME Type")."""
+    microseconds = abs(value) // timedelta(microseconds=1)
+    seconds, fraction = divmod(microseconds, 1_000_000)
+    hours, rest = divmod(seconds, 3600)
+    digits = f".{fraction:06d}" if fraction else ""
+    return f"{'-' if value < timedelta(0) else ''}{hours:02d}:{rest // 60:02d}:{rest % 60:02d}{digits}"
+
+
+def _plain_values(values: Iterable[Any]) -> list[Any]:
+    return [plain(value) for value in values]
+
+
+class MomentFields(Document):
+    """The state of the data that a query or comparison saw."""
+
+    requested: str
+    backup_id: str | None
+    made: Annotated[str | None, At("made", iso)]
+    position: Annotated[str | None, At("position", or_null)]
+    match: str
+    exact: Annotated[bool, At("is_exact")]
+    reason: Annotated[str | None, At("reason", or_null)]
+    history: str | None
+
+
+class AnswerDocument(Document):
+    """The answer to a query."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[PlainValue, ...], ...]
+    count: int
+    moment: MomentFields
+
+
+class ChangeFields(Document):
+    """A row that differs. `before` and `after` are null where the row is not."""
+
+    change: Annotated[str, At("kind")]
+    key: Annotated[tuple[PlainValue, ...], At("key", _plain_values)]
+    before: Annotated[tuple[PlainValue, ...] | None, At("before", _plain_values)]
+    after: Annotated[tuple[PlainValue, ...] | None, At("after", _plain_values)]
+
+
+class DifferenceDocument(Document):
+    """The rows of a table that differ between two moments."""
+
+    columns: tuple[str, ...]
+    changes: tuple[ChangeFields, ...]
+    table: str
+    added: int
+    removed: int
+    changed: int
+    to: MomentFields
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+    begin: MomentFields = Field(alias="from")
+
+
+class BranchFields(Document):
+    """A branch. `head` is its newest commit (null: none yet), `created` and `message` are those of that commit."""
+
+    name: str
+    head: str | None
+    created: str | None
+    message: str | None
+    current: bool
+
+
+class BranchesDocument(Document):
+    """The branches of a clone, and the one that it is on. `made`: the commit that was made for it (null: none)."""
+
+    clone: Annotated[str, At("seen.info.label")]
+    current: Annotated[str, At("seen.branches.current")]
+    branches: tuple[BranchFields, ...]
+    made: Annotated[str | None, At("seen.made", or_null)]
+
+
+class SwitchedDocument(Document):
+    """A clone on another branch than before. `committed`: the branch that was left got a new commit, `left_head`."""
+
+    clone: Annotated[CloneFields, At("info")]
+    branch: Annotated[str, At("branches.current")]
+    head: Annotated[str | None, At("branches.head", or_null)]
+    left: str
+    left_head: Annotated[str | None, At("left_head", or_null)]
+    committed: Annotated[bool, At("is_new_commit")]
+
+
+class LoggedCommitFields(Document):
+    """A commit in the log of a branch; `branches` are those whose newest commit it is."""
+
+    id: str
+    parent: str | None
+    created: str
+    message: str
+    branches: tuple[str, ...]
+
+
+class BranchLogDocument(Document):
+    """The commits that lead to a branch or a commit, newest first. `begins`: what the oldest of them followed."""
+
+    clone: Annotated[str, At("seen.info.label")]
+    of: str
+    commits: tuple[LoggedCommitFields, ...]
+    begins: str | None
+
+
+class TableDifferenceFields(Document):
+    """A table at two commits; a number of rows is null where the table is not.
+
+    `by`: `key` (rows are told apart by primary key), `checksum` (they are not, as `reason` says), or `presence`.
+    `added`, `removed` and `changed` are null unless it is `key`. `columns` are those of the values of `changes`.
+    """
+
+    table: Annotated[str, At("name", str)]
+    same: Annotated[bool, At("is_same")]
+    by: Annotated[str, At("compared_by")]
+    reason: Annotated[str | None, At("reason", or_null)]
+    rows_before: Annotated[int | None, At("before")]
+    rows_after: Annotated[int | None, At("after")]
+    added: Annotated[int | None, At("rows.added")]
+    removed: Annotated[int | None, At("rows.removed")]
+    changed: Annotated[int | None, At("rows.changed")]
+    columns: Annotated[tuple[str, ...], At("shape.common", each("name"), ())]
+    changes: tuple[ChangeFields, ...]
+
+
+class BranchDifferenceDocument(Document):
+    """Two commits of a clone compared. `schema_difference` is that of all definitions, as diff(1) writes it.
+
+    `left_out`: rows or definitions that differ are not shown, because they are too many.
+    """
+
+    clone: Annotated[str, At("info.label")]
+    before: Annotated[str, At("before.set.backup_id")]
+    after: Annotated[str, At("after.set.backup_id")]
+    same: Annotated[bool, At("is_same")]
+    schema_difference: Annotated[str, At("schema")]
+    tables: tuple[TableDifferenceFields, ...]
+    left_out: Annotated[bool, At("is_whole", lambda whole: not whole)]
+
+
+class MigratedTableFields(Document):
+    """A table that the migration touches: created, dropped, redefined, rewritten, written."""
+
+    table: Annotated[str, At("name", str)]
+    effects: Annotated[tuple[str, ...], At("effects", sorted)]
+
+
+class WaitFields(Document):
+    """The longest wait of a reader or a writer of a table, in seconds, and before the migration began."""
+
+    table: Annotated[str, At("table", str)]
+    access: str
+    longest_seconds: Annotated[float, At("longest")]
+    before_seconds: Annotated[float, At("before")]
+    asked: int
+    failed: int
+    error: str
+
+
+class RecordedLoadFields(Document):
+    """The recorded load beside the migration: so many transactions were applied, of so many seconds of production.
+
+    `late_seconds` is how late one was at most during the migration, `late_before_seconds` in the seconds before. It is
+    through if all of it was applied before the migration ended. `error` is what stopped it.
+    """
+
+    transactions: int
+    seconds: float
+    late_seconds: Annotated[float, At("late")]
+    late_before_seconds: Annotated[float, At("late_before")]
+    through: Annotated[bool, At("is_through")]
+    error: str
+
+
+class MigrationDocument(Document):
+    """What a migration does. `second_run` is what running it again does.
+
+    `without_table_seconds` is the longest wait of a statement that needs no table: so busy was the host. `load` is null
+    if there was none beside it.
+    """
+
+    backup_id: str
+    command: tuple[str, ...]
+    masked: Annotated[bool, At("is_masked")]
+    seconds: Annotated[float, At("findings.run.seconds")]
+    failure: Annotated[str, At("findings.run.failure")]
+    tables: tuple[MigratedTableFields, ...]
+    waits: Annotated[tuple[WaitFields, ...], At("findings.waits")]
+    without_table_seconds: Annotated[float, At("findings.without_table")]
+    unwatched_tables: Annotated[int, At("unwatched")]
+    second_run: Annotated[str, At("findings.again")]
+    load: Annotated[RecordedLoadFields | None, At("findings.load")]
+    own_bytes: int
+    schema_difference: Annotated[str, At("difference")]
+    problems: tuple[str, ...]
+
+
+class PhaseFields(Document):
+    """A phase of the rehearsal."""
+
+    name: str
+    seconds: float
+
+
+class CheckedTableFields(Document):
+    """A table that was checked, and the server's answer."""
+
+    table: Annotated[str, At("table", str)]
+    answer: str
+    good: Annotated[bool, At("is_good")]
+
+
+class ComparedQueryFields(Document):
+    """A query before and after the upgrade."""
+
+    query: str
+    rows_before: Annotated[int, At("before.rows")]
+    rows_after: Annotated[int | None, At("after.rows")]
+    equal: Annotated[bool, At("is_equal")]
+    problem: str
+
+
+class RehearsalDocument(Document):
+    """The rehearsal of an upgrade."""
+
+    backup_id: str
+    old_version: str
+    new_version: str
+    phases: tuple[PhaseFields, ...]
+    tables: tuple[CheckedTableFields, ...]
+    queries: tuple[ComparedQueryFields, ...]
+    warnings: tuple[str, ...]
+    upgrade_output: str
+    problems: tuple[str, ...]

@@ -1,0 +1,53 @@
+"""Errors in documents: what a reader may know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, NotRequired
+
+from typing_extensions import TypedDict
+
+from zsnapdb.base import audience
+from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.retry_classes import retry_class
+from zsnapdb.documents.base import At, Document
+
+
+class ErrorFields(TypedDict):
+    """An error: its code, what happened, and what to do about it.
+
+    `audience` is the owner of clones who may read the text, if the command ran for one.
+    """
+
+    code: str
+    message: str
+    hint: str
+    audience: NotRequired[str]
+
+
+def error_fields(error: ZsnapdbError) -> ErrorFields:
+    """Return the fields of an error in a document."""
+    reader = audience.current()
+    told = reader.told(error)
+    fields: ErrorFields = {"code": told.code, "message": told.message, "hint": told.hint}
+    return fields if reader.sees_all else {**fields, "audience": reader.owner}
+
+
+def errors_fields(errors: Iterable[ZsnapdbError]) -> list[ErrorFields]:
+    """Return the fields of several errors in a document."""
+    return [error_fields(error) for error in errors]
+
+
+def _retry(error: ZsnapdbError) -> str:
+    return retry_class(error.exit_code, error.code).value
+
+
+class ErrorDocument(Document):
+    """The failure of a command. It is printed instead of the result.
+
+    `retry`: whether the same command is worth repeating: again, never, or twice (two attempts in all).
+    """
+
+    error: Annotated[ErrorFields, At("", error_fields)]
+    exit_code: int
+    retry: Annotated[str, At("", _retry)]

@@ -1,0 +1,283 @@
+"""The documents of restores, rewinds and runbooks, and of their plans."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from zsnapdb.documents.base import At, Document, Number, described, each, iso
+from zsnapdb.documents.findings import DamageFields, FindingFields
+from zsnapdb.documents.manifest import ManifestFields
+
+
+class RestoredTransactionFields(Document):
+    """A transaction at the point of a restore.
+
+    `committed` is its commit time if `time_of` is `transaction`, or the latest commit time in its binlog.
+    """
+
+    gtid: str | None
+    committed: Annotated[str, At("committed", iso)]
+    time_of: Literal["transaction", "binlog"]
+    file: str
+    end: int
+
+
+class PointFields(Document):
+    """The point of a restore: the last transaction that is included, and the first that is left out."""
+
+    gtids: str | None
+    last: RestoredTransactionFields | None
+    following: RestoredTransactionFields | None
+    notes: tuple[str, ...]
+
+
+class StepFields(Document):
+    """A step of a restore."""
+
+    name: str
+    kind: str
+    what: Annotated[str, At("", described)]
+
+
+def _where(is_local: bool) -> str:
+    return "host" if is_local else "archive"
+
+
+class ReplayedBinlogFields(Document):
+    """A binlog that is replayed, from the `host` or the `archive`."""
+
+    incarnation: str
+    file: str
+    where: Annotated[str, At("is_local", _where)] = Field(alias="from")
+
+
+def _logs(replays: Any) -> list[Any]:
+    return [log for step in replays for log in step.logs]
+
+
+def _chain(receives: Any) -> list[str]:
+    return list(dict.fromkeys(step.backup_id for step in receives))
+
+
+def _step_seconds(done: Any) -> dict[str, Any]:
+    return {one.step: one.seconds for one in done}
+
+
+class RestoreFields(Document):
+    """What a restore makes of what.
+
+    `buffer_pool` (bytes) is that of the server that recovers and replays; null: its own.
+    """
+
+    restore_id: Annotated[str, At("plan.restore_id")]
+    backup_id: Annotated[str, At("plan.backup_id")]
+    requested: Annotated[str, At("plan.requested")]
+    point: Annotated[PointFields, At("plan.point")]
+    top: Annotated[str, At("plan.layout.top")]
+    datasets: Annotated[dict[str, str], At("plan.layout.datasets")]
+    mount: Annotated[str, At("plan.layout.mount")]
+    steps: Annotated[tuple[StepFields, ...], At("plan.steps")]
+    binlogs: Annotated[tuple[ReplayedBinlogFields, ...], At("plan.replays", _logs)]
+    buffer_pool: Annotated[int | None, At("plan.buffer_pool")]
+
+
+class _ExaminedChain(Document):
+    target: Annotated[str, At("plan.backup_id")]
+    chain: Annotated[tuple[str, ...], At("plan.receives", _chain)]
+    findings: tuple[FindingFields, ...]
+
+
+class RestorePlanDocument(RestoreFields, _ExaminedChain):
+    """What a restore would do, and the findings of its preflight."""
+
+
+class RestoreDocument(RestoreFields):
+    """A restore that is finished, or that waits before `next_step`."""
+
+    finished: Annotated[bool, At("is_finished")]
+    next_step: Annotated[str | None, At("next_step.name")]
+    option_file: str | None
+    port: Annotated[int | None, At("handed_over.port")]
+    pid: Annotated[int | None, At("handed_over.pid")]
+    socket: Annotated[str | None, At("handed_over.socket")]
+    notes: Annotated[tuple[str, ...], At("handed_over.notes", default=())]
+    gtids: Annotated[str | None, At("plan.point.gtids")]
+    seconds: Annotated[dict[str, Number], At("done", _step_seconds)]
+    receive_seconds: Number
+    recovery_seconds: Number
+    replay_seconds: Number
+
+
+class AbandonedDocument(Document):
+    """An abandoned restore."""
+
+    top: Annotated[str, At("plan.layout.top")]
+    restore_id: Annotated[str, At("plan.restore_id")]
+    server: Annotated[str, At("left")]
+
+
+class RestoredDomainFields(Document):
+    """The domain that a restore defines."""
+
+    name: Annotated[str, At("domain")]
+    uuid: str
+    xml: str
+
+
+class MachineRestoreStepFields(Document):
+    """A step of the restore of a machine."""
+
+    name: str
+    text: Annotated[str, At("", described)]
+
+
+class MachineRestoreFields(Document):
+    """What the restore of a machine makes of what."""
+
+    restore_id: Annotated[str, At("plan.restore_id")]
+    instance: Annotated[str, At("plan.instance")]
+    backup_id: Annotated[str, At("plan.backup_id")]
+    requested: Annotated[str, At("plan.requested")]
+    source: Annotated[str, At("plan", lambda _: "vm")]
+    grade: Annotated[str, At("plan.grade")]
+    top: Annotated[str, At("plan.top")]
+    datasets: Annotated[dict[str, str], At("plan.datasets")]
+    domain: Annotated[RestoredDomainFields | None, At("plan.define")]
+    notes: Annotated[tuple[str, ...], At("plan.notes")]
+    steps: Annotated[tuple[MachineRestoreStepFields, ...], At("plan.steps")]
+
+
+class MachineRestorePlanDocument(MachineRestoreFields):
+    """What a restore of a machine would do, and the findings of its preflight."""
+
+    target: Annotated[str, At("plan.backup_id")]
+    findings: tuple[FindingFields, ...]
+
+
+class MachineRestoreDocument(MachineRestoreFields):
+    """A restore of a machine that is finished, or that waits before `next_step`."""
+
+    finished: Annotated[bool, At("next_step", lambda _: False, default=True)]
+    next_step: Annotated[str | None, At("next_step.name")]
+    seconds: Annotated[dict[str, Number], At("done", _step_seconds)]
+
+
+class MachineAbandonedDocument(Document):
+    """An abandoned restore of a machine."""
+
+    top: Annotated[str, At("plan.top")]
+    backup_id: Annotated[str, At("plan.backup_id")]
+
+
+class ReplicasRebuiltDocument(Document):
+    """The readers of an instance that are no longer reminded of, in words."""
+
+    instance: str
+    readers: Annotated[tuple[str, ...], At("readers", each("who"))]
+
+
+class BinlogCountFields(Document):
+    """How many binlogs are replayed from this host, and how many are fetched."""
+
+    host: int
+    archive: int
+
+
+def _volumes_from(clones: Any) -> str:
+    return "host" if clones else "repository"
+
+
+def _counted(replays: Any) -> dict[str, int]:
+    logs = _logs(replays)
+    local = sum(log.is_local for log in logs)
+    return {"host": local, "archive": len(logs) - local}
+
+
+class RewindPlanDocument(Document):
+    """What a rewind would do. `stop` and `start` are the words of commands."""
+
+    restore_id: Annotated[str, At("planned.restore.restore_id")]
+    backup_id: Annotated[str, At("planned.restore.backup_id")]
+    point: Annotated[PointFields, At("planned.restore.point")]
+    volumes_from: Annotated[str, At("planned.restore.clones", _volumes_from)]
+    binlogs_from: Annotated[BinlogCountFields, At("planned.restore.replays", _counted)]
+    steps: Annotated[tuple[StepFields, ...], At("planned.restore.steps")]
+    stop: Annotated[tuple[str, ...], At("planned.service.stop_words")]
+    start: Annotated[tuple[str, ...], At("planned.service.start_words")]
+    server_id: Annotated[int | None, At("planned.handover.server_id")]
+    findings: tuple[FindingFields, ...]
+
+
+def _replaced(parts: Any) -> dict[str, str | None]:
+    return {part.role: part.old for part in parts}
+
+
+class RewindDocument(Document):
+    """A rewound server, or one that is prepared and waits. `replaced`: the old dataset of each volume."""
+
+    restore_id: Annotated[str, At("plan.restore_id")]
+    instance: Annotated[str, At("plan.instance")]
+    finished: Annotated[bool, At("is_finished")]
+    backup_id: Annotated[str, At("plan.backup_id")]
+    point: Annotated[PointFields, At("plan.point")]
+    volumes_from: Annotated[str, At("plan.clones", _volumes_from)]
+    binlogs_from: Annotated[BinlogCountFields, At("plan.replays", _counted)]
+    prepare_seconds: Annotated[Number, At("prepared")]
+    outage_seconds: Annotated[Number | None, At("outage")]
+    finished_before: Annotated[str | None, At("finished_before", iso)]
+    server_id: Annotated[int | None, At("handover.server_id")]
+    replaced: Annotated[dict[str, str | None], At("handover.parts", _replaced)]
+    backup: Annotated[ManifestFields | None, At("backup.manifest")]
+    backup_error: Annotated[str | None, At("backup_error.message")]
+
+
+class CheckFields(Document):
+    """A command that checks, and what it prints."""
+
+    command: str
+    expected: str | None
+
+
+class PageFields(Document):
+    """A step of a runbook."""
+
+    name: str
+    title: str
+    command: str
+    underneath: tuple[str, ...]
+    checks: tuple[CheckFields, ...]
+    if_it_fails: tuple[str, ...]
+    expected_seconds: Number | None
+
+
+def _pages(book: Any) -> list[dict[str, object]]:
+    return [
+        {
+            "name": step.name,
+            "title": page.title,
+            "command": page.command,
+            "underneath": page.underneath,
+            "checks": page.looks,
+            "if_it_fails": page.if_not,
+            "expected_seconds": page.seconds,
+        }
+        for step, page in zip(book.plan.steps, book.entries, strict=True)
+    ]
+
+
+class RunbookDocument(Document):
+    """A runbook."""
+
+    instance: Annotated[str, At("plan.instance")]
+    requested: Annotated[str, At("plan.requested")]
+    backup_id: Annotated[str, At("plan.backup_id")]
+    known_damage: Annotated[tuple[DamageFields, ...], At("damage")]
+    gtids: Annotated[str | None, At("plan.point.gtids")]
+    dataset: Annotated[str, At("plan.layout.top")]
+    contacts: tuple[str, ...]
+    drills: int
+    signers: tuple[str, ...]
+    before: tuple[CheckFields, ...]
+    steps: Annotated[tuple[PageFields, ...], At("", _pages)]
