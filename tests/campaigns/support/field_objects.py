@@ -150,7 +150,7 @@ class Objects:
 
     def _generated(self, cursor: Cursor) -> None:
         stored = self.chance.choice(("STORED", "VIRTUAL"))
-        what = self.chance.choice(("CONCAT(v, '-', id)", "id / 3", "id - 4"))
+        what = self.chance.choice(("CONCAT(v, '-', id)", "id * 3", "id - 4"))
         kind = "VARCHAR(60)" if what.startswith("CONCAT") else self.chance.choice(("DECIMAL(10,4)", "INT"))
         columns = {"id": "INT", "v": "VARCHAR(20) DEFAULT 'd'", "g": f"{kind} AS ({what}) {stored}"}
         self._create(cursor, "generated", columns, self.chance.choice((", KEY (g)", ", PRIMARY KEY (id)", "")))
