@@ -91,7 +91,7 @@ class Document(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_attributes(cls, value: object, info: ValidationInfo) -> object:
-        if info.mode == "json" or isinstance(value, Mapping | cls):
+        if info.mode == "json" or isinstance(value, Mapping | list | str | int | float | None | cls):
             return value
         read = {
             field.alias or name: next((one for one in field.metadata if isinstance(one, At)), At(name)).read(value)
