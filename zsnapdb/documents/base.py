@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from functools import cache, cached_property
 from importlib import import_module
 from pathlib import PurePath
 from typing import Annotated, Any, Self
@@ -35,10 +36,15 @@ class At:
     convert: Callable[[Any], object] | None = None
     default: object = None
 
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The attributes of the path."""
+        return tuple(filter(None, self.path.split(".")))
+
     def read(self, result: object) -> object:
         """Return the field. AttributeError if the result has no such attribute."""
         value = result
-        for name in filter(None, self.path.split(".")):
+        for name in self.names:
             value = getattr(value, name)
             if value is None:
                 return self.default
@@ -93,11 +99,7 @@ class Document(BaseModel):
     def _from_attributes(cls, value: object, info: ValidationInfo) -> object:
         if info.mode == "json" or isinstance(value, Mapping | list | str | int | float | None | cls):
             return value
-        read = {
-            field.alias or name: next((one for one in field.metadata if isinstance(one, At)), At(name)).read(value)
-            for name, field in cls.model_fields.items()
-        }
-        return {name: one for name, one in read.items() if one is not LEFT_OUT}
+        return read(cls, value)
 
     @classmethod
     def of_result(cls, result: object) -> Self:
@@ -107,6 +109,20 @@ class Document(BaseModel):
     def json_fields(self) -> dict[str, Any]:
         """Return the fields as JSON has them, without those that were left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+@cache
+def _places(document: type[Document]) -> tuple[tuple[str, At], ...]:
+    """Return where each field of the document is read, by its name in JSON."""
+    return tuple(
+        (field.alias or name, next((one for one in field.metadata if isinstance(one, At)), At(name)))
+        for name, field in document.model_fields.items()
+    )
+
+
+def read(document: type[Document], result: object) -> dict[str, object]:
+    """Return the fields of the document as they are read off the result, before they are checked."""
+    return {name: one for name, at in _places(document) if (one := at.read(result)) is not LEFT_OUT}
 
 
 def stamp(moment: datetime) -> str:
@@ -155,10 +171,9 @@ def described(one: Any) -> str:
     return str(one.describe())
 
 
-def total(path: str) -> Callable[[Iterable[Any]], object]:
+def total(name: str) -> Callable[[Iterable[Any]], int]:
     """Return what adds up one attribute of several objects."""
-    at = At(path)
-    return lambda several: sum(at.read(one) for one in several)  # type: ignore[misc]
+    return lambda several: sum(getattr(one, name) for one in several)
 
 
 def each(path: str) -> Callable[[Any], list[object]]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from zsnapdb.documents.base import At, Document, Number, each, or_null, rows
+from zsnapdb.documents.base import At, Document, Number, each, or_null, read, rows
 from zsnapdb.documents.errors import ErrorFields, errors_fields
 from zsnapdb.documents.findings import DamageFields, MissingFields
 from zsnapdb.documents.manifest import ManifestFields
@@ -168,7 +168,7 @@ class UnfinishedFields(Document):
 def _listed(inventory: Any) -> list[dict[str, Any]]:
     return [
         {
-            **ManifestFields.of_result(entry.manifest).json_fields(),
+            **read(ManifestFields, entry.manifest),
             "local": entry.is_local,
             "foreign": inventory.foreign.get(entry.manifest.backup_id),
             "known_damage": inventory.damage.get(entry.manifest.backup_id, ()),
@@ -193,7 +193,7 @@ class ShownBackupFields(ManifestFields):
 
 
 def _shown(entry: Any) -> dict[str, Any]:
-    return {**ManifestFields.of_result(entry.manifest).json_fields(), "local": entry.is_local}
+    return {**read(ManifestFields, entry.manifest), "local": entry.is_local}
 
 
 class BackupDetailDocument(Document):

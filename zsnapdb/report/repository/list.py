@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.repository import InventoryDocument
 from zsnapdb.jobs.repository.inventory import Inventory
-from zsnapdb.report.damage import chain_lines
+from zsnapdb.planning.damage import KnownDamage
 from zsnapdb.report.manifest import kind_of
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.source import position_column
+
+
+def _chain_lines(chains: Mapping[str, Sequence[KnownDamage]]) -> list[str]:
+    """Return a line for each damage, and one for each other backup whose chain has it.
+
+    `chains` maps the ids of backups to the damage of their chains.
+    """
+    each = dict.fromkeys(damage for damages in chains.values() for damage in damages)
+    lines = [f"damaged: {damage.describe()}" for damage in each]
+    for backup_id, damages in chains.items():
+        names = [damage.name for damage in damages if damage.name != backup_id]
+        if names:
+            lines.append(f"damaged: backup {backup_id} needs {', '.join(dict.fromkeys(names))}")
+    return lines
 
 
 @dataclass(frozen=True)
@@ -44,4 +58,4 @@ class InventoryView(TabularView):
         ]
         lines += [f"foreign: {name}: {why}" for name, why in sorted(self.inventory.foreign.items())]
         backups = Table(headings, rows, "no backups: `zsnapdb backup` makes the first")
-        return [backups, *lines, *chain_lines(self.inventory.damage)]
+        return [backups, *lines, *_chain_lines(self.inventory.damage)]
