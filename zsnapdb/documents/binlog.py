@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from zsnapdb.documents.base import At, Document, each, iso, moment, or_null
+from zsnapdb.documents.base import At, Document, each, iso, moment, or_null, read
 from zsnapdb.documents.errors import ErrorFields, errors_fields
 
 
@@ -174,10 +174,7 @@ class ConflictFields(RowChangeFields):
 
 def _conflicts(conflicts: Any) -> list[dict[str, Any]]:
     return [
-        {
-            **RowChangeFields.of_result(one.change).json_fields(),
-            "reason": "exists-again" if one.is_new else "differs",
-        }
+        {**read(RowChangeFields, one.change), "reason": "exists-again" if one.is_new else "differs"}
         for one in conflicts
     ]
 

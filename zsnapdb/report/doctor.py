@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from zsnapdb.base.patterns import printable
+from zsnapdb.documents.base import read
 from zsnapdb.documents.doctor import DiagnosisFields, DoctorDocument, DoctorFindingFields
 from zsnapdb.documents.findings import FindingFields
 from zsnapdb.jobs.doctor.diagnose import Diagnosis
@@ -104,4 +105,4 @@ def _with_rule(finding: FitnessFinding) -> DoctorFindingFields:
     """Return the fields with the id, reason and source of the rule of the finding, if it has one."""
     rule = find_rule(finding.rule)
     more = {} if rule is None else {"rule": rule.id, "reason": rule.reason, "source": rule.source}
-    return DoctorFindingFields.model_validate({**FindingFields.of_result(finding).json_fields(), **more})
+    return DoctorFindingFields.model_validate({**read(FindingFields, finding), **more})
