@@ -29,7 +29,7 @@ ALLOWED = {
     "agent": BASE | {"planning", "jobs", "notify", "agent"},
     "notify": BASE | {"planning", "jobs", "notify"},
     "fleet": BASE | {"planning", "jobs", "agent", "fleet"},
-    "serve": BASE | {"jobs", "serve"},
+    "serve": BASE | {"documents", "jobs", "serve"},
     "mcp": BASE | {"planning", "mysql", "client", "mcp"},
     "documents": {"base", "documents"},
     "report": BASE | {"documents", "planning", "repository", "jobs", "agent", "serve", "report"},

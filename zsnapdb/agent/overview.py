@@ -35,13 +35,14 @@ class JobOverview:
 class AgentOverview:
     """The jobs of the agent, the pauses that are not over, and whether an agent runs on this host.
 
-    `held` are the instances of which no job begins now, each with the reason. `difference` says how the configuration
-    of the running agent differs from the file that was asked about, "" if it does not.
+    A pause of no instance is that of the host. `held` are the instances of which no job begins now, each with the
+    reason. `difference` says how the configuration of the running agent differs from the file that was asked about,
+    "" if it does not.
     """
 
     is_running: bool
     jobs: tuple[JobOverview, ...]
-    pauses: tuple[tuple[str, PauseRecord], ...]
+    pauses: tuple[tuple[str | None, PauseRecord], ...]
     held: Mapping[str, str]
     difference: str
 
@@ -53,7 +54,7 @@ def overview(settings: Settings, file: Path, host: Host) -> AgentOverview:
     for job in jobs_of(settings):
         following = Schedule.of(job.schedule, job.timezone).after(now) if job.schedule is not None else None
         jobs.append(JobOverview(job, records.run(job.name), following))
-    known = ((name, records.pause(name)) for name in (*sorted(settings.instance), HOST))
+    known = ((name, records.pause(name or HOST)) for name in (*sorted(settings.instance), None))
     pauses = tuple((name, pause) for name, pause in known if pause is not None and pause.until > now)
     is_running, noted = _is_running(host), running.noted(host)
     differ = running.difference(noted, settings, file) if is_running and noted is not None else ""

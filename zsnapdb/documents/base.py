@@ -97,7 +97,7 @@ class Document(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_attributes(cls, value: object, info: ValidationInfo) -> object:
-        if info.mode == "json" or isinstance(value, Mapping | cls):
+        if info.mode == "json" or isinstance(value, Mapping | list | str | int | float | None | cls):
             return value
         return read(cls, value)
 

@@ -5,68 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, ClassVar
-
-from typing_extensions import TypedDict
+from typing import ClassVar
 
 from zsnapdb.agent.overview import AgentOverview, JobOverview
 from zsnapdb.agent.run_now import RanJob
 from zsnapdb.base.errors import BusyError
 from zsnapdb.base.quantities import format_duration
-from zsnapdb.planning.agent.jobs import HOST
+from zsnapdb.documents.agent import AgentDocument, AgentPauseDocument, AgentRunDocument
 from zsnapdb.planning.agent.runs import RunRecord
-from zsnapdb.report.document import Dumped
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
-
-
-class AgentJobFields(TypedDict):
-    """A job of the agent. `instance` is null if the job is of the host; `next` if it runs all the time."""
-
-    instance: str | None
-    job: str
-    next: str | None
-    last: Annotated[dict[str, Any], Dumped(RunRecord, without=("format",))] | None
-
-
-class PauseFields(TypedDict):
-    """A pause of an instance, or of the host."""
-
-    instance: str | None
-    until: str
-    reason: str
-
-
-class HeldFields(TypedDict):
-    """An instance of which no job begins now: its server is being replaced and is down."""
-
-    instance: str
-    reason: str
-
-
-class AgentDocument(TypedDict):
-    """The jobs of the agent. `difference`: how the running agent's configuration differs from the file."""
-
-    is_running: bool
-    difference: str | None
-    jobs: list[AgentJobFields]
-    pauses: list[PauseFields]
-    held: list[HeldFields]
-
-
-class AgentPauseDocument(TypedDict):
-    """Until when no job of an instance begins; null: the pause has ended."""
-
-    instance: str
-    until: str | None
-
-
-class AgentRunDocument(TypedDict):
-    """A job of the agent that was run at once: its exit code, and the file with what it printed."""
-
-    job: str
-    exit_code: int
-    log: str
 
 
 @dataclass(frozen=True)
@@ -76,14 +24,12 @@ class PauseView(View):
     instance: str
     until: datetime | None
     kind: ClassVar[str] = "agent-pause"
+    document_class = AgentPauseDocument
 
     def text(self) -> str:
         if self.until is None:
             return "the pause has ended"
         return f"no job of {self.instance} begins before {_time(self.until)}"
-
-    def fields(self) -> AgentPauseDocument:
-        return {"instance": self.instance, "until": self.until.isoformat() if self.until is not None else None}
 
 
 @dataclass(frozen=True)
@@ -92,12 +38,11 @@ class AgentRunView(View):
 
     ran: RanJob
     kind: ClassVar[str] = "agent-run"
+    document_class = AgentRunDocument
+    read_from = "ran"
 
     def text(self) -> str:
         return f"{self.ran.name} ended with {self.ran.exit_code}; what it printed is in {self.ran.log}"
-
-    def fields(self) -> AgentRunDocument:
-        return {"job": str(self.ran.name), "exit_code": self.ran.exit_code, "log": str(self.ran.log)}
 
 
 @dataclass(frozen=True)
@@ -106,6 +51,8 @@ class AgentView(TabularView):
 
     overview: AgentOverview
     kind: ClassVar[str] = "agent"
+    document_class = AgentDocument
+    read_from = "overview"
 
     def parts(self) -> Sequence[Part]:
         state = "the agent runs" if self.overview.is_running else "NO AGENT RUNS on this host"
@@ -114,7 +61,7 @@ class AgentView(TabularView):
             for job in self.overview.jobs
         ]
         pauses = [
-            f"paused        {'the host' if name == HOST else name} until {_time(pause.until)}: {pause.reason}"
+            f"paused        {name or 'the host'} until {_time(pause.until)}: {pause.reason}"
             for name, pause in self.overview.pauses
         ]
         held = [f"held back     {name}: {reason}" for name, reason in sorted(self.overview.held.items())]
@@ -126,26 +73,6 @@ class AgentView(TabularView):
             *pauses,
             *held,
         ]
-
-    def fields(self) -> AgentDocument:
-        return {
-            "is_running": self.overview.is_running,
-            "difference": self.overview.difference or None,
-            "jobs": [
-                {
-                    "instance": None if job.job.name.instance == HOST else job.job.name.instance,
-                    "job": job.job.name.kind.value,
-                    "next": job.next.isoformat() if job.next is not None else None,
-                    "last": job.last.model_dump(mode="json", exclude={"format"}) if job.last is not None else None,
-                }
-                for job in self.overview.jobs
-            ],
-            "pauses": [
-                {"instance": None if name == HOST else name, "until": pause.until.isoformat(), "reason": pause.reason}
-                for name, pause in self.overview.pauses
-            ],
-            "held": [{"instance": name, "reason": reason} for name, reason in sorted(self.overview.held.items())],
-        }
 
 
 def _time(time: datetime | None) -> str:

@@ -5,77 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import counted, size
+from zsnapdb.documents.binlog import SearchDocument, TransactionDocument
 from zsnapdb.jobs.binlog.find import Search
 from zsnapdb.planning.binlog.changes import ListedTransaction, Match, TableChanges, TransactionChanges
 from zsnapdb.planning.binlog.remedy import remedies
-from zsnapdb.report.document import ErrorFields, errors_fields
 from zsnapdb.report.units import moment
 from zsnapdb.report.view import View
-
-
-class ChangedTableFields(TypedDict):
-    """How many rows of a table a transaction changed."""
-
-    schema: str
-    table: str
-    inserted: int
-    updated: int
-    deleted: int
-    counted: bool
-
-
-class StatementFields(TypedDict):
-    """A statement in the binlog. `cut`: the text is only its beginning."""
-
-    kind: str
-    schema: str | None
-    text: str
-    cut: bool
-
-
-class TransactionDocument(TypedDict):
-    """A transaction in the binlogs."""
-
-    gtid: str | None
-    committed: str
-    exact: bool
-    began: str
-    kinds: list[str]
-    rows: int
-    rows_known: bool
-    bytes: int
-    binlog: str
-    history: str | None
-    start: int
-    end: int
-    compressed: bool
-    match: str
-    tables: list[ChangedTableFields]
-    statements: list[StatementFields]
-    annotation: str | None
-    unknown: list[str]
-
-
-class ReadBinlogFields(TypedDict):
-    """A binlog that was read."""
-
-    name: str
-    history: str | None
-    bytes: int
-
-
-class SearchDocument(TypedDict):
-    """The transactions that a search selects."""
-
-    matched: int
-    transactions: list[TransactionDocument]
-    read: list[ReadBinlogFields]
-    archive_asked: bool
-    problems: list[ErrorFields]
-
 
 _MOST_TABLES = 3
 _MOST_TEXT = 100
@@ -89,6 +25,8 @@ class SearchView(View):
     instance: str
     search: Search
     kind: ClassVar[str] = "binlog-transactions"
+    document_class = SearchDocument
+    read_from = "search"
 
     def text(self) -> str:
         search = self.search
@@ -112,16 +50,6 @@ class SearchView(View):
     def _is_cut(self) -> bool:
         return self.search.matched > len(self.search.transactions)
 
-    def fields(self) -> SearchDocument:
-        search = self.search
-        return {
-            "matched": search.matched,
-            "transactions": [_fields(entry) for entry in search.transactions],
-            "read": [{"name": file.name, "history": file.history, "bytes": file.size} for file in search.read],
-            "archive_asked": search.asks_archive,
-            "problems": errors_fields(search.problems),
-        }
-
 
 @dataclass(frozen=True)
 class FollowedView(View):
@@ -129,12 +57,11 @@ class FollowedView(View):
 
     listed: ListedTransaction
     kind: ClassVar[str] = "binlog-transaction"
+    document_class = TransactionDocument
+    read_from = "listed"
 
     def text(self) -> str:
         return "  ".join(_row(self.listed))
-
-    def fields(self) -> TransactionDocument:
-        return _fields(self.listed)
 
 
 def _gtid(entry: ListedTransaction) -> str:
@@ -177,40 +104,3 @@ def _counts(part: TableChanges) -> str:
     counts = ((part.inserted, "inserted"), (part.updated, "updated"), (part.deleted, "deleted"))
     parts = [f"{count} {word}" for count, word in counts if count]
     return ", ".join(parts if part.is_counted else [*parts, "not counted"])
-
-
-def _fields(entry: ListedTransaction) -> TransactionDocument:
-    changes = entry.changes
-    return {
-        "gtid": changes.gtid,
-        "committed": moment(changes.committed),
-        "exact": changes.is_exact,
-        "began": moment(changes.began),
-        "kinds": [kind.value for kind in changes.kinds],
-        "rows": changes.rows,
-        "rows_known": changes.are_rows_known,
-        "bytes": changes.size,
-        "binlog": entry.binlog,
-        "history": entry.history,
-        "start": changes.start,
-        "end": changes.end,
-        "compressed": changes.is_compressed,
-        "match": "yes" if entry.match is Match.YES else "possible",
-        "tables": [
-            {
-                "schema": part.schema,
-                "table": part.table,
-                "inserted": part.inserted,
-                "updated": part.updated,
-                "deleted": part.deleted,
-                "counted": part.is_counted,
-            }
-            for part in changes.tables
-        ],
-        "statements": [
-            {"kind": entry.kind.value, "schema": entry.schema, "text": entry.text, "cut": entry.is_cut}
-            for entry in changes.statements
-        ],
-        "annotation": changes.annotation,
-        "unknown": list(changes.unknown),
-    }

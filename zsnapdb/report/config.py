@@ -5,17 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.config.settings import Settings
+from zsnapdb.documents.setup import ConfigurationDocument
 from zsnapdb.report.view import View
-
-
-class ConfigurationDocument(TypedDict):
-    """A valid configuration."""
-
-    instances: list[str]
-    repositories: list[str]
 
 
 @dataclass(frozen=True)
@@ -24,6 +16,8 @@ class ConfigurationView(View):
 
     settings: Settings
     kind: ClassVar[str] = "configuration"
+    document_class = ConfigurationDocument
+    read_from = "settings"
 
     def text(self) -> str:
         lines = [
@@ -42,9 +36,3 @@ class ConfigurationView(View):
                 place = f"[repository.{name}.s3]"
                 notes.append(f'note: {", ".join(own.flat_keys)} of repository "{name}" belong in the table {place}')
         return notes
-
-    def fields(self) -> ConfigurationDocument:
-        return {
-            "instances": sorted(self.settings.instance),
-            "repositories": sorted(self.settings.repository),
-        }

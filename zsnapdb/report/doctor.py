@@ -4,47 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NotRequired
-
-from typing_extensions import TypedDict
+from typing import ClassVar
 
 from zsnapdb.base.patterns import printable
+from zsnapdb.documents.base import read
+from zsnapdb.documents.doctor import DiagnosisFields, DoctorDocument, DoctorFindingFields
+from zsnapdb.documents.findings import FindingFields
 from zsnapdb.jobs.doctor.diagnose import Diagnosis
 from zsnapdb.planning.advice.catalogue import find_rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity
-from zsnapdb.report.findings import finding_fields, finding_lines
+from zsnapdb.report.findings import finding_lines
 from zsnapdb.report.parts import Labelled, Part, TabularView, spaced
 
 _NAGIOS = {Severity.OK: "OK", Severity.WARNING: "WARNING", Severity.UNFIT: "CRITICAL"}
 _SHOWN = 3
-
-
-class DoctorFindingFields(TypedDict):
-    """A finding of the doctor, with the rule it comes from, if it comes from one."""
-
-    severity: str
-    what: str
-    detail: str
-    hint: str
-    rule: NotRequired[str]
-    reason: NotRequired[str]
-    source: NotRequired[str]
-
-
-class DiagnosisFields(TypedDict):
-    """The findings of an instance."""
-
-    instance: str
-    worst: str
-    findings: list[DoctorFindingFields]
-
-
-class DoctorDocument(TypedDict):
-    """The findings of the doctor, and the commands of `--fix` that ran or would run."""
-
-    instances: list[DiagnosisFields]
-    fixed: list[str]
-    planned: list[str]
 
 
 @dataclass(frozen=True)
@@ -55,6 +28,7 @@ class DoctorView(TabularView):
     fixed: Sequence[PropertyChange] = ()
     planned: Sequence[PropertyChange] = ()
     kind: ClassVar[str] = "doctor"
+    document_class = DoctorDocument
 
     def parts(self) -> Sequence[Part]:
         verdicts = {
@@ -71,23 +45,13 @@ class DoctorView(TabularView):
             blocks.append([f"instance {d.instance}", *findings, verdicts[d.worst]])
         return spaced([*blocks, *([changes] if changes else [])])
 
-    def fields(self) -> DoctorDocument:
-        rows: list[DiagnosisFields] = [
-            {
-                "instance": d.instance,
-                "worst": d.worst.value,
-                "findings": [
-                    _with_rule(fields, finding)
-                    for fields, finding in zip(finding_fields(d.findings), d.findings, strict=True)
-                ],
-            }
+    @property
+    def instances(self) -> Sequence[DiagnosisFields]:
+        """The findings of each instance."""
+        return [
+            DiagnosisFields(instance=d.instance, worst=d.worst.value, findings=tuple(map(_with_rule, d.findings)))
             for d in self.diagnoses
         ]
-        return {
-            "instances": rows,
-            "fixed": [change.command for change in self.fixed],
-            "planned": [change.command for change in self.planned],
-        }
 
     def nagios(self) -> str:
         """Return one line of a Nagios plugin: the state, what is wrong, and counts as performance data.
@@ -137,7 +101,8 @@ def _rows(findings: Sequence[FitnessFinding]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _with_rule(fields: Any, finding: FitnessFinding) -> Any:
+def _with_rule(finding: FitnessFinding) -> DoctorFindingFields:
     """Return the fields with the id, reason and source of the rule of the finding, if it has one."""
     rule = find_rule(finding.rule)
-    return {**fields, "rule": rule.id, "reason": rule.reason, "source": rule.source} if rule is not None else fields
+    more = {} if rule is None else {"rule": rule.id, "reason": rule.reason, "source": rule.source}
+    return DoctorFindingFields.model_validate({**read(FindingFields, finding), **more})

@@ -5,31 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.model import Flavour
+from zsnapdb.documents.setup import ExampleDocument, ExamplesDocument, GrantsDocument
 from zsnapdb.jobs.shell.examples import Example
 from zsnapdb.report.view import View
-
-
-class ExamplesDocument(TypedDict):
-    """The names of all examples."""
-
-    examples: list[str]
-
-
-class ExampleDocument(TypedDict):
-    """An example."""
-
-    name: str
-    text: str
-
-
-class GrantsDocument(TypedDict):
-    """The statements that make an account."""
-
-    flavour: str
-    statements: str
 
 
 @dataclass(frozen=True)
@@ -38,12 +17,10 @@ class ExamplesView(View):
 
     examples: tuple[Example, ...]
     kind: ClassVar[str] = "examples"
+    document_class = ExamplesDocument
 
     def text(self) -> str:
         return "\n".join(example.name for example in self.examples)
-
-    def fields(self) -> ExamplesDocument:
-        return {"examples": [example.name for example in self.examples]}
 
 
 @dataclass(frozen=True)
@@ -52,12 +29,11 @@ class ExampleView(View):
 
     example: Example
     kind: ClassVar[str] = "example"
+    document_class = ExampleDocument
+    read_from = "example"
 
     def text(self) -> str:
         return self.example.text.rstrip("\n")
-
-    def fields(self) -> ExampleDocument:
-        return {"name": self.example.name, "text": self.example.text}
 
 
 @dataclass(frozen=True)
@@ -67,9 +43,7 @@ class GrantsView(View):
     flavour: Flavour
     statements: str
     kind: ClassVar[str] = "grants"
+    document_class = GrantsDocument
 
     def text(self) -> str:
         return self.statements.rstrip("\n")
-
-    def fields(self) -> GrantsDocument:
-        return {"flavour": self.flavour.value, "statements": self.statements}

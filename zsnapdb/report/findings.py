@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from zsnapdb.documents.findings import FindingFields as FindingFields
 from zsnapdb.planning.repository.host_record import StoredFinding, StoredKind
 
 if TYPE_CHECKING:
@@ -39,8 +38,3 @@ def missing_lines(findings: Sequence[StoredFinding], width: int, indent: str = "
         lines.append(f"{indent}{_LABELS.get(item.kind, 'MISSING'):<{width}}{item.text}")
         lines.append(f"{indent}{'':<{width}}hint: {item.hint}")
     return lines
-
-
-def finding_fields(findings: Sequence[FitnessFinding]) -> list[Any]:
-    """Return one row per check."""
-    return [FindingFields.of_result(finding).json_fields() for finding in findings]

@@ -5,36 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
+from zsnapdb.documents.doctor import LoadDocument
 from zsnapdb.jobs.doctor.load import LoadReport
-from zsnapdb.planning.load.rules import LoadAdvice
 from zsnapdb.report.units import paragraph
 from zsnapdb.report.view import View
-
-
-class LoadAdviceFields(TypedDict):
-    """What a change would bring: `gain`, `no gain` or `unknown`. At most `saved` of `of` events of the while."""
-
-    topic: str
-    prospect: str
-    text: str
-    figures: list[str]
-    unknown: str
-    saved: int | None
-    of: int | None
-
-
-class LoadDocument(TypedDict):
-    """The load of an instance in a while, and what it shows. A part of the counters is null if it could not be read."""
-
-    instance: str
-    seconds: float
-    advice: list[LoadAdviceFields]
-    server: dict[str, int] | None
-    arc: dict[str, int] | None
-    intent_log: dict[str, int] | None
-    processor_busy: float | None
 
 
 @dataclass(frozen=True)
@@ -43,6 +17,8 @@ class LoadView(View):
 
     report: LoadReport
     kind: ClassVar[str] = "load"
+    document_class = LoadDocument
+    read_from = "report"
 
     def text(self) -> str:
         lines = [f"instance {self.report.instance}, watched for {self.report.load.seconds:.0f} s"]
@@ -54,27 +30,3 @@ class LoadView(View):
             lines += [line for figure in one.figures for line in paragraph(f"{'':<12}   ", figure)]
             lines += paragraph(f"{'':<12}   ", f"not known: {one.unknown}") if one.unknown else []
         return "\n".join(lines)
-
-    def fields(self) -> LoadDocument:
-        load = self.report.load
-        return {
-            "instance": self.report.instance,
-            "seconds": load.seconds,
-            "advice": [_fields(one) for one in self.report.advice],
-            "server": dict(load.server) if load.server is not None else None,
-            "arc": dict(load.arc) if load.arc is not None else None,
-            "intent_log": dict(load.intent_log) if load.intent_log is not None else None,
-            "processor_busy": load.busy,
-        }
-
-
-def _fields(one: LoadAdvice) -> LoadAdviceFields:
-    return {
-        "topic": one.topic.value,
-        "prospect": one.prospect.value,
-        "text": one.text,
-        "figures": list(one.figures),
-        "unknown": one.unknown,
-        "saved": one.saved,
-        "of": one.of,
-    }

@@ -1,4 +1,4 @@
-"""The JSON schemas of what each command prints under `--json`, made of the types that its views declare.
+"""The JSON schemas of what each command prints under `--json`, made of the documents that its views declare.
 
 A field may be added to a document at any time, so the schemas allow others. A removed or changed field is a new
 `version` of the document format.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
@@ -66,7 +66,7 @@ class _WithoutTitles(GenerateJsonSchema):
 
 @dataclass(frozen=True)
 class DocumentType:
-    """A kind of document, and the TypedDict of its fields."""
+    """A kind of document, and the model of its fields."""
 
     kind: str
     fields: type
@@ -74,8 +74,7 @@ class DocumentType:
     @classmethod
     def of(cls, view: type[View]) -> DocumentType:
         """Return the type of the documents of a view."""
-        declared = getattr(view, "document_class", None)
-        return cls(view.kind, declared or get_type_hints(view.fields)["return"])
+        return cls(view.kind, view.document_class)
 
     def schema(self) -> dict[str, Any]:
         """Return the schema of one document: its fields, and the frame that every document has."""

@@ -3,62 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar
 
-from typing_extensions import TypedDict
-
-from zsnapdb.documents.trial import DrillDocument
+from zsnapdb.documents.setup import SetupDocument, SetupPlanDocument
 from zsnapdb.jobs.backup.run import BackupResult
 from zsnapdb.jobs.setup.proof import ProofResult, SetupCheck
 from zsnapdb.jobs.setup.steps import SetupResult
 from zsnapdb.planning.setup.facts import FoundServer
 from zsnapdb.planning.setup.plan import SetupPlan, SetupStep
-from zsnapdb.report.backup import BackupDocument, BackupView
-from zsnapdb.report.doctor import DoctorDocument, DoctorView
-from zsnapdb.report.document import Dumped
+from zsnapdb.report.backup import BackupView
+from zsnapdb.report.doctor import DoctorView
 from zsnapdb.report.trial.drill import DrillView
 from zsnapdb.report.units import paragraph
-from zsnapdb.report.view import View
-
-
-class SetupPlanDocument(TypedDict):
-    """What was found on the host, and every step."""
-
-    way: str
-    server: Annotated[dict[str, Any], Dumped(FoundServer)] | None
-    notes: list[str]
-    refusals: list[str]
-    configuration: str
-    identity: str | None
-    steps: list[Annotated[dict[str, Any], Dumped(SetupStep)]]
-
-
-class DoctorProofFields(DoctorDocument):
-    """What the doctor said at the end of a setup."""
-
-    kind: Literal["doctor"]
-
-
-class BackupProofFields(BackupDocument):
-    """The first backup."""
-
-    kind: Literal["backup"]
-
-
-class DrillProofFields(DrillDocument):
-    """The first drill."""
-
-    kind: Literal["drill"]
-
-
-class SetupDocument(SetupPlanDocument):
-    """What was done, the results that prove it, and the steps that are left."""
-
-    done: list[str]
-    recipient: str | None
-    signer: str | None
-    proof: list[DoctorProofFields | BackupProofFields | DrillProofFields]
+from zsnapdb.report.view import Fields, View
 
 
 @dataclass(frozen=True)
@@ -67,12 +25,15 @@ class SetupPlanView(View):
 
     plan: SetupPlan
     kind: ClassVar[str] = "setup-plan"
+    document_class = SetupPlanDocument
 
     def text(self) -> str:
-        return "\n".join([*_head(self.plan), *_steps(self.plan.steps)])
+        return "\n".join([*_head(self.plan), *_steps(self.steps)])
 
-    def fields(self) -> SetupPlanDocument:
-        return _fields(self.plan, self.plan.steps)
+    @property
+    def steps(self) -> Sequence[SetupStep]:
+        """All of them."""
+        return self.plan.steps
 
 
 @dataclass(frozen=True)
@@ -82,9 +43,10 @@ class SetupView(View):
     result: SetupResult
     proof: Sequence[ProofResult] = ()
     kind: ClassVar[str] = "setup"
+    document_class = SetupDocument
 
     def text(self) -> str:
-        plan = self.result.plan
+        plan = self.plan
         lines = [*_head(plan), *(f"done: {step.title}" for step in plan.steps if step.action is not None)]
         if plan.identity is not None:
             lines += [
@@ -96,20 +58,28 @@ class SetupView(View):
                 f"This host believes only what {plan.signing_key} signs. A host that reads the repository needs:",
                 f'signers = ["{self.result.signer}"]',
             ]
-        left = _left(plan)
+        left = self.steps
         return "\n".join([*lines, *(["what is left to do:", *_steps(left)] if left else ["nothing is left to do"])])
 
-    def fields(self) -> SetupDocument:
-        plan = self.result.plan
-        done = [step.action.value for step in plan.steps if step.action is not None]
-        proof = [_proof_fields(result) for result in self.proof]
-        return {
-            **_fields(plan, _left(plan)),
-            "done": done,
-            "recipient": self.result.recipient,
-            "signer": self.result.signer,
-            "proof": proof,
-        }
+    @property
+    def plan(self) -> SetupPlan:
+        """The plan that was carried out."""
+        return self.result.plan
+
+    @property
+    def steps(self) -> Sequence[SetupStep]:
+        """Those that are left."""
+        return [step for step in self.plan.steps if step.action is None]
+
+    @property
+    def done(self) -> Sequence[str]:
+        """What setup itself did."""
+        return [step.action.value for step in self.plan.steps if step.action is not None]
+
+    @property
+    def proved(self) -> Sequence[Fields]:
+        """The documents of the commands that do the same as the steps that prove it."""
+        return [{"kind": view.kind, **view.fields()} for view in map(proof_view, self.proof)]
 
 
 def proof_view(result: ProofResult) -> View:
@@ -117,18 +87,6 @@ def proof_view(result: ProofResult) -> View:
     if isinstance(result, SetupCheck):
         return DoctorView([result.diagnosis])
     return BackupView(result) if isinstance(result, BackupResult) else DrillView(result)
-
-
-def _proof_fields(result: ProofResult) -> Any:
-    if isinstance(result, SetupCheck):
-        return {"kind": "doctor", **DoctorView([result.diagnosis]).fields()}
-    if isinstance(result, BackupResult):
-        return {"kind": "backup", **BackupView(result).fields()}
-    return {"kind": "drill", **DrillView(result).fields()}
-
-
-def _left(plan: SetupPlan) -> list[SetupStep]:
-    return [step for step in plan.steps if step.action is None]
 
 
 def _head(plan: SetupPlan) -> list[str]:
@@ -159,17 +117,3 @@ def _steps(steps: Sequence[SetupStep]) -> list[str]:
         lines.append(f"{number:>2}. {step.title}{own}{f': {step.path}' if step.path else ''}")
         lines += [f"      {line}" for line in (*step.lines, *step.text.rstrip("\n").split("\n")) if line]
     return lines
-
-
-def _fields(plan: SetupPlan, steps: Sequence[SetupStep]) -> SetupPlanDocument:
-    server = plan.server
-    server_fields = {**asdict(server), "flavour": server.flavour.value} if server is not None else None
-    return {
-        "way": plan.way.value,
-        "server": server_fields,
-        "notes": list(plan.notes),
-        "refusals": list(plan.refusals),
-        "configuration": plan.configuration,
-        "identity": plan.identity,
-        "steps": [asdict(step) for step in steps],
-    }

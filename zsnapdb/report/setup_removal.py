@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
-from typing_extensions import TypedDict
-
+from zsnapdb.documents.setup import RemovalDocument
 from zsnapdb.planning.setup.removal import RemovalPlan, RemovalStep
-from zsnapdb.report.document import Dumped
 from zsnapdb.report.view import View
-
-
-class RemovalDocument(TypedDict):
-    """The instance and every step that gives it up, or, after a removal, those that are left."""
-
-    instance: str
-    configuration: str
-    notes: list[str]
-    steps: list[Annotated[dict[str, Any], Dumped(RemovalStep)]]
 
 
 @dataclass(frozen=True)
@@ -28,12 +17,15 @@ class RemovalPlanView(View):
 
     plan: RemovalPlan
     kind: ClassVar[str] = "setup-removal-plan"
+    document_class = RemovalDocument
 
     def text(self) -> str:
-        return "\n".join([*self.plan.notes, *_lines(self.plan.steps)])
+        return "\n".join([*self.plan.notes, *_lines(self.steps)])
 
-    def fields(self) -> RemovalDocument:
-        return _fields(self.plan, self.plan.steps)
+    @property
+    def steps(self) -> Sequence[RemovalStep]:
+        """All of them."""
+        return self.plan.steps
 
 
 @dataclass(frozen=True)
@@ -42,17 +34,16 @@ class RemovalView(View):
 
     plan: RemovalPlan
     kind: ClassVar[str] = "setup-removal"
+    document_class = RemovalDocument
 
     def text(self) -> str:
         done = [f"done: {step.title}" for step in self.plan.steps if step.action is not None]
-        return "\n".join([*done, *self.plan.notes, "what is left to you:", *_lines(_left(self.plan))])
+        return "\n".join([*done, *self.plan.notes, "what is left to you:", *_lines(self.steps)])
 
-    def fields(self) -> RemovalDocument:
-        return _fields(self.plan, _left(self.plan))
-
-
-def _left(plan: RemovalPlan) -> list[RemovalStep]:
-    return [step for step in plan.steps if step.action is None]
+    @property
+    def steps(self) -> Sequence[RemovalStep]:
+        """Those that are left."""
+        return [step for step in self.plan.steps if step.action is None]
 
 
 def _lines(steps: Sequence[RemovalStep]) -> list[str]:
@@ -62,13 +53,3 @@ def _lines(steps: Sequence[RemovalStep]) -> list[str]:
         lines.append(f"{number:>2}. {step.title}{own}")
         lines += [f"      {line}" for line in (*step.lines, *step.files)]
     return lines
-
-
-def _fields(plan: RemovalPlan, steps: Sequence[RemovalStep]) -> RemovalDocument:
-    facts = plan.facts
-    return {
-        "instance": facts.instance,
-        "configuration": facts.configuration,
-        "notes": list(plan.notes),
-        "steps": [asdict(step) for step in steps],
-    }

@@ -5,45 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.patterns import printable
+from zsnapdb.documents.binlog import UndoDocument
 from zsnapdb.jobs.binlog.undo import Conflict, Undo
 from zsnapdb.planning.binlog.remedy import of_changed_rows
 from zsnapdb.planning.binlog.row_values import SqlValue
 from zsnapdb.planning.binlog.undo import RowChange
 from zsnapdb.report.units import moment
 from zsnapdb.report.view import View
-
-
-class RowChangeFields(TypedDict):
-    """A changed row: its key, and its columns before and after, as SQL."""
-
-    schema: str
-    table: str
-    kind: str
-    key: dict[str, str]
-    before: dict[str, str] | None
-    after: dict[str, str] | None
-
-
-class ConflictFields(RowChangeFields):
-    """A row that prevents the undoing: `exists-again` or `differs`."""
-
-    reason: str
-
-
-class UndoDocument(TypedDict):
-    """The rows that a transaction changed."""
-
-    gtid: str
-    committed: str
-    changes: list[RowChangeFields]
-    conflicts: list[ConflictFields]
-    tried: bool
-    applied: bool
-    file: str | None
-
 
 _MOST_LISTED = 20
 
@@ -54,6 +23,8 @@ class UndoView(View):
 
     undo: Undo
     kind: ClassVar[str] = "undo"
+    document_class = UndoDocument
+    read_from = "undo"
 
     def text(self) -> str:
         undo = self.undo
@@ -85,21 +56,6 @@ class UndoView(View):
             )
         return "\n".join(lines)
 
-    def fields(self) -> UndoDocument:
-        undo = self.undo
-        return {
-            "gtid": undo.gtid,
-            "committed": moment(undo.transaction.committed),
-            "changes": [_fields(change) for change in undo.changes],
-            "conflicts": [
-                {**_fields(conflict.change), "reason": "exists-again" if conflict.is_new else "differs"}
-                for conflict in undo.conflicts
-            ],
-            "tried": undo.is_tried,
-            "applied": undo.is_applied,
-            "file": None if undo.file is None else str(undo.file),
-        }
-
 
 def _more(count: int) -> list[str]:
     return [f"  … and {count - _MOST_LISTED} more; --json lists all"] if count > _MOST_LISTED else []
@@ -123,18 +79,3 @@ def _conflict(conflict: Conflict) -> str:
 
 def _row(values: dict[str, SqlValue]) -> str:
     return "(" + ", ".join(f"{printable(name)}={value.shown}" for name, value in values.items()) + ")"
-
-
-def _fields(change: RowChange) -> RowChangeFields:
-    return {
-        "schema": change.shape.schema,
-        "table": change.shape.table,
-        "kind": change.kind.value,
-        "key": _shown(change.key),
-        "before": None if change.before is None else _shown(change.before),
-        "after": None if change.after is None else _shown(change.after),
-    }
-
-
-def _shown(values: dict[str, SqlValue]) -> dict[str, str]:
-    return {name: value.shown for name, value in values.items()}

@@ -10,9 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlencode
 
-from pydantic import BaseModel, ConfigDict
-
 from zsnapdb.base.quantities import format_duration
+from zsnapdb.documents.fleet import (
+    FleetCountsFields,
+    FleetDocument,
+    FleetHostFields,
+    FleetInstanceFields,
+    FleetRepositoryFields,
+)
 from zsnapdb.serve.page_rows import Document, moment, read
 from zsnapdb.serve.verbs import FleetQuery
 
@@ -30,109 +35,24 @@ COLUMNS = (
 """The columns of the exported table."""
 
 
-class _Told(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
-
-
-class ToldReason(_Told):
-    """Why an instance is not good, what to do, and since when."""
-
-    what: str
-    verdict: str
-    reason: str
-    hint: str
-    since: str | None
-
-
-class ToldFleetDrill(_Told):
-    """The newest drill of an instance."""
-
-    finished: str
-    passed: bool
-
-
-class ToldInstance(_Told):
-    """An instance in a repository. `problem`: why it could not be read ("": it could)."""
-
-    instance: str
-    repository: str
-    host: str
-    verdict: str
-    since: str | None
-    reasons: tuple[ToldReason, ...]
-    problem: str
-    heard: str | None
-    objectives: str
-    newest_point: str | None
-    oldest_point: str | None
-    drill: ToldFleetDrill | None
-    drill_due: bool
-    backups: int
-    backup_bytes: int
-    binlog_bytes: int
-    tool_version: str
-    server: str
-
-    @property
-    def why(self) -> str:
-        """All reasons in a line."""
-        texts = [f"could not be read: {self.problem}"] if self.problem else []
-        return "; ".join([*texts, *(f"{one.what}: {one.reason}" for one in self.reasons)])
-
-
-class _Error(_Told):
-    message: str
-
-
-class ToldRepository(_Told):
-    """A repository: when it was read last, and why it could not be read the last time."""
-
-    repository: str
-    read: str | None
-    error: _Error | None
-    signed: bool
-    opaque: bool
-    note: str
-
-
-class ToldHost(_Told):
-    """A host, and when a repository heard of it last."""
-
-    host: str
-    heard: str | None
-    silent: bool
-    instances: int
-
-
-class ToldCounts(_Told):
-    """How many instances are what, and what all take in the store."""
-
-    broken: int
-    warnings: int
-    drills_due: int
-    stored_bytes: int
-
-
-class _Fleet(_Told):
-    repositories: tuple[ToldRepository, ...]
-    hosts: tuple[ToldHost, ...]
-    instances: tuple[ToldInstance, ...]
-    chosen: int
-    counts: ToldCounts
-    total: int
-
-
 @dataclass(frozen=True)
 class FleetInstanceRow:
     """An instance at a moment."""
 
-    told: ToldInstance
+    told: FleetInstanceFields
     now: datetime
 
     @property
     def state(self) -> str:
         """In a word how it stands: what cannot be read is not known."""
         return "unknown" if self.told.problem else self.told.verdict
+
+    @property
+    def why(self) -> str:
+        """All reasons in a line."""
+        told = self.told
+        texts = [f"could not be read: {told.problem}"] if told.problem else []
+        return "; ".join([*texts, *(f"{one.what}: {one.reason}" for one in told.reasons)])
 
     @property
     def is_red(self) -> bool:
@@ -160,9 +80,9 @@ class FleetCard:
     """The fleet at a moment: the rows that are shown, and what is true of all."""
 
     rows: tuple[FleetInstanceRow, ...]
-    silent: tuple[ToldHost, ...]
-    repositories: tuple[ToldRepository, ...]
-    counts: ToldCounts
+    silent: tuple[FleetHostFields, ...]
+    repositories: tuple[FleetRepositoryFields, ...]
+    counts: FleetCountsFields
     chosen: int
     total: int
     asked: FleetQuery
@@ -196,7 +116,7 @@ class FleetCard:
         end = self.asked.after + len(self.rows)
         return self.path(after=end) if self.rows and end < self.chosen else None
 
-    def is_stale(self, repository: ToldRepository) -> bool:
+    def is_stale(self, repository: FleetRepositoryFields) -> bool:
         """Whether nobody has read the repository for long."""
         at = moment(repository.read) if repository.read is not None else None
         return at is None or (self.now - at).total_seconds() > _STALE_SECONDS
@@ -204,7 +124,7 @@ class FleetCard:
 
 def fleet_of(document: Document, asked: FleetQuery, now: datetime) -> FleetCard:
     """Return what an answer says of the fleet."""
-    told = read(_Fleet, document)
+    told = read(FleetDocument, document)
     return FleetCard(
         tuple(FleetInstanceRow(one, now) for one in told.instances),
         tuple(one for one in told.hosts if one.silent),
@@ -228,7 +148,7 @@ def csv_of(card: FleetCard) -> str:
         writer.writerow(
             _cell(value)
             for value in (
-                *(row.state, told.instance, told.host, told.repository, told.since, told.why, told.newest_point),
+                *(row.state, told.instance, told.host, told.repository, told.since, row.why, told.newest_point),
                 *(told.oldest_point, drill.finished if drill else None, drill.passed if drill else None),
                 *(told.drill_due, told.heard, told.backups, told.backup_bytes, told.binlog_bytes),
                 *(told.tool_version, told.server),

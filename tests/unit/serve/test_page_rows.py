@@ -8,8 +8,10 @@ import pytest
 from pydantic import JsonValue
 
 from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.serve.fleet_rows import fleet_of
 from zsnapdb.serve.page_requests import RefusedPage
 from zsnapdb.serve.page_rows import CloneRow, clock_time, clones_of, concerns_of, person_of, result_of
+from zsnapdb.serve.verbs import FleetQuery
 
 NOW = datetime(2026, 11, 27, 8, 0, tzinfo=UTC)
 PERSON = person_of(
@@ -116,3 +118,9 @@ def test_a_reset_says_how(document: dict[str, object], said: str) -> None:
 def test_a_document_of_another_form_is_refused(document: dict[str, object]) -> None:
     with pytest.raises(RefusedPage, match="another form"):
         clones_of(document, PERSON, NOW)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rows", [None, 1, [1], ["x"], [None], [[]], [{}], {}])
+def test_a_fleet_of_another_form_is_refused(rows: JsonValue) -> None:
+    with pytest.raises(RefusedPage, match="another form"):
+        fleet_of({"instances": rows, "counts": rows}, FleetQuery(), NOW)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from zsnapdb.base.errors import NotThere
 from zsnapdb.jobs.backup import resume as interrupted
 from zsnapdb.jobs.backup.chosen_form import choose
+from zsnapdb.jobs.backup.preflight import Observed
 from zsnapdb.jobs.backup.resume import InterruptedBackup
 from zsnapdb.jobs.backup.source import Observation, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
@@ -49,6 +50,11 @@ class BackupPlan:
     numbers: tuple[int | None, ...] = ()
     provenance: Provenance = field(default_factory=Provenance)
     """Which stored backups this host knows."""
+
+    @property
+    def server(self) -> Observed | None:
+        """What is known of the server; None if the source is none."""
+        return self.observed if isinstance(self.observed, Observed) else None
 
     @property
     def to_hold(self) -> list[str]:

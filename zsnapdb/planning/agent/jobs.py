@@ -45,8 +45,13 @@ class JobName:
     instance: str
     kind: JobKind
 
+    @property
+    def own_instance(self) -> str | None:
+        """The instance; None: the job is of the host."""
+        return None if self.instance == HOST else self.instance
+
     def __str__(self) -> str:
-        return self.kind.value if self.instance == HOST else f"{self.kind.value} {self.instance}"
+        return self.kind.value if self.own_instance is None else f"{self.kind.value} {self.instance}"
 
 
 @dataclass(frozen=True)

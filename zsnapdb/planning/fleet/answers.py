@@ -45,6 +45,11 @@ class JobRun:
     message: str = ""
 
     @property
+    def place(self) -> str:
+        """The host where it ended, or the only one that may do it; "" if any may."""
+        return self.host or (self.job.host if self.job is not None else None) or ""
+
+    @property
     def is_bad(self) -> bool:
         """Whether it has ended, and not well."""
         return self.state not in ("running", "completed")

@@ -7,117 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from typing_extensions import TypedDict
-
 from zsnapdb.base.quantities import counted, format_duration, size
+from zsnapdb.documents.fleet import FleetDocument
 from zsnapdb.jobs.fleet.fleet import FleetState, RepositoryState
 from zsnapdb.planning.fleet.overview import FleetReason, FleetRow, HostState
 from zsnapdb.planning.health.objectives import Verdict
-from zsnapdb.report.document import ErrorFields, error_fields
 from zsnapdb.report.parts import Part, Table, TabularView
-
-
-class FleetRepositoryFields(TypedDict):
-    """A repository. `read`: when it was read last. `changed`: how many instances were read anew by this command.
-
-    `opaque`: its backups are encrypted, and here is no key that opens them. `signed`: only what known keys signed is
-    believed. `foreign_folders` have names that are those of no instance.
-    """
-
-    repository: str
-    id: str | None
-    read: str | None
-    error: ErrorFields | None
-    instances: int
-    changed: int
-    encrypted: bool
-    opaque: bool
-    signed: bool
-    foreign_folders: int
-    note: str
-
-
-class FleetHostFields(TypedDict):
-    """A host that the newest backup of some instance names."""
-
-    host: str
-    heard: str | None
-    silent: bool
-    instances: int
-
-
-class FleetReasonFields(TypedDict):
-    """Why an instance is not good."""
-
-    what: str
-    verdict: str
-    reason: str
-    hint: str
-    since: str | None
-
-
-class FleetDrillFields(TypedDict):
-    """The newest drill."""
-
-    drill_id: str
-    finished: str
-    passed: bool
-
-
-class FleetInstanceFields(TypedDict):
-    """An instance in a repository. `objectives`: who says them: its backups, or the configuration of the fleet.
-
-    `problem`: why it could not be read now ("": it could).
-    """
-
-    instance: str
-    repository: str
-    host: str
-    verdict: str
-    exit_code: int
-    since: str | None
-    reasons: list[FleetReasonFields]
-    problem: str
-    read: str | None
-    heard: str | None
-    objectives: str
-    newest_backup: str | None
-    newest_point: str | None
-    oldest_point: str | None
-    archived_until: str | None
-    drill: FleetDrillFields | None
-    drill_due: bool
-    backups: int
-    backup_bytes: int
-    binlog_bytes: int
-    tool_version: str
-    server: str
-
-
-class FleetCountsFields(TypedDict):
-    """Of all instances, also those that were not asked for: how many are what, and what they take in the store."""
-
-    broken: int
-    warnings: int
-    drills_due: int
-    stored_bytes: int
-
-
-class FleetDocument(TypedDict):
-    """The state of a fleet. `total` counts the instances, also those that were not asked for.
-
-    `chosen` counts those that were asked for, also if only some of them are shown.
-    """
-
-    at: str
-    cached: bool
-    repositories: list[FleetRepositoryFields]
-    hosts: list[FleetHostFields]
-    instances: list[FleetInstanceFields]
-    chosen: int
-    counts: FleetCountsFields
-    total: int
-
 
 _OLD_SECONDS = 600.0
 """How old a reading may be before its age is said."""
@@ -130,6 +25,8 @@ class FleetView(TabularView):
 
     state: FleetState
     kind: ClassVar[str] = "fleet-status"
+    document_class = FleetDocument
+    read_from = "state"
 
     def parts(self) -> Sequence[Part]:
         state = self.state
@@ -143,27 +40,6 @@ class FleetView(TabularView):
             "",
             Table(headings, rows, empty) if rows else empty,
         ]
-
-    def fields(self) -> FleetDocument:
-        state = self.state
-        return {
-            "at": state.at.isoformat(),
-            "cached": state.is_cached,
-            "repositories": [_repository_fields(one) for one in state.repositories],
-            "hosts": [
-                {"host": one.host, "heard": _iso(one.heard), "silent": one.is_silent, "instances": one.instances}
-                for one in state.hosts
-            ],
-            "instances": [_instance_fields(one) for one in state.rows],
-            "chosen": state.chosen,
-            "counts": {
-                "broken": state.counts.broken,
-                "warnings": state.counts.warnings,
-                "drills_due": state.counts.drills_due,
-                "stored_bytes": state.counts.stored_bytes,
-            },
-            "total": state.total,
-        }
 
 
 def _summary(state: FleetState) -> list[str]:
@@ -248,65 +124,3 @@ def _why(one: FleetRow) -> str:
 def _reason_text(reason: FleetReason) -> str:
     since = f" (since {reason.since:%Y-%m-%d %H:%M} UTC)" if reason.since is not None else ""
     return f"{reason.what}: {reason.text}{since}"
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return moment.isoformat() if moment is not None else None
-
-
-def _repository_fields(state: RepositoryState) -> FleetRepositoryFields:
-    seen = state.seen
-    return {
-        "repository": state.name,
-        "id": seen.id if seen is not None else None,
-        "read": _iso(seen.read) if seen is not None else None,
-        "error": error_fields(state.error) if state.error is not None else None,
-        "instances": len(seen.instances) if seen is not None else 0,
-        "changed": state.changed,
-        "encrypted": seen is not None and seen.is_encrypted,
-        "opaque": state.is_opaque,
-        "signed": state.is_believed_by_key,
-        "foreign_folders": seen.foreign if seen is not None else 0,
-        "note": seen.note if seen is not None else "",
-    }
-
-
-def _instance_fields(one: FleetRow) -> FleetInstanceFields:
-    facts = one.facts
-    health = facts.health if facts is not None else None
-    drill = health.newest_drill if health is not None else None
-    return {
-        "instance": one.instance,
-        "repository": one.repository,
-        "host": one.host,
-        "verdict": one.verdict.value,
-        "exit_code": one.exit_code,
-        "since": _iso(one.since),
-        "reasons": [
-            {
-                "what": reason.what,
-                "verdict": reason.verdict.value,
-                "reason": reason.text,
-                "hint": reason.hint,
-                "since": _iso(reason.since),
-            }
-            for reason in one.reasons
-        ],
-        "problem": one.problem,
-        "read": _iso(one.read),
-        "heard": _iso(facts.heard) if facts is not None else None,
-        "objectives": "backup" if facts is not None and facts.objectives is not None else "fleet",
-        "newest_backup": _iso(health.newest_backup) if health is not None else None,
-        "newest_point": _iso(health.newest_point) if health is not None else None,
-        "oldest_point": _iso(facts.oldest_point) if facts is not None else None,
-        "archived_until": _iso(health.archived_until) if health is not None else None,
-        "drill": {"drill_id": drill.drill_id, "finished": drill.finished.isoformat(), "passed": drill.passed}
-        if drill is not None
-        else None,
-        "drill_due": one.is_drill_due,
-        "backups": facts.backups if facts is not None else 0,
-        "backup_bytes": facts.backup_bytes if facts is not None else 0,
-        "binlog_bytes": facts.binlog_bytes if facts is not None else 0,
-        "tool_version": facts.tool_version if facts is not None else "",
-        "server": facts.server if facts is not None else "",
-    }

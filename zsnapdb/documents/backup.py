@@ -1,0 +1,128 @@
+"""The documents of backups and of snapshot sets on a host, and of their plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from zsnapdb.documents.base import LEFT_OUT, At, Document, Number, described, each, may_lack, or_null
+from zsnapdb.documents.findings import FindingFields
+from zsnapdb.documents.manifest import ManifestFields
+
+
+class BackupDocument(Document):
+    """A finished backup. `repeat`: the run of this id had begun it before, and this command made none."""
+
+    backup: Annotated[ManifestFields, At("manifest")]
+    repeat: Annotated[bool, At("is_repeat")]
+    snapshot_seconds: Number
+    send_seconds: Number
+    warnings: tuple[str, ...]
+    continued: Annotated[tuple[str, ...], At("continued", each("backup_id"))]
+
+
+class InterruptedFields(Document):
+    """An interrupted backup, and what becomes of it."""
+
+    backup_id: str
+    decision: Annotated[str, At("judgement.decision")]
+    why: Annotated[str, At("judgement.because")]
+    text: Annotated[str, At("judgement.text")]
+
+
+class ReasonFields(Document):
+    """Why the backup is full or incremental."""
+
+    why: str
+    text: str
+
+
+class WrittenPathFields(Document):
+    """A path that the server writes."""
+
+    path: str
+    setting: str
+    volume: str
+
+
+class LockChoiceFields(Document):
+    """How the server is held still, and what is tried if that fails."""
+
+    strategy: Annotated[str, At("name")]
+    reason: str
+    fallback: LockChoiceFields | None
+
+
+def _paths(server: Any) -> list[dict[str, str]]:
+    where = server.placement.volume_of
+    return [{"path": one.path, "setting": one.what, "volume": where[one.path]} for one in server.paths]
+
+
+def _sizes(counts: Mapping[int, int]) -> dict[str, int]:
+    return {str(size): count for size, count in sorted(counts.items())}
+
+
+class BackupPlanDocument(Document):
+    """What a backup would do."""
+
+    server: Annotated[str | None, At("server.facts", described)]
+    paths: Annotated[tuple[WrittenPathFields, ...], At("server", _paths, LEFT_OUT)] = may_lack()
+    block_sizes: Annotated[dict[str, int], At("server.blocks.counts", _sizes, LEFT_OUT)] = may_lack()
+    page_size: Annotated[int, At("server.blocks.page_size", default=LEFT_OUT)] = may_lack()
+    position: Annotated[str, At("server.position", described, LEFT_OUT)] = may_lack()
+    lock: Annotated[LockChoiceFields, At("server.choice", default=LEFT_OUT)] = may_lack()
+    findings: Annotated[tuple[FindingFields, ...], At("observed.findings")]
+    volumes: Annotated[dict[str, str], At("observed.volumes")]
+    deadline_seconds: Annotated[Number, At("deadline")]
+    hooks: tuple[str, ...]
+    interrupted: tuple[InterruptedFields, ...]
+    base: Annotated[str | None, At("base.base.backup_id")]
+    reasons: Annotated[tuple[ReasonFields, ...], At("base.reasons")]
+    send: Annotated[str, At("form.form")]
+    send_reason: Annotated[str, At("form.reason")]
+    warnings: Annotated[tuple[str, ...], At("observed.warnings")]
+
+
+class LocalSnapshotDocument(Document):
+    """A new local snapshot set."""
+
+    instance: str
+    backup_id: str
+    volumes: dict[str, str]
+    position: Annotated[str | None, At("position", or_null)]
+    seconds: Number
+    expired: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+class KeptSetFields(Document):
+    """Whether a local snapshot set stays, and why."""
+
+    backup_id: str
+    keep: bool
+    reasons: tuple[str, ...]
+
+
+class LocalSnapshotPlanDocument(Document):
+    """What `zsnapdb snapshot` would do."""
+
+    volumes: Annotated[dict[str, str], At("observed.volumes")]
+    findings: Annotated[tuple[FindingFields, ...], At("observed.findings")]
+    local: Annotated[tuple[KeptSetFields, ...], At("decisions")]
+
+
+class LocalSetFields(Document):
+    """A snapshot set on this host."""
+
+    backup_id: str
+    state: str
+    used: int
+    position: Annotated[str | None, At("position", or_null)]
+    users: tuple[str, ...]
+    snapshots: Annotated[dict[str, str], At("names")]
+
+
+class LocalSetsDocument(Document):
+    """The snapshot sets on this host."""
+
+    sets: tuple[LocalSetFields, ...]
