@@ -10,7 +10,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from posixpath import join
 
@@ -156,20 +156,16 @@ def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | N
         refuse_ambiguous_text(file, part.file)
     password, options = fresh_password(), replaying.CLIENT_OPTIONS
     with served(work, port=None, server_id=fresh_server_id(), last=options, password=password) as session:
-        engine = replaying.default_engine(session)
-        if _engine_stops(work, made, engine):
-            raise ConsistencyError(
-                f"the source made tables in another storage engine than {engine}, its default at the backup, and their"
-                " statements name none: a replay by a client cannot change it between statements",
-                hint='set restore.replay to "applier" if the server can apply binlogs, or restore a later backup',
-            )
+        # A client cannot give a statement the collation that its table had.
+        records = {place: RecordedTable(record.engine) for place, record in made.records.items()}
+        stops = _engine_stops(work, replace(made, records=records), replaying.default_engine(session))
         here = only_on_server(global_variables(session, IDENTITY))
         with (
             client_file(session.address, password, here) as login,
             tempfile.TemporaryDirectory(dir=_SCRATCH) as scratch,
         ):
-            source, sink = replaying.client_pipe(tool, client, login, files, step.logs[0].start, Path(scratch))
-            programs.pipe(source, sink, timeout=_LONGEST_REPLAY)
+            feeds = replaying.client_feeds(tool, files, step.logs[0].start, Path(scratch), stops)
+            programs.feed(feeds, replaying.client_argv(client, login), timeout=_LONGEST_REPLAY)
         replaying.check_executed(session, work.plan.flavour, gtids)
         replaying.make_durable(session)
 

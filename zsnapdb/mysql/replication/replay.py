@@ -25,6 +25,7 @@ from zsnapdb.base.gtid import GtidPosition, Gtids, contains
 from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.base.server_files import Owner
 from zsnapdb.mysql.process import server
+from zsnapdb.mysql.process.programs import Feed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.binlog.made_tables import EngineStop
 from zsnapdb.planning.quoting import quoted
@@ -158,18 +159,31 @@ Only the applier may write to a server that is super_read_only.
 """
 
 
-def client_pipe(
-    tool: Path, client: Path, login: Path, files: Sequence[Path], start: int, scratch: Path
-) -> tuple[list[str], list[str]]:
-    """Return the two commands whose pipe replays the files in one session, the first file from the offset `start`.
+def client_feeds(
+    tool: Path, files: Sequence[Path], start: int, scratch: Path, stops: Sequence[EngineStop]
+) -> list[Feed]:
+    """Return what goes into the one session of a client: the files, the first from the offset `start`, as statements.
 
-    The GTIDs do not change.
-
-    `login` is the client's option file, `scratch` a folder for files of LOAD DATA.
+    At each stop the default engine changes. The GTIDs do not change. `scratch` is a folder for files of LOAD DATA.
     """
-    words = ["--no-defaults", f"--start-position={start}", f"--local-load={scratch}"]
-    sink = [str(client), f"--defaults-file={login}", "--binary-mode", "--max-allowed-packet=1G", "--local-infile=1"]
-    return [str(tool), *words, *map(str, files)], sink
+    places: list[tuple[int, int | None]] = [
+        (1, start),
+        *((stop.number, stop.offset) for stop in stops),
+        (len(files), None),
+    ]
+    texts = ["", *(f"SET SESSION default_storage_engine = '{stop.engine}';\n" for stop in stops)]
+    feeds = []
+    for text, (number, begin), (last, end) in zip(texts, [(1, start), *ends], ends, strict=False):
+        argv = [str(tool), "--no-defaults", f"--start-position={begin}", f"--local-load={scratch}"]
+        argv += [] if end is None else [f"--stop-position={end}"]
+        is_empty = (number, begin) == (last, end)
+        feeds.append(Feed(text.encode(), None if is_empty else [*argv, *map(str, files[number - 1 : last])]))
+    return feeds
+
+
+def client_argv(client: Path, login: Path) -> list[str]:
+    """Return the command of the client that replays; `login` is its option file."""
+    return [str(client), f"--defaults-file={login}", "--binary-mode", "--max-allowed-packet=1G", "--local-infile=1"]
 
 
 def account_sql(password: str) -> str:
