@@ -166,11 +166,7 @@ def client_feeds(
 
     At each stop the default engine changes. The GTIDs do not change. `scratch` is a folder for files of LOAD DATA.
     """
-    places: list[tuple[int, int | None]] = [
-        (1, start),
-        *((stop.number, stop.offset) for stop in stops),
-        (len(files), None),
-    ]
+    ends: list[tuple[int, int | None]] = [*((stop.number, stop.offset) for stop in stops), (len(files), None)]
     texts = ["", *(f"SET SESSION default_storage_engine = '{stop.engine}';\n" for stop in stops)]
     feeds = []
     for text, (number, begin), (last, end) in zip(texts, [(1, start), *ends], ends, strict=False):
