@@ -41,6 +41,28 @@ class History:
 
 EVENTS = """SELECT event_name, status, definer, originator, character_set_client, collation_connection, created,
     last_altered, event_comment FROM information_schema.events WHERE event_name LIKE 'kept%' ORDER BY event_name"""
+DEFAULTED = {"by_myisam": "MyISAM", "by_memory": "MEMORY", "by_innodb": "InnoDB", "by_default": "InnoDB"}
+"""Tables whose statements name no engine, and their engines: default_storage_engine is another one for a while."""
+
+
+def make_defaulted(lab: Lab) -> None:
+    """Make these tables, and one whose options the server leaves out of its binlog."""
+    for name, engine in DEFAULTED.items():
+        lab.sql(f"SET GLOBAL default_storage_engine = {engine}")
+        lab.sql(f"CREATE TABLE ledger.{name} (id INT PRIMARY KEY, `engine` VARCHAR(9))")
+    lab.sql("SET GLOBAL sql_mode = CONCAT('ANSI,', @@GLOBAL.sql_mode)")
+    lab.sql("CREATE TABLE ledger.by_ansi CHARACTER SET latin2 AS SELECT 'text' AS body")
+    lab.sql("SET GLOBAL sql_mode = DEFAULT")
+    lab.sql("INSERT INTO ledger.by_myisam VALUES (1, 'row')")
+
+
+def tables_of(cursor: pymysql.cursors.Cursor) -> dict[str, tuple[str, str]]:
+    """Return engine and collation of these tables."""
+    cursor.execute(
+        "SELECT table_name, engine, table_collation FROM information_schema.tables WHERE table_name LIKE 'by|_%' ESCAPE"
+        " '|'"
+    )
+    return {name: (engine, collation) for name, engine, collation in cursor.fetchall()}
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +91,7 @@ def history(lab: Lab) -> Iterator[History]:
     )
     lab.sql("INSERT INTO ledger.replayed VALUES (1, REPEAT('x', 3000000))")
     lab.sql("FLUSH BINARY LOGS")
+    make_defaulted(lab)
     load.wait_for(40)
     load.stop()
     lab.sql("DROP EVENT ledger.fires")
@@ -89,6 +112,7 @@ def history(lab: Lab) -> Iterator[History]:
     yield History(backup, tuple(written), ballast)
     for name in ("kept_off", "kept_on"):
         lab.sql(f"DROP EVENT ledger.{name}")
+    lab.sql(f"DROP TABLE {', '.join(f'ledger.{name}' for name in (*DEFAULTED, 'by_ansi'))}")
 
 
 def connected(lab: Lab, restored: Mapping[str, Any]) -> pymysql.Connection:
@@ -226,6 +250,9 @@ def test_a_time_takes_in_what_was_committed_by_then(lab: Lab, history: History, 
     with connected(lab, document) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM replayed WHERE LENGTH(body) = 3000000")
         assert cursor.fetchone() == (1,)
+        tables = tables_of(cursor)
+    assert tables.pop("by_ansi")[1].startswith("latin2_")
+    assert {name: engine for name, (engine, _) in tables.items()} == DEFAULTED
 
 
 def test_a_time_on_a_quiet_server_is_its_last_commit(lab: Lab, history: History) -> None:
@@ -261,6 +288,7 @@ def test_latest_goes_to_the_end_of_the_archive_through_a_client_too(lab: Lab, hi
         fired = cursor.fetchone()
         cursor.execute("SELECT COUNT(*) FROM replayed WHERE LENGTH(body) = 3000000")
         assert cursor.fetchone() == (1,)
+        assert {name: engine for name, (engine, _) in tables_of(cursor).items() if name in DEFAULTED} == DEFAULTED
     assert [fired] == lab.sql("SELECT COUNT(*) FROM ledger.replayed WHERE body = 'the event'")
 
 

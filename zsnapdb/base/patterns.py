@@ -148,6 +148,9 @@ PropertyValue = Annotated[str, StringConstraints(max_length=8191), AfterValidato
 VariableName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}(\.[a-z0-9_]{1,64})?$")]
 """A variable of a server, or of one of its components: component.variable."""
 
+ServerWord = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,64}$")]
+"""The name of a storage engine or a collation of a server."""
+
 Guid = Annotated[int, Field(ge=0, lt=2**64)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 CommitTime = Annotated[int, Field(ge=0, lt=253_402_300_800_000_000)]

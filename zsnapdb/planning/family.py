@@ -55,6 +55,8 @@ class Family:
     """The series that no upgrade skips. Without any a release upgrades the files of each older one."""
     relay_logs_from: tuple[int, ...]
     """First release that replays relay logs which it did not receive itself (empty: no limit)."""
+    ddl_xids_from: tuple[int, ...] | None
+    """First release whose query events have an XID if their DDL is atomic (None: no event says that)."""
     gtids_are_sets: bool
     """The executed transactions are a set of intervals. Otherwise they are the last GTID of each domain."""
     gtids_carry_server_id: bool
@@ -140,6 +142,7 @@ MYSQL = Family(
     long_term_series=((5, 7), (8, 0), (8, 4), (9, 7)),
     # CHANGE REPLICATION SOURCE came with 8.0.23 (refman 8.0, "CHANGE REPLICATION SOURCE TO Statement").
     relay_logs_from=(8, 0, 23),
+    ddl_xids_from=(8, 0),
     gtids_are_sets=True,
     gtids_carry_server_id=False,
     position_needs_replica_log=True,
@@ -187,6 +190,7 @@ MARIADB = Family(
     # MariaDB manual, "Upgrading Between Major MariaDB Versions".
     long_term_series=(),
     relay_logs_from=(),
+    ddl_xids_from=None,
     gtids_are_sets=False,
     gtids_carry_server_id=True,
     position_needs_replica_log=False,

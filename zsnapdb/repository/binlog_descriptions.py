@@ -40,11 +40,13 @@ from zsnapdb.base.patterns import (
     RepositoryId,
     SequenceNumber,
     ServerUuid,
+    ServerWord,
     Sha256,
     ShortLine,
     Words,
 )
 from zsnapdb.planning.binlog.commit_times import MOST_STRETCHES, Sighting, Stretch, with_stretch
+from zsnapdb.planning.binlog.made_tables import MOST_MADE, RecordedTable
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import KeyPart
 from zsnapdb.repository.part import Part
@@ -109,13 +111,27 @@ class UndatedPart(Part):
         return Stretch(self.start, self.end, Sighting(self.earliest, self.latest))
 
 
+class MadeTablePart(Part):
+    """A table whose engine no event says, and what the server said of it: the event at byte `offset` made it."""
+
+    offset: Count
+    engine: ServerWord
+    collation: ServerWord | None = None
+
+    @property
+    def record(self) -> RecordedTable:
+        """What the server said of the table."""
+        return RecordedTable(self.engine, self.collation)
+
+
 class SpanPart(Part):
     """The contents of a stretch of a binlog file, from byte `start` to `end`.
 
     `end` is the end of a transaction or of the head. `gtids` are the GTIDs of the stretch's transactions alone (None if
     there are none): a set (MySQL), or the last GTID of each domain (MariaDB). `first_commit` and `last_commit` are the
     earliest and latest commit time in microseconds UTC, rounded to seconds where `is_exact` is False. Transactions in
-    `undated` count with the times between which they were committed.
+    `undated` count with the times between which they were committed. `made` are tables of statements without ENGINE, as
+    far as the server told the archiver of them.
     """
 
     start: Count
@@ -128,11 +144,16 @@ class SpanPart(Part):
     last_commit: CommitTime | None = None
     is_exact: bool = True
     undated: Annotated[tuple[UndatedPart, ...], Field(max_length=MOST_STRETCHES)] = ()
+    made: Annotated[tuple[MadeTablePart, ...], Field(max_length=MOST_MADE)] = ()
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
         """The stretches whose events do not have the time of the commits."""
         return tuple(part.stretch for part in self.undated)
+
+    def with_made(self, made: Sequence[MadeTablePart]) -> SpanPart:
+        """Return the stretch with what the server said of these tables."""
+        return self.model_copy(update={"made": tuple(made)[:MOST_MADE]})
 
     def then(self, more: SpanPart, flavour: Flavour) -> SpanPart:
         """Return the stretch that consists of this one and `more`, which follows directly."""
@@ -153,6 +174,7 @@ class SpanPart(Part):
             last_commit=max(lasts, default=None),
             is_exact=self.is_exact and more.is_exact,
             undated=tuple(UndatedPart.of(stretch) for stretch in stretches),
+            made=(*self.made, *more.made)[:MOST_MADE],
         )
 
 

@@ -25,8 +25,9 @@ from zsnapdb.base.model import BinlogCoordinates, new_backup_id
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part
 from zsnapdb.jobs.binlog.known import contains_last, known_history, last_seen
+from zsnapdb.jobs.binlog.made_tables import made_parts
 from zsnapdb.jobs.binlog.round import Round
-from zsnapdb.jobs.host.binlog_spans import whole_span
+from zsnapdb.jobs.host.binlog_spans import span_and_tables
 from zsnapdb.jobs.record.archive_record import inherit, note_archived, note_archived_files
 from zsnapdb.jobs.record.host_record import next_sequence
 from zsnapdb.mysql.binlog.bytes import read_plain
@@ -243,7 +244,7 @@ class Archiver:
                     start=cut.start,
                     end=cut.end,
                     attempt=secrets.token_hex(2),
-                    span=cut.span,
+                    span=cut.span.with_made(made_parts(self._instance, self._source, cut.tables)),
                     head=head_part(self._source, opening) if cut.start == 0 else None,
                     gap=step.gap if cut.start == 0 else None,
                     codec=self._settings.codec,
@@ -329,11 +330,13 @@ class Archiver:
                         f"{step.name} no longer contains the bytes that were archived from it",
                         hint="no action is needed: the next round begins a new incarnation",
                     )
-            span = whole_span(file, step.name, self._witness(known))
+            span, tables = span_and_tables(file, step.name, self._witness(known))
             os.fsync(file.fileno())
             attempt = secrets.token_hex(2)
             key = self._key(step.name)
             chunks = self._put_chunks(file, step.name, attempt, span.end, key)
+        before, archived = (known.span.made, known.end) if known else ((), 0)
+        added = made_parts(self._instance, self._source, [table for table in tables if table.offset >= archived])
         rotated = ArchivedFile(
             repository_id=self._archive.repository.id,
             instance=self._archive.instance,
@@ -342,7 +345,7 @@ class Archiver:
             flavour=self._source.flavour,
             is_rotated=True,
             head=head_part(self._source, opening),
-            span=span,
+            span=span.with_made((*before, *added)),
             size=size,
             sha256=stream_hash(chunks),
             gap=known.gap if known else step.gap,

@@ -21,6 +21,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.archive import ServerBinlog
 from zsnapdb.planning.binlog.commit_times import NO_WITNESS, Witness
+from zsnapdb.planning.binlog.made_tables import MadeTable
 from zsnapdb.planning.family import family, flavour_of
 from zsnapdb.repository.binlog_descriptions import HeadPart, SpanPart, is_archivable, number_of
 
@@ -194,11 +195,12 @@ def head_part(source: BinlogSource, opening: Opening) -> HeadPart:
 
 @dataclass(frozen=True)
 class SegmentCut:
-    """A segment to archive: bytes `start` to `end`, and the span of its transactions."""
+    """A segment to archive: bytes `start` to `end`, the span of its transactions, and tables made without ENGINE."""
 
     start: int
     end: int
     span: SpanPart
+    tables: tuple[MadeTable, ...] = ()
 
 
 def cuts(
@@ -218,7 +220,7 @@ def cuts(
     """
     first = 0 if start == 0 else complete
     builder = SpanBuilder(first, complete, witness)
-    walk = transactions(file, name, complete, size)
+    walk = transactions(file, name, complete, size, lambda event, walk, is_end: builder.watch(event, walk, is_end))
     while True:
         try:
             transaction = next(walk)
@@ -226,7 +228,7 @@ def cuts(
             boundary = end.value
             break
         if transaction.end - start > limit and builder.end > start:
-            yield SegmentCut(start, builder.end, builder.span())
+            yield SegmentCut(start, builder.end, builder.span(), builder.tables)
             start, builder = builder.end, SpanBuilder(builder.end, builder.end, witness)
         while transaction.end - start > limit:
             yield SegmentCut(start, start + limit, SpanPart(start=builder.start, end=builder.end))
@@ -235,4 +237,4 @@ def cuts(
         builder.add(transaction)
     builder.end = max(builder.end, boundary)
     if builder.end > start:
-        yield SegmentCut(start, builder.end, builder.span())
+        yield SegmentCut(start, builder.end, builder.span(), builder.tables)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from zsnapdb.base.gtid import GtidPosition, Gtids
+from zsnapdb.mysql.binlog.events import Event
+from zsnapdb.mysql.binlog.made_tables import MadeTables
 from zsnapdb.mysql.binlog.transactions import BinlogTransaction, transactions
-from zsnapdb.mysql.binlog.walk import Numbers
+from zsnapdb.mysql.binlog.walk import Numbers, Walk
 from zsnapdb.planning.binlog.commit_times import NO_WITNESS, Stretch, Witness, with_stretch
+from zsnapdb.planning.binlog.made_tables import MadeTable
 from zsnapdb.repository.binlog_descriptions import SpanPart, UndatedPart
 
 
@@ -28,6 +31,16 @@ class SpanBuilder:
         self._gtids: list[str] = []
         self._times: list[int] = []
         self._is_exact = True
+        self._tables = MadeTables()
+
+    @property
+    def tables(self) -> tuple[MadeTable, ...]:
+        """The tables that statements without ENGINE made in the span."""
+        return tuple(self._tables.tables)
+
+    def watch(self, event: Event, walk: Walk, is_end: bool) -> None:
+        """Take in an event that begins or ends a transaction of the span."""
+        self._tables.see(event, walk, 1, is_end=is_end)
 
     def add(self, transaction: BinlogTransaction) -> None:
         """Add the next transaction."""
@@ -80,11 +93,16 @@ class SpanBuilder:
 
 def whole_span(file: BinaryIO, name: str, witness: Witness = NO_WITNESS) -> SpanPart:
     """Return the span of a file up to the end of its last complete transaction."""
+    return span_and_tables(file, name, witness)[0]
+
+
+def span_and_tables(file: BinaryIO, name: str, witness: Witness = NO_WITNESS) -> tuple[SpanPart, tuple[MadeTable, ...]]:
+    """Return that span, and the tables that statements without ENGINE made in it."""
     builder = SpanBuilder(0, 0, witness)
-    walk = transactions(file, name)
+    walk = transactions(file, name, watch=builder.watch)
     while True:
         try:
             builder.add(next(walk))
         except StopIteration as end:
             builder.end = end.value
-            return builder.span()
+            return builder.span(), builder.tables

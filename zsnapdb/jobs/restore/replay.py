@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from posixpath import join
 
 from pydantic import SecretStr
 
 from zsnapdb.base import server_files
-from zsnapdb.base.errors import DamagedError, PreflightError
+from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.base.model import Progress, parse_gtids
 from zsnapdb.jobs.base.events import Events
@@ -29,8 +30,8 @@ from zsnapdb.jobs.restore.steps import ServerWork, be_mounted, keep, take_back, 
 from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.mysql.binlog.client_text import refuse_ambiguous_text
-from zsnapdb.mysql.binlog.defaulted_tables import defaulted_tables
 from zsnapdb.mysql.binlog.logged_texts import logged_texts
+from zsnapdb.mysql.binlog.made_tables import MadeTables
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.replication import replay as replaying
 from zsnapdb.mysql.replication import scheduled_events
@@ -38,6 +39,7 @@ from zsnapdb.mysql.replication.replay import RelayLogs, ReplayInput
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.event_states import EventStates, follow
+from zsnapdb.planning.binlog.made_tables import EngineStop, MadeTable, RecordedTable, named, plan_engines
 from zsnapdb.planning.restore.steps import Recover, Replay, TakeUp
 from zsnapdb.planning.server_copy.answering import IDENTITY, only_on_server
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
@@ -47,6 +49,14 @@ _LONGEST_REPLAY = 30 * 86_400.0
 _SCRATCH = Path("/var/tmp")  # noqa: S108 - a new folder is made in it
 """Where files of LOAD DATA go while they are replayed: on a disk, in a new folder that only root enters."""
 """Seconds after which a replay by a client is given up. By then the client hangs, because nobody else can block it."""
+
+
+@dataclass(frozen=True)
+class _Made:
+    """The tables of statements without ENGINE in the relay logs, and what the archive says of them."""
+
+    tables: tuple[tuple[int, MadeTable], ...]
+    records: Mapping[tuple[int, int], RecordedTable]
 
 
 def replay(work: ServerWork, step: Replay) -> None:
@@ -63,41 +73,63 @@ def replay(work: ServerWork, step: Replay) -> None:
     take_back(work, f"zsnapdb-restore-{names[names.index(step.name) - 1]}")
     logs = _relay_logs(work)
     logs.remove()
-    _fetch(work, step, logs)
-    _tell_of_defaulted_tables(work, step, logs)
+    records = _fetch(work, step, logs)
+    made = _Made(_made_tables(step, logs), records)
     gtids = parse_gtids(work.plan.flavour, step.gtids) if step.gtids is not None else None
     if step.by == "client":
-        _by_client(work, step, logs, gtids)
+        _by_client(work, step, logs, gtids, made)
     else:
-        _by_applier(work, step, logs, gtids)
+        _by_applier(work, step, logs, gtids, made)
     logs.remove()
     keep(work, step.name)
 
 
-def _tell_of_defaulted_tables(work: ServerWork, step: Replay, logs: RelayLogs) -> None:
-    """Warn of tables that get the engine of the backup's settings, as no event says the engine of then."""
-    found: list[str] = []
+def _made_tables(step: Replay, logs: RelayLogs) -> tuple[tuple[int, MadeTable], ...]:
+    """Return the tables of statements without ENGINE, each with the number of its relay log."""
+    made = MadeTables()
     for number, part in enumerate(step.logs, 1):
+        # An encrypted relay log is read by the server alone.
         with server_files.open_to_read(logs.file(number)) as file, contextlib.suppress(PreflightError):
-            # An encrypted relay log is read by the server alone.
-            found += [f"{part.file}:{offset}" for offset in defaulted_tables(file, part.file, part.start)]
-    if found:
-        engine = work.plan.variables.get("default_storage_engine", "InnoDB")
-        work.events.warn(
-            f"{len(found)} CREATE TABLE without ENGINE, the first at {found[0]}: no binlog says the"
-            f" default_storage_engine of then; these tables get {engine}, the source's at the backup"
+            made.read(file, part.file, part.start, number)
+    return tuple(made.numbered())
+
+
+def _engine_stops(work: ServerWork, made: _Made, engine: str) -> tuple[EngineStop, ...]:
+    """Return where the default engine changes, which is `engine` now. Tell which tables may differ from the source's.
+
+    Raises:
+        ConsistencyError: a table had another engine, and nothing says which
+    """
+    planned = plan_engines(made.tables, made.records, engine)
+    if planned.contradicted:
+        raise ConsistencyError(
+            f"the source made {named(planned.contradicted)} in another storage engine than {engine}, its default at the"
+            " backup: their statements name none, and no record of the archive says which",
+            hint="restore a backup that was made after these tables, or a point before them",
         )
+    if planned.unknown:
+        work.events.warn(
+            f"nothing says the storage engine of {named(planned.unknown)}, made without ENGINE: with the replay they"
+            f" get {engine}, the source's default at the backup"
+        )
+    if planned.bare:
+        work.events.warn(
+            f"the source logged {named(planned.bare)} without the options of the table (sql_mode ANSI): engine,"
+            " character set, row format and comment can differ from the source's"
+        )
+    return planned.stops
 
 
-def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | None) -> None:
+def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | None, made: _Made) -> None:
     logs.take(len(step.logs), work.instance.settings.server.user)
     sizes = tuple(logs.file(number).stat().st_size for number in range(1, len(step.logs) + 1))
-    source = ReplayInput(sizes, step.logs[0].start, step.logs[0].file, gtids)
     options = replaying.options(work.plan.flavour, work.settings.restore.workers or len(os.sched_getaffinity(0)))
     base = () if _has_relay_log(work) else (f"relay_log={logs.base}",)
     with served(work, port=None, server_id=fresh_server_id(), last=(*base, *options)) as session:
         before = scheduled_events.states_of(session)
         after = _states_after(before, step, logs)
+        stops = _engine_stops(work, made, replaying.default_engine(session))
+        source = ReplayInput(sizes, step.logs[0].start, step.logs[0].file, gtids, stops)
         replaying.replay(
             session,
             work.plan.flavour,
@@ -133,7 +165,7 @@ def _give_events_back(work: ServerWork, session: Session, before: EventStates, a
         )
 
 
-def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | None) -> None:
+def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | None, made: _Made) -> None:
     """Pipe the output of the server's binlog tool into one session of a client."""
     tool, client = client_programs(work.instance, work.plan.flavour, work.plan.server_version)
     files = [logs.file(number) for number in range(1, len(step.logs) + 1)]
@@ -143,13 +175,16 @@ def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | N
     # The server notes its server_id in each event that is made; no applier is there to skip statements of its own id.
     with served(work, port=None, server_id=work.plan.server_id, last=options, password=password) as session:
         events = scheduled_events.scheduled_events(session)
+        # A client cannot give a statement the collation that its table had.
+        records = {place: RecordedTable(record.engine) for place, record in made.records.items()}
+        stops = _engine_stops(work, replace(made, records=records), replaying.default_engine(session))
         here = only_on_server(global_variables(session, IDENTITY))
         with (
             client_file(session.address, password, here) as login,
             tempfile.TemporaryDirectory(dir=_SCRATCH) as scratch,
         ):
-            source, sink = replaying.client_pipe(tool, client, login, files, step.logs[0].start, Path(scratch))
-            programs.pipe(source, sink, timeout=_LONGEST_REPLAY)
+            feeds = replaying.client_feeds(tool, files, step.logs[0].start, Path(scratch), stops)
+            programs.feed(feeds, replaying.client_argv(client, login), timeout=_LONGEST_REPLAY)
         replaying.check_executed(session, work.plan.flavour, gtids)
         account = f"{replaying.ACCOUNT}@localhost"
         nobodys = scheduled_events.give_back_definers(session, work.plan.flavour, account, events)
@@ -171,18 +206,23 @@ def _relay_logs(work: ServerWork) -> RelayLogs:
     return RelayLogs(Path(work.copy.paths.translate(base)))
 
 
-def _fetch(work: ServerWork, step: Replay, logs: RelayLogs) -> None:
+def _fetch(work: ServerWork, step: Replay, logs: RelayLogs) -> Mapping[tuple[int, int], RecordedTable]:
     archive = archive_of(work.instance, work.repository, only={part.file: part.size for part in step.logs})
-    fetch_logs(archive, LocalBinlogs.of(work.plan.variables, work.plan.key_files), step, logs, work.events)
+    return fetch_logs(archive, LocalBinlogs.of(work.plan.variables, work.plan.key_files), step, logs, work.events)
 
 
-def fetch_logs(archive: BinlogArchive, local: LocalBinlogs, step: Replay, logs: RelayLogs, events: Events) -> None:
+def fetch_logs(
+    archive: BinlogArchive, local: LocalBinlogs, step: Replay, logs: RelayLogs, events: Events
+) -> Mapping[tuple[int, int], RecordedTable]:
     """Write the binlogs as relay logs, each cut at its stop: from this host where the plan says so, else fetched.
+
+    Return what the archive says of tables that were made without ENGINE, by relay log and offset of the statement.
 
     DamagedError if a binlog was removed, is shorter than when the replay was planned, or is another file by now.
     """
     files = {(file.incarnation, file.name): file for file in archive.load().files}
     total, done = step.size, 0
+    records: dict[tuple[int, int], RecordedTable] = {}
     for number, part in enumerate(step.logs, 1):
         file = files.get((part.incarnation, part.file))
         is_planned = file is not None and part.fingerprint in ("", file.fingerprint)
@@ -200,8 +240,10 @@ def fetch_logs(archive: BinlogArchive, local: LocalBinlogs, step: Replay, logs: 
         if part.stop is not None and part.stop < file.end:
             with server_files.open_to_change(path) as out:
                 out.truncate(part.stop)
+        records |= {(number, table.offset): table.record for table in file.span.made}
         done += part.size
         events.progress(Progress(f"fetch {part.file}", done, total))
+    return records
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ The memory used is constant.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -107,21 +107,28 @@ def read_head(file: BinaryIO, name: str) -> Head | None:
 
 
 def transactions(
-    file: BinaryIO, name: str, start: int | None = None, size: int | None = None
+    file: BinaryIO,
+    name: str,
+    start: int | None = None,
+    size: int | None = None,
+    watch: Callable[[Event, Walk, bool], None] = lambda _event, _walk, _is_end: None,
 ) -> Generator[BinlogTransaction, None, int]:
     """Yield the complete transactions of an open binlog in order.
 
     Return the offset after the last transaction and the events outside of transactions that follow it.
 
     `start`: begin at this offset, which must be the end of a transaction or of the head. `size`: read at most this many
-    bytes of the file. DamagedError if an event in the middle is wrong; PreflightError if the file is encrypted.
+    bytes of the file. `watch` gets each event that decides where transactions begin and end, and whether it ends one.
+    DamagedError if an event in the middle is wrong; PreflightError if the file is encrypted.
     """
     walk = Walk()
     events = decisive_events(file, name, file.seek(0, 2) if size is None else size, start)
     try:
         while True:
             event = next(events)
-            if walk.see(event) and walk.opened is not None:
+            is_end = walk.see(event)
+            watch(event, walk, is_end)
+            if is_end and walk.opened is not None:
                 committed, is_exact = commit_time_of(walk.opened, event)
                 yield BinlogTransaction(walk.opened.start, event.end, walk.number, committed, is_exact)
     except StopIteration as end:

@@ -97,6 +97,11 @@ class Walk:
             walk.family, walk.base = Flavour.MYSQL, gtids
         return walk
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether the open transaction has a beginning and an end of its own, and is not a single statement."""
+        return self._open and self._begun
+
     def see(self, event: Event) -> bool:
         """Process the next event; return whether it ends a transaction."""
         kind = event.kind

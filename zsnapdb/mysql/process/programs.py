@@ -5,11 +5,13 @@ This module locates them, checks that they belong to the family of the server, a
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -127,40 +129,59 @@ def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO 
         )
 
 
+@dataclass(frozen=True)
+class Feed:
+    """What goes into a program: a text, then the output of another program (None: of none)."""
+
+    text: bytes
+    argv: Sequence[str] | None
+
+
 def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None:
     """Run both programs; the output of the first is the input of the second.
 
     CommandError unless both end with status 0, with the error output of the failed one (the second if both failed).
     """
+    feed([Feed(b"", first)], second, timeout=timeout)
+
+
+def feed(feeds: Sequence[Feed], second: Sequence[str], *, timeout: float) -> None:
+    """Run a program whose input are these feeds, one after the other. CommandError as `pipe`."""
     deadline = time.monotonic() + timeout
-    with tempfile.TemporaryFile() as errors_of_first, tempfile.TemporaryFile() as errors_of_second:
-        source = program_start.start(first, stdout=subprocess.PIPE, stderr=errors_of_first)
+    argv: Sequence[str] = second
+    with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as errors_of_second:
+        sink = program_start.start(second, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors_of_second)
+        source: subprocess.Popen[bytes] | None = None
         try:
-            assert source.stdout is not None
-            sink = program_start.start(second, stdin=source.stdout, stdout=subprocess.DEVNULL, stderr=errors_of_second)
-        except BaseException:
-            source.kill()
-            source.wait()
-            raise
-        # Close our copy of the pipe, or the first program would never notice the end of the second.
-        source.stdout.close()
-        try:
-            statuses = [process.wait(max(0.0, deadline - time.monotonic())) for process in (sink, source)]
+            assert sink.stdin is not None
+            status = 0
+            with contextlib.suppress(BrokenPipeError), sink.stdin as into:
+                for one in feeds:
+                    into.write(one.text)
+                    into.flush()
+                    if one.argv is not None:
+                        argv = one.argv
+                        source = program_start.start(argv, stdout=into, stderr=errors)
+                        status = source.wait(max(0.0, deadline - time.monotonic()))
+                    if status != 0:
+                        break
+            status_of_second = sink.wait(max(0.0, deadline - time.monotonic()))
         except BaseException as error:
             for process in (source, sink):
-                process.kill()
-                process.wait()
+                if process is not None:
+                    process.kill()
+                    process.wait()
             if isinstance(error, subprocess.TimeoutExpired):
                 raise CommandError(
-                    f"`{' '.join(first)}` into `{' '.join(second)}` did not end within {timeout:.0f} s",
+                    f"`{' '.join(argv)}` into `{' '.join(second)}` did not end within {timeout:.0f} s",
                     hint="raise --timeout",
                 ) from error
             raise
-        for argv, status, errors in ((second, statuses[0], errors_of_second), (first, statuses[1], errors_of_first)):
-            if status != 0:
-                errors.seek(0)
-                words = " ".join(errors.read().decode(errors="replace").split())[-_KEPT_OUTPUT:]
+        for failed, code, output in ((second, status_of_second, errors_of_second), (argv, status, errors)):
+            if code != 0:
+                output.seek(0)
+                words = " ".join(output.read().decode(errors="replace").split())[-_KEPT_OUTPUT:]
                 raise CommandError(
-                    f"`{' '.join(argv)}` ended with exit status {status}: {words or '(no output)'}",
+                    f"`{' '.join(failed)}` ended with exit status {code}: {words or '(no output)'}",
                     hint=plugin_hint(words),
                 )

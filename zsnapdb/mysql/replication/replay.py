@@ -8,7 +8,8 @@ MariaDB 11.8 (tests/campaigns/points.py keeps testing them):
 - MariaDB's parallel applier also needs the binlog name of the source: without it 11.8 crashes in compare_log_name().
 
 The last file ends at the transaction boundary at which the replay ends. So the replay cannot go too far and needs no
-UNTIL clause; some UNTIL clauses fall back to a single thread.
+UNTIL clause for that; some UNTIL clauses fall back to a single thread. Only where the default engine of the source was
+another one, the applier stops and goes on with that.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from zsnapdb.base.gtid import GtidPosition, Gtids, contains
 from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.base.server_files import Owner
 from zsnapdb.mysql.process import server
+from zsnapdb.mysql.process.programs import Feed
 from zsnapdb.mysql.session import Session
+from zsnapdb.planning.binlog.made_tables import EngineStop
+from zsnapdb.planning.quoting import quoted
 from zsnapdb.planning.server_copy.identity import BRIEF
 from zsnapdb.planning.server_plugins import plugin_hint
 
@@ -145,18 +149,27 @@ Only the applier may write to a server that is super_read_only.
 """
 
 
-def client_pipe(
-    tool: Path, client: Path, login: Path, files: Sequence[Path], start: int, scratch: Path
-) -> tuple[list[str], list[str]]:
-    """Return the two commands whose pipe replays the files in one session, the first file from the offset `start`.
+def client_feeds(
+    tool: Path, files: Sequence[Path], start: int, scratch: Path, stops: Sequence[EngineStop]
+) -> list[Feed]:
+    """Return what goes into the one session of a client: the files, the first from the offset `start`, as statements.
 
-    The GTIDs do not change.
-
-    `login` is the client's option file, `scratch` a folder for files of LOAD DATA.
+    At each stop the default engine changes. The GTIDs do not change. `scratch` is a folder for files of LOAD DATA.
     """
-    words = ["--no-defaults", f"--start-position={start}", f"--local-load={scratch}"]
-    sink = [str(client), f"--defaults-file={login}", "--binary-mode", "--max-allowed-packet=1G", "--local-infile=1"]
-    return [str(tool), *words, *map(str, files)], sink
+    ends: list[tuple[int, int | None]] = [*((stop.number, stop.offset) for stop in stops), (len(files), None)]
+    texts = ["", *(f"SET SESSION default_storage_engine = '{stop.engine}';\n" for stop in stops)]
+    feeds = []
+    for text, (number, begin), (last, end) in zip(texts, [(1, start), *ends], ends, strict=False):
+        argv = [str(tool), "--no-defaults", f"--start-position={begin}", f"--local-load={scratch}"]
+        argv += [] if end is None else [f"--stop-position={end}"]
+        is_empty = (number, begin) == (last, end)
+        feeds.append(Feed(text.encode(), None if is_empty else [*argv, *map(str, files[number - 1 : last])]))
+    return feeds
+
+
+def client_argv(client: Path, login: Path) -> list[str]:
+    """Return the command of the client that replays; `login` is its option file."""
+    return [str(client), f"--defaults-file={login}", "--binary-mode", "--max-allowed-packet=1G", "--local-infile=1"]
 
 
 def account_sql(password: str) -> str:
@@ -224,13 +237,15 @@ class RelayLogs:
 class ChannelStatements:
     """The statements of one family for the channel of the replay.
 
-    `change_paced` also takes a delay in seconds. `failed_worker` asks for the error of a worker, where the status of
-    the channel only says that there is one ("": it says the error itself).
+    `change_paced` also takes a delay in seconds, `start_until` the name of a relay log and an offset in it.
+    `failed_worker` asks for the error of a worker, where the status of the channel only says that there is one ("": it
+    says the error itself).
     """
 
     change: str
     change_paced: str
     start: str
+    start_until: str
     stop: str
     reset: str
     status: str
@@ -248,6 +263,7 @@ class ChannelStatements:
                 change,
                 f"{change}, MASTER_DELAY = %s",
                 f"START SLAVE '{CHANNEL}' SQL_THREAD",
+                f"START SLAVE '{CHANNEL}' SQL_THREAD UNTIL RELAY_LOG_FILE = %s, RELAY_LOG_POS = %s",
                 f"STOP SLAVE '{CHANNEL}' SQL_THREAD",
                 f"RESET SLAVE '{CHANNEL}' ALL",
                 f"SHOW SLAVE '{CHANNEL}' STATUS",
@@ -261,6 +277,7 @@ class ChannelStatements:
             f"{change} FOR CHANNEL '{CHANNEL}'",
             f"{change}, SOURCE_DELAY = %s FOR CHANNEL '{CHANNEL}'",
             f"START REPLICA SQL_THREAD FOR CHANNEL '{CHANNEL}'",
+            f"START REPLICA SQL_THREAD UNTIL RELAY_LOG_FILE = %s, RELAY_LOG_POS = %s FOR CHANNEL '{CHANNEL}'",
             f"STOP REPLICA SQL_THREAD FOR CHANNEL '{CHANNEL}'",
             f"RESET REPLICA ALL FOR CHANNEL '{CHANNEL}'",
             f"SHOW REPLICA STATUS FOR CHANNEL '{CHANNEL}'",
@@ -314,13 +331,57 @@ class ReplayInput:
     """The input of a replay and the expected result.
 
     `sizes` are the bytes of the relay logs in order. `start` is the offset in the first one and `file` its old binlog
-    name. `gtids` are the GTIDs of the server afterwards (None: unknown).
+    name. `gtids` are the GTIDs of the server afterwards (None: unknown). At each of the `stops` the default engine
+    changes; the threads of an applier have that of their start.
     """
 
     sizes: tuple[int, ...]
     start: int
     file: str
     gtids: Gtids | None
+    stops: tuple[EngineStop, ...] = ()
+
+
+def default_engine(session: Session) -> str:
+    """Return the engine of tables whose statement names none."""
+    return str(session.value("SELECT @@GLOBAL.default_storage_engine"))
+
+
+def _apply_to_stop(session: Session, words: ChannelStatements, logs: RelayLogs, stop: EngineStop) -> None:
+    """Apply what comes before the stop, with the engine before; then the engine is that of the stop.
+
+    A table whose statement lacks its options is made with the collation of its database, which is another one for it.
+    """
+    _apply_until(session, words, logs, (stop.number, stop.offset))
+    session.query("SET GLOBAL default_storage_engine = %s", (stop.engine,))
+    before = [] if stop.database is None else session.query(_DATABASE_COLLATION, (stop.database,))
+    if stop.database is not None and stop.collation is not None and before:
+        _set_collation(session, stop.database, stop.collation)
+        _apply_until(session, words, logs, (stop.number, stop.end))
+        _set_collation(session, stop.database, str(before[0][0]))
+
+
+_DATABASE_COLLATION = "SELECT default_collation_name FROM information_schema.schemata WHERE schema_name = %s"
+
+
+def _set_collation(session: Session, database: str, collation: str) -> None:
+    session.query("SET SESSION sql_log_bin = 0")
+    session.query(f"ALTER DATABASE {quoted(database)} COLLATE %s", (collation,))
+    session.query("SET SESSION sql_log_bin = 1")
+
+
+def _apply_until(session: Session, words: ChannelStatements, logs: RelayLogs, place: tuple[int, int]) -> None:
+    """Apply what comes before the place (number of the relay log, offset), which is between two transactions."""
+    number, offset = place
+    progress = status(session, words)
+    if (progress.number, progress.offset) >= place:
+        return
+    session.query(words.start_until, (logs.file(number).name, offset))
+    while (progress := status(session, words)).is_running:
+        time.sleep(_POLL_SECONDS)
+    # MySQL stops before the head of a file where its first transaction is the place.
+    if progress.error or progress.number != number:
+        raise _stopped(progress.error)
 
 
 def replay(
@@ -334,6 +395,8 @@ def replay(
     words = ChannelStatements.of(flavour)
     replicated = _slave_position(session) if flavour is Flavour.MARIADB else None
     session.query(words.change, (source.file, source.start, logs.file(1).name, source.start))
+    for stop in source.stops:
+        _apply_to_stop(session, words, logs, stop)
     session.query(words.start)
     while True:
         progress = status(session, words)

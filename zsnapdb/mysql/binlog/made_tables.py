@@ -1,0 +1,246 @@
+"""Finds the tables in a binlog whose engine no event says: CREATE TABLE and CREATE SEQUENCE without ENGINE.
+
+What says more of them was tried on MySQL 5.7, 8.0 and 9.7, MariaDB 10.5 and 11.8: the statement of a table with atomic
+DDL has an XID in MySQL from 8.0 on, that of another table has none. Everywhere a transaction with rows of one
+transactional table ends with an XID event, and with rows of others alone with COMMIT.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import BinaryIO
+
+from zsnapdb.base.patterns import printable
+from zsnapdb.mysql.binlog.event_bytes import EventBytes, inflated
+from zsnapdb.mysql.binlog.events import (
+    FORMAT,
+    HEADER,
+    MALFORMED,
+    MARIADB_QUERY_COMPRESSED,
+    QUERY,
+    XID,
+    Event,
+    decisive_events,
+    malformed,
+)
+from zsnapdb.mysql.binlog.logged_statement import first_word
+from zsnapdb.mysql.binlog.rows import TABLE_MAP, table_map
+from zsnapdb.mysql.binlog.walk import Walk
+from zsnapdb.planning.binlog.made_tables import MadeTable
+from zsnapdb.planning.facts import release_of
+from zsnapdb.planning.family import family, flavour_in
+
+_LONGEST = 1 << 20
+_CRC_BYTES = 4
+_MOST_TABLES = 1 << 16
+_QUOTED = re.compile(
+    r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`(?:[^`]|``)*`|/\*(?!M?!).*?\*/|(?:--\s|#)[^\n]*", re.DOTALL
+)
+_MAKES = re.compile(r"\bCREATE\s+(?:OR\s+REPLACE\s+)?(?:TABLE|SEQUENCE)\b", re.IGNORECASE)
+_LIKE = re.compile(r"\s*(?:IF\s+NOT\s+EXISTS\s+)?[\w$]+(?:\s*\.\s*[\w$]+)?\s*\(?\s*LIKE\b", re.IGNORECASE)
+_ENGINE = re.compile(r"\bENGINE\b", re.IGNORECASE)
+_QUERY_PART = re.compile(r"\b(?:SELECT|AS|VALUES)\b", re.IGNORECASE)
+_NAME = r"(`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\"|[\w$]+)"
+_NAMES = re.compile(
+    rf"\bCREATE\s+(?:OR\s+REPLACE\s+)?(?:TABLE|SEQUENCE)\s+(?:IF\s+NOT\s+EXISTS\s+)?{_NAME}(?:\s*\.\s*{_NAME})?",
+    re.IGNORECASE,
+)
+_DROPS = re.compile(r"\bDROP\s+(?:TABLE|SEQUENCE)\b", re.IGNORECASE)
+_WORDS = re.compile(_NAME)
+_COMMENT = re.compile(r"/\*(?!M?!).*?\*/", re.DOTALL)
+_OWN_WORDS = re.compile(r"CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?(?:[`\"].+?[`\"]\.)?[`\"].+?[`\"] \(\n  \S")
+_SQL_MODE, _CATALOG_OLD, _TIME_ZONE, _CATALOG, _INVOKER, _DATABASES, _DDL_XID = 1, 2, 5, 6, 11, 12, 17
+_SIZES = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 128: 3, 129: 8}
+"""The bytes of the status variables with a fixed length."""
+_WITHOUT_OPTIONS = 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 14 | 1 << 18
+"""The modes in which a server that writes a CREATE TABLE itself leaves out the options (sql_show.cc of both families):
+POSTGRESQL, ORACLE, MSSQL, DB2, MAXDB, NO_TABLE_OPTIONS, ANSI."""
+_TOUCHES = frozenset({"ALTER", "DROP", "RENAME", "CREATE"})
+
+
+def _top_level(text: str) -> str:
+    """Return a statement without what is in parentheses."""
+    parts, depth = [], 0
+    for piece in re.split(r"([()])", text):
+        if piece in ("(", ")"):
+            depth = max(0, depth + (1 if piece == "(" else -1))
+        elif depth == 0:
+            parts.append(piece)
+    return " ".join(parts)
+
+
+def is_defaulted(statement: str) -> bool:
+    """Whether the statement makes a table or sequence and names no engine. Names and texts in quotes count as nothing.
+
+    CREATE TABLE ... LIKE gives the engine of the other table.
+    """
+    if first_word(statement) != "CREATE":
+        return False
+    bare = _QUOTED.sub(" x ", statement)
+    makes = _MAKES.search(bare)
+    if makes is None or _LIKE.match(bare, makes.end()) is not None:
+        return False
+    options = _QUERY_PART.split(_top_level(bare[makes.end() :]), maxsplit=1)[0]
+    return _ENGINE.search(options) is None
+
+
+def name_in(statement: str, schema: str) -> tuple[str, str]:
+    """Return schema and name of the table that a statement makes; its name is empty if it has a form not known here."""
+    match = _NAMES.search(_COMMENT.sub(" ", statement))
+    if match is None:
+        return schema, ""
+    first, second = (_unquoted(part) for part in match.groups(""))
+    return (first, second) if second else (schema, first)
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace(name[0] * 2, name[0]) if name[:1] in ("`", '"') else name
+
+
+def _status(variables: bytes) -> dict[int, int]:
+    """Return the status variables of a query event that are known, those with a fixed length with their number."""
+    found: dict[int, int] = {}
+    at = 0
+    while at < len(variables):
+        code, at = variables[at], at + 1
+        if code in _SIZES:
+            size = _SIZES[code]
+            found[code] = int.from_bytes(variables[at : at + size], "little")
+        elif code in (_TIME_ZONE, _CATALOG):
+            size = 1 + variables[at]
+        elif code == _CATALOG_OLD:
+            size = 2 + variables[at]
+        elif code == _INVOKER:
+            size = 1 + variables[at]
+            size += 1 + variables[at + size]
+        elif code == _DATABASES:
+            size = 1
+            for _ in range(variables[at] if variables[at] != 254 else 0):
+                size = variables.index(0, at + size) + 1 - at
+        else:
+            break
+        at += size
+    return found
+
+
+class MadeTables:
+    """Collects the tables of statements without ENGINE while binlogs are walked, in order.
+
+    `numbers` has for each table the number of its file, as the caller counts them.
+    """
+
+    def __init__(self) -> None:
+        self.tables: list[MadeTable] = []
+        self.numbers: list[int] = []
+        self._has_xids = False
+        self._open: dict[tuple[str, str], int] = {}
+        """The tables that still may tell more, by name."""
+        self._group: list[int] = []
+        """The tables that the open transaction made."""
+        self._changed: set[tuple[str, str]] = set()
+
+    def see(self, event: Event, walk: Walk, number: int, *, is_end: bool) -> None:
+        """Take in the next event. `walk` has seen it; `is_end`: it ended a transaction."""
+        if event.kind == FORMAT:
+            version = bytes(event.body[2:52]).rstrip(b"\0").decode(errors="replace")
+            since = family(flavour_in(version)).ddl_xids_from
+            self._has_xids = since is not None and release_of(version) >= since
+        elif event.kind == TABLE_MAP:
+            mapped = table_map(EventBytes([event.body]))
+            self._changed.add(_key(_text(mapped.schema), _text(mapped.table)))
+        elif event.kind in (QUERY, MARIADB_QUERY_COMPRESSED):
+            self._statement(event, walk, number)
+        if is_end:
+            self._close(event)
+
+    def _statement(self, event: Event, walk: Walk, number: int) -> None:
+        is_cut = len(event.body) + HEADER.size + _CRC_BYTES < event.end - event.start
+        if is_cut and event.kind != QUERY:
+            return
+        body = EventBytes([event.body])
+        body.skip(8)
+        length = body.integer(1)
+        body.skip(2)
+        variables = body.take(body.integer(2))
+        schema = _text(body.take(length))
+        body.skip(1)
+        raw = (body if event.kind == QUERY else EventBytes(inflated(body))).up_to(_LONGEST)
+        text = raw.decode("utf-8", "replace")
+        if first_word(text) not in _TOUCHES:
+            return
+        self._touch(text)
+        if not is_defaulted(text) or len(self.tables) >= _MOST_TABLES:
+            return
+        status = _status(variables)
+        owner, name = name_in(text, schema)
+        is_whole = not walk.is_inside
+        table = MadeTable(
+            owner,
+            name,
+            walk.opened.start if walk.opened is not None else event.start,
+            event.start,
+            event.end,
+            (_DDL_XID in status) if self._has_xids and is_whole else None,
+            bool(status.get(_SQL_MODE, 0) & _WITHOUT_OPTIONS) and _OWN_WORDS.match(text) is not None,
+        )
+        self._open[_key(owner, name)] = len(self.tables)
+        self._group.append(len(self.tables))
+        self.tables.append(table)
+        self.numbers.append(number)
+
+    def _touch(self, statement: str) -> None:
+        """Let the tables tell no more that the statement may be about: it has a word that is their name."""
+        if not self._open:
+            return
+        words = {_unquoted(word).casefold() for word in _WORDS.findall(statement)}
+        for name in [name for name in self._open if name[1] in words]:
+            place = self._open.pop(name)
+            is_dropped = _DROPS.search(statement) is not None
+            self.tables[place] = replace(self.tables[place], is_touched=True, is_dropped=is_dropped)
+
+    def _close(self, event: Event) -> None:
+        """Take in the end of a transaction: it tells of the one table that it changed, or of all if it is no XID."""
+        changed, self._changed = self._changed, set()
+        for place in self._group:
+            self.tables[place] = replace(self.tables[place], end=event.end)
+        is_xid, is_commit = event.kind == XID, event.kind in (QUERY, MARIADB_QUERY_COMPRESSED)
+        if self._group and is_xid and self._has_xids:
+            # CREATE TABLE ... START TRANSACTION is written for tables with atomic DDL alone.
+            changed |= {_key(self.tables[place].schema, self.tables[place].table) for place in self._group}
+        self._group = []
+        if not (is_xid and len(changed) == 1) and not is_commit:
+            return
+        for name in changed & self._open.keys():
+            table = self.tables[self._open[name]]
+            if table.is_transactional is None:
+                self.tables[self._open[name]] = replace(table, is_transactional=is_xid)
+
+    def read(self, file: BinaryIO, name: str, start: int, number: int = 1) -> None:
+        """Walk an open binlog from `start` on, which must be the end of a transaction or of the head.
+
+        Raises:
+            DamagedError: an event is wrong; it names the place
+            PreflightError: the file is encrypted
+        """
+        walk, place = Walk(), None
+        try:
+            for event in decisive_events(file, name, file.seek(0, 2), start, (TABLE_MAP,)):
+                place = event.start
+                is_end = event.kind != TABLE_MAP and walk.see(event)
+                self.see(event, walk, number, is_end=is_end)
+        except MALFORMED as error:
+            raise malformed(name, error, place) from error
+
+    def numbered(self) -> Iterator[tuple[int, MadeTable]]:
+        """Yield the tables with the numbers of their files."""
+        return zip(self.numbers, self.tables, strict=True)
+
+
+def _key(schema: str, table: str) -> tuple[str, str]:
+    return schema.casefold(), table.casefold()
+
+
+def _text(raw: bytes) -> str:
+    return printable(raw.decode("utf-8", "replace"))
