@@ -192,7 +192,7 @@ def later(lab: Lab, s3: S3Server) -> Path:
 
 
 def verdicts(done: Done) -> dict[str, str]:
-    return {one["objective"]: one["verdict"] for one in done.json["objectives"]}
+    return {one["objective"]: one["verdict"] for one in json.loads(done.stdout)["objectives"]}
 
 
 def test_forged_archive_meets_no_objective_and_a_host_that_begins_to_sign_goes_on(

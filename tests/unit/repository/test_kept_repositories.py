@@ -21,11 +21,16 @@ from zsnapdb.jobs.record.host_record import check
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.jobs.repository import prune, verify
 from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
+from zsnapdb.jobs.restore import plan
+from zsnapdb.jobs.restore.plan import RestoreRequest
+from zsnapdb.mysql.process import server as programs
+from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, decode
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import expected_stream
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.stream.download import download
+from zsnapdb.zfs import datasets
 
 NAMES = [(flavour, name) for flavour, names in KEPT.items() for name in names]
 
@@ -135,3 +140,20 @@ def test_where_the_sets_of_a_kept_host_come_from_is_still_understood(unpacked: d
         origin = decode(value, name)
         assert origin.flavour.value == flavour
         assert json.loads(value).items() <= json.loads(origin.encode()).items()
+
+
+@pytest.mark.parametrize("kept", [one for one in NAMES if one[1] != "machine"], indirect=True)
+def test_restore_of_each_backup_of_a_kept_repository_is_planned(
+    kept: KeptRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
+    monkeypatch.setattr(datasets, "exists", lambda dataset: dataset == "tank")
+    monkeypatch.setattr(programs, "find_binary", lambda *_: Path("/usr/sbin/mysqld"))
+    monkeypatch.setattr(programs, "account", lambda *_: None)
+    repository = kept.instance.open_repository()
+    for backup_id in repository.backup_ids("main"):
+        request = RestoreRequest(to=backup_id, top="tank/restored")
+        planned = plan.make(kept.settings, kept.instance, repository, request)
+        assert planned.backup_id == backup_id
+        chain = restore_chain(repository.catalogue("main").manifests, repository.manifest("main", backup_id))
+        assert {step.backup_id for step in planned.receives} == {link.backup_id for link in chain}

@@ -98,7 +98,7 @@ class OwnDocumentFiles:
 
     def change(self, change: Callable[[OwnDocuments], OwnDocuments]) -> None:
         """Replace the record by what `change` makes of it. One that cannot be read begins anew. OSError if it fails."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         with private_lock.locked(self.folder / ".documents.lock", _LOCK_SECONDS):
             file = self.folder / DOCUMENTS
             before = _parsed(file, OwnDocuments)

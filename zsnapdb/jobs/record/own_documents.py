@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import DamagedError, NotThere
@@ -26,17 +26,10 @@ def files_of(instance: Instance) -> OwnDocumentFiles:
     return OwnDocumentFiles(instance.host.records / instance.name, instance.events)
 
 
-def documents_of(
-    repository: Repository, instance: str, archive: Archive, incarnations: Collection[str] | None = None
-) -> DocumentPlaces:
-    """Return the small documents that are there and believed, by place.
-
-    `incarnations` are the histories that count (None: all).
-    """
+def documents_of(repository: Repository, instance: str, archive: Archive) -> DocumentPlaces:
+    """Return the small documents that are there and believed, by place."""
     places: DocumentPlaces = {}
     for one in archive.incarnations:
-        if incarnations is not None and one.id not in incarnations:
-            continue
         kinds: tuple[tuple[str, Key], ...] = (
             (own_documents.incarnation(one.id), layout.incarnation(instance, one.id)),
             (own_documents.complete(one.id), layout.complete(instance, one.id)),
@@ -45,10 +38,9 @@ def documents_of(
             if key in archive.lines:
                 places[place] = [archive.lines[key]]
     for file in archive.files:
-        if incarnations is None or file.incarnation in incarnations:
-            segments = (layout.segment(instance, file.incarnation, file.name, s.start, s.end) for s in file.segments)
-            lines = [archive.lines[segment] for segment in segments]
-            places |= {own_documents.segments(file.incarnation, file.name): lines} if lines else {}
+        segments = (layout.segment(instance, file.incarnation, file.name, s.start, s.end) for s in file.segments)
+        lines = [archive.lines[segment] for segment in segments]
+        places |= {own_documents.segments(file.incarnation, file.name): lines} if lines else {}
     for place, keys in _small(repository, instance):
         for small in keys:
             with contextlib.suppress(DamagedError, NotThere):

@@ -32,7 +32,7 @@ def standing_of(instance: Instance, backup_id: str) -> SetStanding:
     """
     folder = instance.host.records / instance.name
     try:
-        records = [read(place / BACKUPS, BackupRecord) for place in sorted(folder.iterdir())]
+        records = [read(place / BACKUPS, BackupRecord) for place in sorted(folder.iterdir()) if place.is_dir()]
     except FileNotFoundError:
         return SetStanding.LOCAL
     except (OSError, DamagedError):

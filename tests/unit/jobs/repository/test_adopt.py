@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from tests.unit.support.pruning import forge, manifests, plan, prune
-from tests.unit.support.stored_backups import Site
+from tests.unit.support.stored_backups import Site, store_backup
 from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import adopt
 from zsnapdb.report.repository.adopt import AdoptView
 from zsnapdb.report.repository.prune import PrunePlanView
+from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.repository import Repository
 
 
 @pytest.fixture
@@ -54,3 +57,22 @@ def test_named_backup_alone_is_adopted(rebuilt: Site) -> None:
     assert set(checked.provenance.proofs) == {names[2]}
     with pytest.raises(NotThere):
         adopt.plan(rebuilt.instance(), [names[2]])
+
+
+def test_host_that_prunes_for_another_believes_its_key_and_adopts_nothing(site: Site) -> None:
+    public = site.begin_to_sign()
+    names = site.fill([None] * 4)
+    made_up = forge(site, names[-1], "aaaa")
+    shutil.rmtree(site.host.records)
+    site.signing_key = None
+    site.signers = (public,)
+    assert prune(site).removed == (names[0],)
+    assert set(plan(site).provenance.foreign) == {made_up}
+    later = store_backup(signing(site), f"{names[-1][:-4]}ffff", 9, None)
+    assert later.backup_id in plan(site).provenance.proofs
+
+
+def signing(site: Site) -> Repository:
+    """Return the repository for the host that signs."""
+    key = site.folder.parent / "signing"
+    return replace(site.instance().open_repository(), keyring=Keyring(signing_key_file=key))
