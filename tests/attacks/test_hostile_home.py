@@ -78,7 +78,7 @@ def orders(lab: Lab, production_elsewhere: None) -> Iterator[None]:
 @pytest.mark.usefixtures("orders")
 def test_a_hostile_home_leads_nowhere(lab: Lab, hostile: dict[str, str], tmp_path: Path) -> None:
     def zsnapdb(*words: str) -> Done:
-        return run("zsnapdb", *words, env=hostile)
+        return run("prlimit", "--nofile=64:64", "zsnapdb", *words, env=hostile)
 
     assert zsnapdb("backup", "main").code == 0
     made = zsnapdb("clone", "create", "main", "--name", "dev", "--ttl", "1h", "--json")
@@ -88,6 +88,9 @@ def test_a_hostile_home_leads_nowhere(lab: Lab, hostile: dict[str, str], tmp_pat
     # Python, which starts the sandbox, sets the one; the shell that is the program of the server in the lab, the other.
     assert {line.partition("=")[0] for line in environment if line} - {"LC_CTYPE", "PWD"} <= OWN
     assert f"TZ={ZONE}" in environment
+    # A server that cannot open its files would call them damaged.
+    limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    assert int(next(line.split()[4] for line in limits if line.startswith("Max open files"))) >= 1024
     shown = zsnapdb("clone", "connect", "dev", "-N", "-B", "-e", TIMES)
     assert shown.stdout.split("\n")[0].split("\t") == [str(word) for word in lab.sql(TIMES)[0]], shown.stderr
     gone = zsnapdb("clone", "connect", "dev", "-e", "DELETE FROM shop.orders; SELECT COUNT(*) FROM shop.orders")
