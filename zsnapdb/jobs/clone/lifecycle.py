@@ -164,8 +164,10 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
 
 
 def stop(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Shut the clone's server down cleanly, if it runs."""
+    """Shut the clone's server down cleanly, if it runs. ServerError if it runs in another mount namespace."""
     with held(settings, host, name) as info:
+        if info.pid is None:
+            _refuse_running_elsewhere(info)
         info.process.stop(timeout=server_settings(settings, info).start_timeout)
         return of_dataset(settings, host, info.name)
 
