@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pymysql
 import pytest
 
 from tests.system.in_guest import SERVER, Done, Lab, ask, remove, run
+from zsnapdb.zfs.mounts import namespace_of
 
 FILES = (".my.cnf", ".mysqlrc", ".mylogin.cnf")
 HOSTILE = """[client]
@@ -74,7 +78,7 @@ def orders(lab: Lab, production_elsewhere: None) -> Iterator[None]:
 @pytest.mark.usefixtures("orders")
 def test_a_hostile_home_leads_nowhere(lab: Lab, hostile: dict[str, str], tmp_path: Path) -> None:
     def zsnapdb(*words: str) -> Done:
-        return run("zsnapdb", *words, env=hostile)
+        return run("prlimit", "--nofile=64:64", "zsnapdb", *words, env=hostile)
 
     assert zsnapdb("backup", "main").code == 0
     made = zsnapdb("clone", "create", "main", "--name", "dev", "--ttl", "1h", "--json")
@@ -84,6 +88,9 @@ def test_a_hostile_home_leads_nowhere(lab: Lab, hostile: dict[str, str], tmp_pat
     # Python, which starts the sandbox, sets the one; the shell that is the program of the server in the lab, the other.
     assert {line.partition("=")[0] for line in environment if line} - {"LC_CTYPE", "PWD"} <= OWN
     assert f"TZ={ZONE}" in environment
+    # A server that cannot open its files would call them damaged.
+    limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    assert int(next(line.split()[4] for line in limits if line.startswith("Max open files"))) >= 1024
     shown = zsnapdb("clone", "connect", "dev", "-N", "-B", "-e", TIMES)
     assert shown.stdout.split("\n")[0].split("\t") == [str(word) for word in lab.sql(TIMES)[0]], shown.stderr
     gone = zsnapdb("clone", "connect", "dev", "-e", "DELETE FROM shop.orders; SELECT COUNT(*) FROM shop.orders")
@@ -117,3 +124,33 @@ def test_a_replay_by_a_client_beside_a_hostile_home_writes_to_the_copy(lab: Lab,
         assert ask(copy, "SELECT COUNT(*) FROM shop.orders") == [(4,)]
         assert ask(copy, TIMES) == lab.sql(TIMES)
     remove("tank/home")
+
+
+@pytest.fixture
+def container() -> Iterator[tuple[str, ...]]:
+    """Yield the words that run a command in a mount namespace whose mounts no other one sees."""
+    with subprocess.Popen(["unshare", "-m", "--propagation", "private", "sleep", "1000"]) as holder:
+        while namespace_of(holder.pid) in ("", namespace_of(os.getpid())):
+            time.sleep(0.02)
+        yield "nsenter", "-m", "-t", str(holder.pid)
+        holder.kill()
+
+
+def test_a_server_of_a_clone_in_a_container_is_not_called_stopped(lab: Lab, container: tuple[str, ...]) -> None:
+    assert lab.zsnapdb("backup").code == 0
+    made = run(*container, "zsnapdb", "clone", "create", "main", "--name", "box", "--ttl", "1h", "--json").json
+    for words in (("connect", "box", "-e", "SELECT 1"), ("start", "box"), ("stop", "box")):
+        refused = lab.zsnapdb("clone", *words)
+        # A second server would have begun on the files of the first.
+        assert (refused.code, f"runs as process {made['clone']['pid']} in another" in refused.stderr) == (5, True)
+    assert run(*container, "zsnapdb", "clone", "destroy", "box").code == 0
+
+
+def test_a_tree_that_is_bound_for_a_container_is_backed_up_where_the_server_uses_it(lab: Lab, tmp_path: Path) -> None:
+    assert run("mount", "--rbind", "/var/lib/mysql", str(tmp_path)).code == 0
+    try:
+        # The newest of several mounts was taken for the volume, on which no path of the server lies.
+        done = lab.zsnapdb("backup")
+        assert done.code == 0, done.stderr
+    finally:
+        assert run("umount", "-R", str(tmp_path)).code == 0

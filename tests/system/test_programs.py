@@ -14,8 +14,8 @@ from .in_guest import Lab
 pytestmark = [pytest.mark.usefixtures("first"), pytest.mark.any_server]
 
 MOST = {
-    ("backup", "main"): (12, 1),
-    ("snapshot", "main"): (6, 0),
+    ("backup", "main"): (14, 1),
+    ("snapshot", "main"): (9, 0),
     ("status", "main"): (2, 0),
     ("clone", "create", "main", "--name", "few"): (16, 0),
     ("clone", "list"): (2, 0),

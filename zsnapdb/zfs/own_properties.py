@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from zsnapdb.base.errors import CommandError
-from zsnapdb.planning.dataset_properties import TEXTS, is_native_name, is_user_name
+from zsnapdb.planning.dataset_properties import TEXTS, carried_names, is_native_name, is_user_name
 from zsnapdb.zfs.command import ZFS, run, table
 from zsnapdb.zfs.datasets import Property, properties_of
 
@@ -46,11 +46,11 @@ def own_names(names: Sequence[str]) -> dict[str, set[str]]:
 
 
 def own_values(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return the properties that are local or received, exact values, by dataset.
+    """Return what the site has set on each dataset: the local or received properties that what replaces it gets.
 
-    Bytes that are no UTF-8 stay distinct. NotThere if a dataset does not exist.
+    Values are exact; bytes that are no UTF-8 stay distinct. NotThere if a dataset does not exist.
     """
-    own = own_names(names)
+    own = {name: set(carried_names(keys)) for name, keys in own_names(names).items()}
     simple = sorted({key for keys in own.values() for key in keys if is_native_name(key) and key not in TEXTS})
     values: dict[str, dict[str, str]] = defaultdict(dict)
     if simple:

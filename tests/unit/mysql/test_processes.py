@@ -17,7 +17,15 @@ import pytest
 from zsnapdb.base import program_start
 from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.mysql.process import processes
-from zsnapdb.mysql.process.processes import Detached, Limits, SystemdUnits, choose, limiting_words, unit_properties
+from zsnapdb.mysql.process.processes import (
+    Detached,
+    Limits,
+    SystemdUnits,
+    choose,
+    limiting_words,
+    unit_properties,
+    widening_words,
+)
 
 MIB = 1 << 20
 
@@ -72,6 +80,25 @@ def test_systemd_is_chosen_where_it_runs_and_refused_where_it_does_not(
     assert choose("detached") == Detached()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert choose("auto") == Detached()
+
+
+def test_limits_of_the_callers_shell_are_taken_from_a_server() -> None:
+    endless = resource.RLIM_INFINITY
+    usual = {
+        "nofile": (1024, 1 << 20),
+        "fsize": (endless, endless),
+        "as": (endless, endless),
+        "data": (endless, endless),
+    }
+    assert widening_words(usual, Limits()) == []
+    assert widening_words({}, Limits()) == []
+    narrow = {"nofile": (64, 64), "fsize": (4096, 4096), "cpu": (60, endless), "data": (MIB, MIB)}
+    program, *options = widening_words(narrow, Limits())
+    assert program == "prlimit"
+    assert options[:3] == ["--fsize=unlimited:unlimited", "--cpu=unlimited:unlimited", "--data=unlimited:unlimited"]
+    soft, _, hard = options[3].removeprefix("--nofile=").partition(":")
+    assert (int(soft), int(hard) >= 1024) == (1024, True)
+    assert "--data" not in " ".join(widening_words(narrow, Limits(memory=MIB)))
 
 
 def test_a_detached_process_has_its_own_group_and_its_limits(tmp_path: Path) -> None:

@@ -48,7 +48,15 @@ from zsnapdb.planning.backup.fitness import (
     warnings,
 )
 from zsnapdb.planning.backup.lock_strategy import AUTO, LockChoice, choose
-from zsnapdb.planning.backup.placement import MountedFilesystem, NamedPath, Placement, discover, mount_of, place
+from zsnapdb.planning.backup.placement import (
+    MountedFilesystem,
+    NamedPath,
+    Placement,
+    discover,
+    mount_of,
+    mount_points,
+    place,
+)
 from zsnapdb.planning.backup.server_view import judge as judge_view
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.identity import binlog_paths
@@ -151,7 +159,7 @@ def examine(instance: Instance, session: Session) -> Examined:
     findings += _judge_hooks(instance)
     if placement.objections or objection(findings) is not None:
         return Examined(tuple(findings), None)
-    mountpoints = {role: _mountpoint(dataset, mounts) for role, dataset in volumes.items()}
+    mountpoints = mount_points(volumes, mounts, paths)
     position = published_position(session, facts)
     return Examined(
         tuple(findings),
@@ -345,14 +353,6 @@ def _judge_hooks(instance: Instance) -> list[FitnessFinding]:
             matters_less = hook.when is When.DONE and hook.on_failure is OnFailure.WARN
             findings.append((warning if matters_less else unfit)("hook", error.message, error.hint))
     return findings
-
-
-def _mountpoint(dataset: str, mounts: list[MountedFilesystem]) -> str:
-    return next(
-        mount.path
-        for mount in reversed(mounts)
-        if mount.source == dataset and mount.fstype == "zfs" and not mount.is_bind
-    )
 
 
 def role_of(path: str, observed: Observed, instance: Instance) -> str:

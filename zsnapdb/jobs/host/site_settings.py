@@ -32,7 +32,7 @@ def recorded_settings(places: Iterable[str]) -> dict[str, SitePart]:
 
 def _bounded(own: Mapping[str, str]) -> dict[str, str]:
     kept, size = {}, 0
-    for name in carried_names(own):
+    for name in sorted(own):
         size += len(name) + len(own[name].encode("utf-8", "replace"))
         if is_line(own[name]) and size <= _MOST_BYTES:
             kept[name] = own[name]

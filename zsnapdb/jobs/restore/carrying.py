@@ -18,7 +18,6 @@ from zsnapdb.planning.dataset_properties import (
     GUARANTEES,
     SPACE,
     PropertyClass,
-    carried_names,
     names_of,
     removed_names,
 )
@@ -46,8 +45,7 @@ class OwnSettings:
     @classmethod
     def read(cls, dataset: str) -> OwnSettings:
         """Read them from production, or from the dataset that it has become."""
-        own = own_properties.own_values([dataset])[dataset]
-        values = {name: own[name] for name in carried_names(own)}
+        values = dict(own_properties.own_values([dataset])[dataset])
         released = datasets.properties(dataset, list(RELEASED.values()))
         for name, key in RELEASED.items():
             if released[key].is_local and released[key].value.isdigit() and values.get(name, "0") in _NOTHING:

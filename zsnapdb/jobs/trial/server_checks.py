@@ -22,7 +22,15 @@ from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.planning.server_plugins import plugin_hint
-from zsnapdb.planning.trial.drill import Sized, judge_probe, judge_table, sample_pages, sample_whole, without
+from zsnapdb.planning.trial.drill import (
+    Sized,
+    judge_probe,
+    judge_table,
+    lacks_resources,
+    sample_pages,
+    sample_whole,
+    without,
+)
 from zsnapdb.repository.drills import ALL_PAGES, Outcome
 
 _UNDO = ("undo_*", "undo[0-9]*", "*.ibu")
@@ -215,8 +223,8 @@ def check_tables(isolated: Isolated, budget: int | None, seed: int) -> Iterator[
 
 
 def _objected(name: str, wrong: str) -> CheckOutcome:
-    """Return the outcome for a table that CHECK TABLE objects to. A table whose plugin is not loaded is not damaged."""
-    hint = plugin_hint(wrong)
+    """Return the outcome for a table that CHECK TABLE objects to. What the server cannot open is not damaged."""
+    hint = plugin_hint(wrong) or ("give the server more files, memory or room" if lacks_resources(wrong) else "")
     if hint:
         return CheckOutcome(name, Outcome.FAILED, f"{wrong} ({hint})")
     return CheckOutcome(name, Outcome.DAMAGED, wrong)

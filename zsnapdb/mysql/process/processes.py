@@ -11,11 +11,12 @@ import math
 import os
 import pwd
 import re
+import resource
 import secrets
 import shutil
 import subprocess
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -108,7 +109,7 @@ class Detached:
         zone: str | None = None,
     ) -> Launched:
         limiting = limiting_words(name, _relative(limits), sorted(os.sched_getaffinity(0)))
-        words = [*limiting, *_entry_words(user, sandbox), *argv]
+        words = [*limiting, *widening_words(_inherited(), limits), *_entry_words(user, sandbox), *argv]
         _check_programs(words[: -len(argv)])
         if shutil.which(argv[0], path=search_path()) is None:
             raise ServerError(
@@ -162,6 +163,51 @@ def _relative(limits: Limits) -> Limits:
     """
     steps = 0 if limits.nice is None else limits.nice - os.getpriority(os.PRIO_PROCESS, 0)
     return replace(limits, nice=steps if os.geteuid() == 0 else max(0, steps))
+
+
+_OPEN_FILES = 524_288
+"""The open files that a service of systemd may have (systemd.exec(5), DefaultLimitNOFILE), if the kernel allows it."""
+_CAP_SYS_RESOURCE = 1 << 24
+"""The right to raise a hard limit (capabilities(7)). The root of a container may lack it."""
+_INHERITED = {
+    "nofile": resource.RLIMIT_NOFILE,
+    "fsize": resource.RLIMIT_FSIZE,
+    "as": resource.RLIMIT_AS,
+    "cpu": resource.RLIMIT_CPU,
+    "data": resource.RLIMIT_DATA,
+}
+
+
+def _inherited() -> dict[str, tuple[int, int]]:
+    """Return the soft and hard limits of this process that its children inherit; none if it may not widen them."""
+    rights = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    if rights is None or not int(rights[1], 16) & _CAP_SYS_RESOURCE:
+        return {}
+    return {name: resource.getrlimit(number) for name, number in _INHERITED.items()}
+
+
+def widening_words(inherited: Mapping[str, tuple[int, int]], limits: Limits) -> list[str]:
+    """Return the command words that take the limits of the starter's shell away; none if nothing is narrow.
+
+    A server that cannot open its files calls them damaged.
+    """
+    options = [
+        f"--{name}=unlimited:unlimited"
+        for name, (soft, _) in inherited.items()
+        if name != "nofile" and soft != resource.RLIM_INFINITY and (name, limits.memory is None) != ("data", False)
+    ]
+    soft, hard = inherited.get("nofile", (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    if hard != resource.RLIM_INFINITY and hard < min(_OPEN_FILES, _most_open_files()):
+        options.append(f"--nofile={max(soft, 1024)}:{min(_OPEN_FILES, _most_open_files())}")
+    return ["prlimit", *options] if options else []
+
+
+def _most_open_files() -> int:
+    """Return the highest limit that the kernel lets a process have (proc_sys_fs(5), nr_open)."""
+    try:
+        return int(Path("/proc/sys/fs/nr_open").read_text())
+    except (OSError, ValueError):
+        return 1 << 20
 
 
 def limiting_words(name: str, limits: Limits, processors: Sequence[int]) -> list[str]:

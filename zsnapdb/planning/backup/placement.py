@@ -45,6 +45,19 @@ def mount_of(path: str, mounts: Sequence[MountedFilesystem]) -> MountedFilesyste
     return best
 
 
+def mount_points(
+    volumes: Mapping[str, str], mounts: Sequence[MountedFilesystem], paths: Sequence[NamedPath]
+) -> dict[str, str]:
+    """Return where each volume (role to dataset) is mounted: where the server uses it, else where it was mounted last.
+
+    A dataset may be mounted at several places: a bind mount of its top, for a container, looks like any other mount.
+    """
+    whole = [mount for mount in mounts if mount.fstype == "zfs" and not mount.is_bind]
+    used = [mount_of(item.path, mounts) for item in paths]
+    found = {mount.source: mount.path for mount in (*whole, *(each for each in used if each in whole and each))}
+    return {role: found[dataset] for role, dataset in volumes.items()}
+
+
 def place(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], volumes: Mapping[str, str]) -> Placement:
     """Return the placement of the paths on the volumes (role to dataset).
 

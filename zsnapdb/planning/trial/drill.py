@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -103,6 +104,19 @@ def choose_backup(known: Sequence[str], seed: int) -> str:
     if not known:
         raise NotThere("the repository holds no backup of the instance", hint="see `zsnapdb list`")
     return known[int.from_bytes(_order(seed, "backup")) % len(known)]
+
+
+_NO_RESOURCES = re.compile(
+    r"(?:errno|errcode)[: ]+(?:12|23|24|27|28|122)\b|out of (?:resources|memory)|too many open files|no space left"
+    r"|disk quota exceeded|file too large",
+    re.IGNORECASE,
+)
+"""ENOMEM, ENFILE, EMFILE, EFBIG, ENOSPC and EDQUOT, as servers print them."""
+
+
+def lacks_resources(text: str) -> bool:
+    """Whether an objection of CHECK TABLE is that the server lacks files, memory or room, which damages nothing."""
+    return _NO_RESOURCES.search(text) is not None
 
 
 def judge_table(rows: Sequence[Sequence[object]]) -> str | None:

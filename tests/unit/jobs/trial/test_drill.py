@@ -25,6 +25,7 @@ from zsnapdb.planning.trial.drill import (
     expected_seconds,
     judge_probe,
     judge_table,
+    lacks_resources,
     sample_pages,
     sample_whole,
 )
@@ -290,3 +291,21 @@ def test_innochecksum_that_cannot_read_is_an_error_not_damage(tmp_path: Path) ->
     program.chmod(0o755)
     with pytest.raises(CommandError, match="cannot be found"):
         programs.damaged_pages(program, Path("/d/t.ibd"), 0, None, timeout=120)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Can't open file: 'orders' (errno: 24 \"Too many open files\")",
+        "Out of resources when opening file './shop/x.MAD' (Errcode: 24 \"Too many open files\")",
+        "Error writing file './shop/x' (OS errno 28 - No space left on device)",
+        "Out of memory; check if mysqld or some other process uses all available memory",
+    ],
+)
+def test_a_table_that_the_server_lacks_resources_for_is_not_damaged(text: str) -> None:
+    assert lacks_resources(text)
+
+
+@pytest.mark.parametrize("text", ["Table 'x' is marked as crashed (errno: 145)", "errno: 126", "Corrupt", "errno: 240"])
+def test_a_damaged_table_stays_damaged(text: str) -> None:
+    assert not lacks_resources(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.planning.backup.placement import MountedFilesystem, NamedPath, discover, mount_of, place
+from zsnapdb.planning.backup.placement import MountedFilesystem, NamedPath, discover, mount_of, mount_points, place
 
 MOUNTS = [
     MountedFilesystem("/", "ext4", "/dev/sda1"),
@@ -119,3 +119,13 @@ def test_two_datasets_of_one_name_get_different_roles() -> None:
 def test_a_path_on_no_dataset_cannot_be_found_a_volume_for() -> None:
     discovered = discover([NamedPath("innodb_undo_directory", "/srv/undo")], SERVER_MOUNTS, "/var/lib/mysql/data")
     assert "innodb_undo_directory = /srv/undo is on ext4 /dev/sda1 at /" in discovered.objections[0]
+
+
+def test_a_second_mount_of_a_volume_is_not_where_the_server_uses_it() -> None:
+    """A tree that was bound for a container shows the whole datasets once more."""
+    bound = [MountedFilesystem(f"/srv/jail{mount.path}", mount.fstype, mount.source) for mount in MOUNTS[1:]]
+    expected = {"parent": "/var/lib/mysql", "data": "/var/lib/mysql/data"}
+    assert mount_points(VOLUMES, [*MOUNTS, *bound], [DATADIR, REDO]) == expected
+    assert mount_points(VOLUMES, [*bound, *MOUNTS], []) == expected
+    folder = MountedFilesystem("/srv/folder", "zfs", "tank/mysql", is_bind=True)
+    assert mount_points(VOLUMES, [*MOUNTS, folder], [REDO, NamedPath("tmpdir", "/srv/folder")]) == expected
