@@ -159,7 +159,9 @@ def fetch_logs(archive: BinlogArchive, local: LocalBinlogs, step: Replay, logs: 
     total, done = step.size, 0
     for number, part in enumerate(step.logs, 1):
         file = files.get((part.incarnation, part.file))
-        is_planned = file is not None and part.fingerprint in ("", file.fingerprint)
+        is_planned = (
+            file is not None and part.fingerprint in ("", file.fingerprint) and part.description in ("", file.digest)
+        )
         if file is None or file.end < part.size or not is_planned:
             raise DamagedError(
                 f"the archived binlog {part.file} of incarnation {part.incarnation} was removed, cut or replaced after"
