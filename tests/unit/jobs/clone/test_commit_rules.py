@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
+from tests.unit.support.manifests import manifest
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.jobs.clone import masking_policy, properties
-from zsnapdb.jobs.clone.sources import CloneSource
+from zsnapdb.jobs.clone.sources import CloneSource, origin_in
 from zsnapdb.planning.clone.source_kind import SourceKind
-from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.datasets import Property
 
@@ -23,7 +23,7 @@ COMMIT = {"data": "t/c/data@x", "parent": "t/c@x"}
 def source() -> CloneSource:
     made = {role: Snapshot(name.partition("@")[0], "x", 1, 1) for role, name in COMMIT.items()}
     return CloneSource(
-        SourceKind.COMMIT, SnapshotSet("20261120T100000Z-0001", made), Origin.model_construct(), is_prepared=True
+        SourceKind.COMMIT, SnapshotSet("20261120T100000Z-0001", made), origin_in(manifest()), is_prepared=True
     )
 
 
