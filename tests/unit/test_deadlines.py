@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import functools
 import ssl
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -32,6 +34,7 @@ from zsnapdb.client import http as client_http
 from zsnapdb.client.errors import CloneCommandError
 from zsnapdb.client.exchange import ApiRequest
 from zsnapdb.config.address import AddressSettings
+from zsnapdb.fleet import orders
 from zsnapdb.hooks import Hook, When
 from zsnapdb.hooks import run as run_hook
 from zsnapdb.jobs.clone import haproxy
@@ -199,6 +202,20 @@ def test_client_has_one_limit_for_each_answer(
                 client._answered(asked)
 
 
+def test_engine_of_the_fleet_has_one_limit_for_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def connected(*_: object) -> object:
+        return object()
+
+    async def silent(_: object) -> None:
+        await asyncio.sleep(30)
+
+    monkeypatch.setattr(orders, "connect", connected)
+    monkeypatch.setattr(orders, "_SECONDS", _SECONDS)
+    settings = SimpleNamespace(engine=SimpleNamespace(server="engine:7233"))
+    with in_time(), pytest.raises(UnreachableError, match="has not answered"):
+        orders._ask(settings, "planning", silent)  # type: ignore[arg-type]
+
+
 def test_helper_has_one_limit_for_each_answer(manner: Manner, tmp_path: Path) -> None:
     client = HelperClient(tmp_path / "helper", _SECONDS)
     with slow_peer(manner, at=client.path), in_time():
@@ -265,14 +282,89 @@ HOMES = {
     # Packets of processes of our own: one read is one exchange.
     "agent/fork_server.py",
 }
+PACKAGE = Path(program_start.__file__).parents[1]
+
+
+@functools.cache
+def parsed(module: str) -> ast.Module:
+    return ast.parse((PACKAGE / module).read_text())
+
+
+@functools.cache
+def all_calls() -> dict[str, list[tuple[str, ast.Call]]]:
+    """Return the calls in the package with their modules, by the last part of what is called."""
+    found: dict[str, list[tuple[str, ast.Call]]] = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        module = str(file.relative_to(PACKAGE))
+        for node in ast.walk(parsed(module)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+                found.setdefault(name, []).append((module, node))
+    return found
+
+
+def calls(name: str) -> list[tuple[str, ast.Call]]:
+    """Return each call of something of that name in the package, with its module."""
+    return all_calls().get(name, [])
 
 
 def test_only_modules_with_one_deadline_read_from_a_socket() -> None:
-    root = Path(program_start.__file__).parents[1]
-    found = {
-        str(file.relative_to(root))
-        for file in sorted(root.rglob("*.py"))
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PLAIN
-    }
-    assert found == HOMES
+    assert {module for name in PLAIN for module, call in calls(name) if isinstance(call.func, ast.Attribute)} == HOMES
+
+
+WAITS_WITHOUT_LIMIT = {
+    # Its processes were killed, or are to end by a deadline that the line before waits for.
+    ("mysql/process/programs.py", "process.wait"),
+    ("mysql/process/programs.py", "source.wait"),
+    ("mysql/process/processes.py", "self.process.wait"),
+    ("client/holder.py", "process.wait"),
+    ("fleet/dev.py", "process.wait"),
+    # Events of threads and tasks of our own.
+    ("zfs/snapshots.py", "self._decided.wait"),
+    ("fleet/worker.py", "stop.wait"),
+}
+
+
+def test_every_wait_for_a_program_has_a_limit() -> None:
+    bare = {(module, ast.unparse(call.func)) for module, call in calls("wait") if not (call.args or call.keywords)}
+    assert bare == WAITS_WITHOUT_LIMIT
+
+
+def test_every_http_exchange_of_the_client_has_one_limit() -> None:
+    """An exchange is inside of a limit, and the connections of the client with threads obey it."""
+    limits = {"within", "asyncio.timeout"}
+    streamed = sum(1 for _, call in calls("stream") if ast.unparse(call.func) == "self._http.stream")
+    limited = [
+        node
+        for node in ast.walk(parsed("client/http.py"))
+        if isinstance(node, ast.With | ast.AsyncWith)
+        and [ast.unparse(item.context_expr).partition("(")[0] for item in node.items][1:] == ["self._http.stream"]
+        and ast.unparse(node.items[0].context_expr).partition("(")[0] in limits
+    ]
+    assert len(limited) == streamed == 2
+    made = [ast.unparse(node) for node in ast.walk(parsed("client/http.py")) if isinstance(node, ast.Call)]
+    assert next(text for text in made if "httpx.Client(" in text).startswith("limit(")
+    clients = [each for name in ("Client", "AsyncClient") for each in calls(name)]
+    assert {module for module, call in clients if "httpx" in ast.unparse(call)} == {"client/http.py"}
+
+
+def test_every_web_server_ends_slow_requests() -> None:
+    (found,) = [(module, call) for module, call in calls("Config") if "uvicorn" in ast.unparse(call.func)]
+    assert found[0] == "serve/web_server.py"
+    assert "http=TimedProtocol" in ast.unparse(found[1])
+    servers = {module for name in ("ThreadingHTTPServer", "HTTPServer") for module, _ in calls(name)}
+    assert servers <= {"agent/web.py"}
+
+
+def test_every_folder_of_objects_may_hang() -> None:
+    """One whose files are this host's own, and one that is only looked at before it holds anything, are no stores."""
+    bare = {(module, ast.unparse(call)) for module, call in calls("LocalStore")}
+    wrapped = {call.args[0] for module, call in calls("TimedFolder")}
+    assert {ast.unparse(one) for one in wrapped} == {"LocalStore(folder)"}
+    assert {module for module, _ in bare} == {"store/local.py", "jobs/restore/without_store.py"}
+
+
+def test_every_stream_of_zfs_is_watched() -> None:
+    starts = {module for module, call in calls("start") if ast.unparse(call.func) == "program_start.start"}
+    assert starts == {"zfs/streams.py", "mysql/process/programs.py", "mysql/process/processes.py"}
+    assert "_WatchedPipe" in ast.unparse(parsed("zfs/streams.py"))

@@ -12,7 +12,7 @@ from temporalio.service import RPCError
 
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.base import run_id
-from zsnapdb.base.errors import UsageError
+from zsnapdb.base.errors import UnreachableError, UsageError
 from zsnapdb.config.agent import ScheduleSettings
 from zsnapdb.config.engine import FleetVerb
 from zsnapdb.config.fleet_jobs import FleetJobsSettings
@@ -26,16 +26,31 @@ from zsnapdb.planning.fleet.selection import JobFilter, is_meant
 _NAME = "operator"
 _LOOKED_AT = 10_000
 """In how many of the newest runs those that are meant are looked for."""
+_SECONDS = 900.0
+"""The longest that the engine is asked for one command of an operator. Jobs that are waited for take longer."""
 T = TypeVar("T")
 
 
-def _ask(settings: FleetJobsSettings, doing: str, ask: Callable[[FleetEngine], Coroutine[None, None, T]]) -> T:
+def _ask(
+    settings: FleetJobsSettings,
+    doing: str,
+    ask: Callable[[FleetEngine], Coroutine[None, None, T]],
+    *,
+    waits: bool = False,
+) -> T:
     async def asked() -> T:
         engine = FleetEngine(await connect(settings.engine, _NAME))
         try:
-            return await ask(engine)
+            async with asyncio.timeout(None if waits else _SECONDS):
+                return await ask(engine)
         except RPCError as error:
             raise refused(error, doing) from error
+        except TimeoutError as error:
+            raise UnreachableError(
+                f"{doing}: the engine of the fleet at {settings.engine.server} has not answered all within"
+                f" {_SECONDS:.0f} s",
+                hint="look at its load; what was asked before may have been done: repeat the command",
+            ) from error
 
     return asyncio.run(asked())
 
@@ -113,7 +128,7 @@ def run(
         at = datetime.now(UTC)
         return tuple(JobRun(name, job, "running", at, None) for job, name in zip(chosen, names, strict=True))
 
-    return _ask(settings, f"beginning {verb}", begun)
+    return _ask(settings, f"beginning {verb}", begun, waits=waits)
 
 
 def pause(settings: FleetJobsSettings, filters: Sequence[JobFilter], reason: str) -> tuple[PausedJob, ...]:

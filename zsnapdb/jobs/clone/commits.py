@@ -14,7 +14,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RUN_PROPERTY, snapshot_name
 from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.clone import branch_heads, log_end, properties, volumes
+from zsnapdb.jobs.clone import branch_heads, log_end, masking_policy, properties, volumes
 from zsnapdb.jobs.clone.catalogue import held
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.lifecycle import session
@@ -112,7 +112,9 @@ def _facts_of_data(info: CloneInfo) -> dict[str, str]:
     """
     volume = next(iter(info.volumes.values()))
     origin = datasets.properties(volume, [ORIGIN_PROPERTY])[ORIGIN_PROPERTY].value
+    by = masking_policy.masked_by(info.volumes.values())
     return {
+        **({properties.MASKED_BY_PROPERTY: by} if by else {}),
         INSTANCE_PROPERTY: info.instance,
         ORIGIN_PROPERTY: origin,
         properties.MASKED_PROPERTY: info.masked or properties.NOT_MASKED,

@@ -156,7 +156,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
 
 def _of_data(dataset: str) -> dict[str, str]:
     """Return what the volume says of its data: that it is masked, and which GTIDs no binlog of it has any more."""
-    seen = datasets.properties(dataset, [properties.MASKED_PROPERTY, ORIGIN_PROPERTY])
+    seen = datasets.properties(dataset, [properties.MASKED_PROPERTY, properties.MASKED_BY_PROPERTY, ORIGIN_PROPERTY])
     return {name: found.value for name, found in seen.items() if found.is_local}
 
 

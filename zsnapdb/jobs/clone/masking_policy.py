@@ -16,7 +16,7 @@ from zsnapdb.jobs.clone import masking, masking_rules
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.masking import MaskingReport
-from zsnapdb.jobs.clone.properties import MASKED_PROPERTY, NOT_MASKED, RULES_PROPERTY
+from zsnapdb.jobs.clone.properties import MASKED_BY_PROPERTY, MASKED_PROPERTY, NOT_MASKED, RULES_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import is_masked
@@ -45,14 +45,41 @@ def rules_of(settings: MaskingSettings, *, requested: bool) -> str:
 
 
 def rules_for(source: CloneSource, rules: str) -> str:
-    """Return the digest of the rules by which the source is still to be masked; "" if it is a masked clone's commit."""
-    return "" if rules and is_masked_commit(source) else rules
+    """Return the digest of the rules by which the source is still to be masked; "" if it is a masked clone's commit.
+
+    PreflightError if that was masked by other rules.
+    """
+    if not rules or not is_masked_commit(source):
+        return rules
+    refuse_other_rules([made.full_name for made in source.set.snapshots.values()], rules)
+    return ""
 
 
 def is_masked_commit(source: CloneSource) -> bool:
     """Whether the source is a commit of a masked clone, which says so of itself."""
     names = [made.full_name for made in source.set.snapshots.values()]
     return source.kind is SourceKind.COMMIT and not source.rules and are_masked(names, "")
+
+
+def masked_by(names: Collection[str]) -> str:
+    """Return the digest of the rules that masked these volumes or commits; "" if it is not recorded for all of them."""
+    seen = datasets.properties_of(list(names), [MASKED_BY_PROPERTY])
+    found = {
+        values[MASKED_BY_PROPERTY].value if values[MASKED_BY_PROPERTY].is_local else "" for values in seen.values()
+    }
+    return found.pop() if len(found) == 1 else ""
+
+
+def refuse_other_rules(commit: Collection[str], rules: str) -> None:
+    """Raise PreflightError if these snapshots of a commit were masked by other rules than those of this digest.
+
+    A commit of an earlier version does not say it.
+    """
+    if masked_by(commit) not in ("", rules):
+        raise PreflightError(
+            f"commit {min(commit)} was masked by other rules than those of now, and is not masked twice",
+            hint="make a clone of the instance, which is masked by the rules of now, and commit that",
+        )
 
 
 def ensure(
@@ -80,6 +107,8 @@ def ensure(
             f"the data of clone {name} was masked by other rules than those of now, and is not masked twice",
             hint=f"run `zsnapdb clone reset {name}`: it takes the data of before, and masks that",
         )
+    if rules and inherited and is_of_commit:
+        refuse_other_rules(origins, rules)
     report = None
     if rules and not inherited:
         report = masking.mask(
@@ -95,6 +124,9 @@ def ensure(
         refuse_snapshots(volumes)
     if report is not None or inherited:
         facts = {MASKED_PROPERTY: stamp(host.latest())}
+        by = masked_by(origins) if is_of_commit and report is None else rules
+        if by:
+            facts[MASKED_BY_PROPERTY] = by
         if report is not None:
             facts[ORIGIN_PROPERTY] = without_binlogs(clone.origin, position).encode()
         datasets.set_on_all(list(volumes), facts)

@@ -77,6 +77,8 @@ ORIGINAL_KEY_PROPERTY = f"{PROPERTY}:original-key"
 """On the anchor of a clone: the identity of the data that it was created from, whatever that is called since."""
 HISTORY_PROPERTY = f"{PROPERTY}:history"
 """On the anchor of a clone that waits in a pool: what production was then (`production_history`)."""
+MASKED_BY_PROPERTY = f"{PROPERTY}:masked-by"
+"""On the volumes of a masked clone and on its commits: the digest of the rules that masked the data."""
 RULES_PROPERTY = f"{PROPERTY}:rules"
 """On a masked prepared set and on its snapshots: the digest of the rules that masked it (`masking_rules.digest`).
 

@@ -247,13 +247,14 @@ def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> L
 
 
 def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:
-    """Return the steps with the binlogs marked that need not be fetched."""
+    """Return the steps with the binlogs marked that need not be fetched, and with what describes each now."""
     files = () if archive is None else archive.files
     named = {(log.incarnation, log.file) for step in steps for log in step.logs}
     here = {
         (file.incarnation, file.name) for file in files if (file.incarnation, file.name) in named and local.has(file)
     }
-    return located(steps, here)
+    digests = {(file.incarnation, file.name): file.digest for file in files if file.is_rotated}
+    return located(steps, here, digests)
 
 
 def _origin(manifest: Manifest, top: str, requested: RestoreOrigin) -> OriginChoice:

@@ -225,7 +225,9 @@ def fetch_logs(
     records: dict[tuple[int, int], RecordedTable] = {}
     for number, part in enumerate(step.logs, 1):
         file = files.get((part.incarnation, part.file))
-        is_planned = file is not None and part.fingerprint in ("", file.fingerprint)
+        is_planned = (
+            file is not None and part.fingerprint in ("", file.fingerprint) and part.description in ("", file.digest)
+        )
         if file is None or file.end < part.size or not is_planned:
             raise DamagedError(
                 f"the archived binlog {part.file} of incarnation {part.incarnation} was removed, cut or replaced after"

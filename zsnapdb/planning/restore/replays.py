@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from zsnapdb.base.errors import NotThere
@@ -37,12 +37,21 @@ def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str)
         )
 
 
-def located(steps: Sequence[Replay], local: Collection[tuple[str, str]]) -> tuple[Replay, ...]:
-    """Return the steps with each binlog marked that is on this host: `local` are incarnation and name of those."""
-    return tuple(
-        replace(step, logs=tuple(replace(log, is_local=(log.incarnation, log.file) in local) for log in step.logs))
-        for step in steps
-    )
+def located(
+    steps: Sequence[Replay],
+    local: Collection[tuple[str, str]],
+    digests: Mapping[tuple[str, str], str] | None = None,
+) -> tuple[Replay, ...]:
+    """Return the steps with each binlog marked that is on this host: `local` are incarnation and name of those.
+
+    `digests` are those of the descriptions of the rotated ones.
+    """
+
+    def marked(log: LogPart) -> LogPart:
+        place = (log.incarnation, log.file)
+        return replace(log, is_local=place in local, description=(digests or {}).get(place, ""))
+
+    return tuple(replace(step, logs=tuple(marked(log) for log in step.logs)) for step in steps)
 
 
 def mode_objection(files: Iterable[RouteFile], gtid_mode: str | None) -> str | None:
@@ -101,7 +110,7 @@ def _joined_parts(parts: Sequence[LogPart]) -> list[LogPart]:
 
 def _is_same(done: LogPart, wanted: LogPart) -> bool:
     """Whether both are the same range of one file. A restore that an older version began has no fingerprints."""
-    seen = replace(wanted, size=done.size, is_local=done.is_local)
+    seen = replace(wanted, size=done.size, is_local=done.is_local, description=done.description)
     return done == seen or done == replace(seen, fingerprint="")
 
 

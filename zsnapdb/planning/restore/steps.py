@@ -183,7 +183,8 @@ class LogPart:
 
     `stop` None: to the last complete transaction. `is_local`: the server's own file is still on this host and is
     copied, if it has the archived bytes; else the binlog is fetched from the archive. `fingerprint` is the hash of its
-    head, which no other file of the name has ("": an older version planned it).
+    head, which no other file of the name has ("": an older version planned it). `description` is the digest of what
+    describes it, if it was rotated when the replay was planned: nothing is added to it any more.
     """
 
     incarnation: str
@@ -193,6 +194,7 @@ class LogPart:
     stop: int | None
     is_local: bool = False
     fingerprint: str = ""
+    description: str = ""
 
 
 Replayer = Literal["applier", "client"]

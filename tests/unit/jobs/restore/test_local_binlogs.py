@@ -127,6 +127,9 @@ def test_while_the_store_is_away_the_binlogs_of_the_server_are_described_as_the_
     for mine, theirs in zip(described, files, strict=True):
         assert (mine.head.fingerprint, mine.server) == (theirs.head.fingerprint, theirs.server)
         assert (mine.previous, mine.start) == (theirs.previous, theirs.start)
+    assert [file.digest for file in archive.load().files if file.is_rotated] == [
+        file.digest for file in described if file.is_rotated
+    ], "what a plan has of them is the same when it is carried out"
     # The active binlog has grown since it was archived.
     assert described[0].span == files[0].span
     assert (described[1].span.transactions, files[1].span.transactions) == (4, 2)
@@ -158,5 +161,9 @@ def test_a_replay_runs_no_other_file_than_was_planned(server: Server, tmp_path: 
     for planned in (part, replace(part, fingerprint="")):
         fetch(planned)
         RelayLogs(tmp_path / "relay").remove()
+    fetch(replace(part, description=first.digest))
+    RelayLogs(tmp_path / "relay").remove()
+    with pytest.raises(DamagedError, match="replaced after"):
+        fetch(replace(part, description="0" * 64))
     with pytest.raises(DamagedError, match="replaced after"):
         fetch(replace(part, fingerprint="0" * 64))
