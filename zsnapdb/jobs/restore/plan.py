@@ -92,7 +92,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     newest.refuse_without_any(catalogue, checked, target, request.to)
     servers = _of_servers(newest.choosable(catalogue, checked, target), target)
     candidates = newest.of_one_server(instance, servers, checked, target, request.history)
-    candidates = with_local_sets(instance, candidates, target, request.origin, request.top)
+    candidates = with_local_sets(instance, candidates, target, request.origin, request.top, checked)
     local = local_binlogs(candidates, request.origin)
     chosen = choose(instance, repository, candidates, target, archive, request.history, local)
     sets = [manifest for manifest in candidates if is_local_set(manifest)]
