@@ -91,6 +91,15 @@ def test_datasets_that_were_put_back_in_their_place_are_no_replaced_server(monke
     assert replaced.listing(instance()) == []
 
 
+def test_server_replaced_while_the_clock_was_ahead_counts_from_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: dict[str, dict[str, str]] = {}
+    monkeypatch.setattr(datasets, "set_properties", written.__setitem__)
+    now = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    settled = replaced.settle(replace(server(), replaced=datetime(2029, 1, 1, tzinfo=UTC)), now)
+    assert settled.expires(3600.0) == datetime(2026, 11, 20, 13, tzinfo=UTC)
+    assert written == {name: {"zsnapdb:replaced-at": "2026-11-20T12:00:00Z"} for name in (OLD, f"{OLD}/data")}
+
+
 def test_a_time_that_cannot_be_read_keeps_the_datasets_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     Pool(monkeypatch, OLD, f"{OLD}/data", at="yesterday")
     (server,) = replaced.listing(instance())
