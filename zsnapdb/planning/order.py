@@ -12,7 +12,7 @@ This is the only module that compares ids or times to order something. `tests/un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -38,6 +38,7 @@ class PlacedLink(Link, Protocol):
     def sequence(self) -> int | None: ...
 
 
+NOTHING: Mapping[str, int] = {}
 T = TypeVar("T")
 L = TypeVar("L", bound=Link)
 P = TypeVar("P", bound=PlacedLink)
@@ -113,17 +114,27 @@ def made_before(items: Iterable[M], createtxg: int) -> list[M]:
     return [item for item in items if item.createtxg < createtxg]
 
 
-def in_order(stored: Iterable[P], believed: Collection[str] | None = None) -> list[P]:
+def in_order(
+    stored: Iterable[P], believed: Collection[str] | None = None, abandoned: Mapping[str, int] = NOTHING
+) -> list[P]:
     """Return backups oldest first, whatever clock gave them their ids.
 
     Backups of one pool follow each other by transaction group, and an increment follows its base. Between pools the
     sequence numbers decide. A number, or an id, that is greater than that of a younger backup of its pool does not
     count. `believed` are the ids whose order no other backup may change (None: all).
+
+    A pool that is replaced by an older copy of itself gives transaction groups again. `abandoned` has, for the backups
+    that were made in between, the group in which the next one was made: they come before it.
     """
     by_pool: dict[int, list[P]] = {}
     links = list(stored)
     reached = greatest_reached(link.sequence for link in links if believed is None or link.backup_id in believed)
-    for link in sorted(links, key=lambda one: (one.createtxg, _believed(one.sequence, reached), one.backup_id)):
+
+    def place(one: P) -> tuple[int, bool, int, int, str]:
+        name, number = one.backup_id, _believed(one.sequence, reached)
+        return abandoned.get(name, one.createtxg), name not in abandoned, one.createtxg, number, name
+
+    for link in sorted(links, key=place):
         by_pool.setdefault(link.pool_guid, []).append(link)
     if len(by_pool) == 1:
         return _bases_first(next(iter(by_pool.values())))
@@ -132,6 +143,12 @@ def in_order(stored: Iterable[P], believed: Collection[str] | None = None) -> li
         keys = _keys(of_pool, reached, believed)
         placed += [(*key, pool, place, link) for place, (key, link) in enumerate(zip(keys, of_pool, strict=True))]
     return _bases_first([link for *_, link in sorted(placed, key=lambda entry: entry[:4])])
+
+
+def with_turn(abandoned: Mapping[str, int], of_pool: Mapping[str, int], createtxg: int) -> dict[str, int]:
+    """Return `abandoned` after a pool has made a set in this transaction group. `of_pool` are those of its backups."""
+    later = [name for name, made in of_pool.items() if made >= createtxg]
+    return {**abandoned, **{name: min(createtxg, abandoned.get(name, createtxg)) for name in later}}
 
 
 def _keys(of_pool: Sequence[PlacedLink], reached: int, believed: Collection[str] | None) -> list[tuple[int, str]]:

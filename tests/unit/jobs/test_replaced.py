@@ -12,10 +12,13 @@ import pytest
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Snapshot
 from zsnapdb.config.repository import RepositorySettings
-from zsnapdb.config.settings import InstanceSettings
+from zsnapdb.config.settings import InstanceSettings, parse
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone import reaper
 from zsnapdb.jobs.host import production, replaced
 from zsnapdb.jobs.host.replaced import ReplacedServer
+from zsnapdb.planning.clock_guard import RemovalTime
+from zsnapdb.planning.clone.lease import FOREVER, LeaseVerdict
 from zsnapdb.zfs import datasets, mounts, owned, snapshots
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.mounts import ForeignMount
@@ -89,6 +92,28 @@ def test_the_datasets_that_a_restore_replaced_are_one_server(monkeypatch: pytest
 def test_datasets_that_were_put_back_in_their_place_are_no_replaced_server(monkeypatch: pytest.MonkeyPatch) -> None:
     Pool(monkeypatch, "tank/mysql", "tank/mysql/data")
     assert replaced.listing(instance()) == []
+
+
+def test_server_replaced_while_the_clock_was_ahead_counts_from_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: dict[str, dict[str, str]] = {}
+    monkeypatch.setattr(datasets, "set_properties", written.__setitem__)
+    now = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    settled = replaced.settle(replace(server(), replaced=datetime(2029, 1, 1, tzinfo=UTC)), now)
+    assert settled.expires(3600.0) == datetime(2026, 11, 20, 13, tzinfo=UTC)
+    assert written == {name: {"zsnapdb:replaced-at": "2026-11-20T12:00:00Z"} for name in (OLD, f"{OLD}/data")}
+
+
+@pytest.mark.parametrize(("at", "is_settled"), [(datetime(2029, 1, 1, tzinfo=UTC), True), (FOREVER, False)])
+def test_reap_settles_a_wrong_time_and_leaves_one_that_it_cannot_read(
+    monkeypatch: pytest.MonkeyPatch, at: datetime, is_settled: bool
+) -> None:
+    written: dict[str, dict[str, str]] = {}
+    monkeypatch.setattr(datasets, "set_properties", written.__setitem__)
+    text = '[instance.main]\nsocket = "/s"\nrepository = "r"\n[repository.r]\nurl = "file:///r"\n'
+    settings = parse(text + '[restore]\nkeep_replaced = "1h"\n', "test")
+    now = RemovalTime(datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 20, tzinfo=UTC))
+    outcome = reaper._sweep_replaced_server(settings, replace(server(), replaced=at), now, act=True)
+    assert (outcome.verdict, bool(written)) == (LeaseVerdict.KEEP, is_settled)
 
 
 def test_a_time_that_cannot_be_read_keeps_the_datasets_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

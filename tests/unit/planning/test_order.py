@@ -128,6 +128,20 @@ def test_the_next_number_is_greater_than_what_this_host_gave_and_burns_at_most_a
     assert all(number > one for one in reached)
 
 
+def test_backups_of_a_pool_that_was_replaced_by_an_older_copy_come_before_the_next_one() -> None:
+    before, first, second = placed(1, 1, None, txg=10), placed(2, 2, 1, txg=20), placed(3, 3, 2, txg=30)
+    after, later = placed(4, 4, 1, txg=15), placed(5, 5, 4, txg=25)
+    of_pool = {one.backup_id: one.createtxg for one in (before, first, second)}
+    turned = order.with_turn({}, of_pool, 15)
+    assert turned == {first.backup_id: 15, second.backup_id: 15}
+    made = [before, first, second, after, later]
+    assert in_order(reversed(made), None, turned) == made
+    assert order.with_turn(turned, of_pool | {after.backup_id: 15}, 25) == turned, "the groups catch up"
+    assert set(order.with_turn(turned, of_pool | {after.backup_id: 15}, 12).values()) == {12}, "it happens again"
+    elsewhere = placed(6, 6, None, pool=2, txg=3)
+    assert [one for one in in_order([elsewhere, *made], None, turned) if one is not elsewhere] == made
+
+
 def test_sets_of_productions_pool_come_after_those_of_other_pools() -> None:
     sets = [(1, 900), (2, 5), (1, 30), (2, 4)]
     assert order.by_pool(sets, lambda one: one, {2}) == [(1, 30), (1, 900), (2, 4), (2, 5)]

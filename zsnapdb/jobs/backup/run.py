@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from zsnapdb.base.errors import CommandError, CommandTimeout, ConsistencyError, DamagedError
-from zsnapdb.base.model import SnapshotSet
+from zsnapdb.base.model import SnapshotSet, pool_of
 from zsnapdb.jobs.backup import held_bases, local_manifests
 from zsnapdb.jobs.backup import once as once_only
 from zsnapdb.jobs.backup import resume as interrupted
@@ -36,7 +36,7 @@ from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.writer_lease import WriterLease, lease
-from zsnapdb.zfs import holds, owned
+from zsnapdb.zfs import holds, owned, version
 
 
 @dataclass(frozen=True)
@@ -217,6 +217,9 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
 
         # The source is released and closed. Nobody waits for this run any more.
         with at_low_priority(may_stay_low=True):
+            pool = pool_of(next(iter(taken.set.snapshots.values())).dataset)
+            host_record.note_turn(instance, repository, taken.set, version.pool_guid(pool))
+
             # 7. Journal: write down what a later run needs in order to continue this backup.
             journal = _write_journal(
                 request, instance, lambda: source.describe(observed, taken.proof), planned, repository, taken.set

@@ -25,14 +25,15 @@ def removal_time(host: Host) -> RemovalTime:
     A record that cannot be written stays as it is: the next command judges by the older one. Without a steady clock
     beside the wall clock nothing can be compared, so the wall clock counts.
     """
+    if (reading := host.reading()) is None:
+        at = host.now()
+        return RemovalTime(at, at, is_new=True)
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, PreflightError):
             # A confirmation is not lost to a command that read the record before it.
             fcntl.flock(stack.enter_context(open_lock(host.run, "clock")), fcntl.LOCK_EX)
-        reading = host.reading()
-        if reading is None:
-            at = host.now()
-            return RemovalTime(at, at, is_new=True)
+        # Whoever waited for the lock reads the clocks after those before it.
+        reading = host.reading() or reading
         before = _read(_file(host))
         record = clock_guard.follow(before, reading)
         if before is None or _is_due(before, record, reading):

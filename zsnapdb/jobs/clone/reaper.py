@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 
 from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
@@ -284,7 +285,8 @@ def use_of(info: CloneInfo, time: RemovalTime, *, notes: bool = False) -> CloneU
     # This session is the only new connection since the last note.
     unused = not use.clients and counted.isdigit() and use.connections == int(counted) + 1
     # Whoever reads the note later counts by the later time.
-    idle_since = read_stamp(since) if unused and not _is_wrong(since, time) else time.latest
+    before = read_stamp(since)
+    idle_since = before if unused and not _is_wrong(before, time) else time.latest
     if notes:
         datasets.set_properties(info.top, {properties.USED_PROPERTY: f"{stamp(idle_since)} {use.connections}"})
     return CloneUse(use.clients, idle_since)
@@ -296,7 +298,7 @@ def _judge_reusable_set(settings: Settings, item: ReusableSet, time: RemovalTime
     if item.is_of_nobody:
         reason = f"it was received for {item.caused_by}, and no clone depends on it"
         return SweepVerdict(LeaseVerdict.REAP, reason)
-    if act and _is_wrong(item.used, time):
+    if act and _is_wrong(read_stamp(item.used), time):
         item = replace(item, used=stamp(time.latest))
         datasets.set_properties(item.anchor, {properties.USED_PROPERTY: item.used})
     unused = UnusedSet(len(item.clones), item.used, item.kind == PREPARED)
@@ -305,10 +307,9 @@ def _judge_reusable_set(settings: Settings, item: ReusableSet, time: RemovalTime
     return SweepVerdict(judged.verdict, judged.reason)
 
 
-def _is_wrong(recorded: str, time: RemovalTime) -> bool:
-    """Whether a recorded time can be read, and the clock was ahead when it was recorded."""
-    moment = read_stamp(recorded)
-    return moment != FOREVER and time.is_from_future(moment)
+def _is_wrong(recorded: datetime, time: RemovalTime) -> bool:
+    """Whether a recorded time could be read, and the clock was ahead when it was recorded."""
+    return recorded != FOREVER and time.is_from_future(recorded)
 
 
 def _sweep_live(settings: Settings, host: Host, *, act: bool) -> Iterator[ReapOutcome]:
@@ -334,7 +335,7 @@ def _sweep_replaced(settings: Settings, host: Host, time: RemovalTime, *, act: b
 
 
 def _sweep_replaced_server(settings: Settings, server: ReplacedServer, time: RemovalTime, *, act: bool) -> ReapOutcome:
-    if act and _is_wrong(stamp(server.replaced), time):
+    if act and _is_wrong(server.replaced, time):
         server = replaced.settle(server, time.latest)
     what, since = "replaced server", f"replaced at {stamp(server.replaced)}"
     judged = judge_at(partial(server.judge, settings.restore.keep_replaced), time)

@@ -129,6 +129,25 @@ def next_sequence(instance: Instance, repository: Repository, stored: Sequence[i
     return number
 
 
+def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, pool_guid: int) -> None:
+    """Record that a set was made just now. Backups that its pool made in later groups are abandoned.
+
+    Then the pool was replaced by an older copy of itself. Warns of that, and if it cannot be written.
+    """
+    record = HostRecord.of(instance, repository)
+    with contextlib.suppress(DamagedError), unwritten_warned(instance):
+        known = record.backups() if record is not None else None
+        turned = known.with_turn(pool_guid, made.createtxg) if known is not None else None
+        if record is None or known is None or turned is None or turned == known:
+            return
+        names = ", ".join(sorted(turned.abandoned.keys() - known.abandoned.keys()))
+        instance.events.warn(
+            f"the pool was replaced by an older copy of itself: set {made.backup_id} comes after {names}, whose state"
+            " it does not have"
+        )
+        record.change_backups(lambda now: now.with_turn(pool_guid, made.createtxg))
+
+
 def note_successor(instance: Instance, repository: Repository, backup_id: str, successor: Summary) -> None:
     """Record that the successor has the snapshots of a backup of this host, which is about to be removed.
 
@@ -275,7 +294,9 @@ class StoredCheck:
     def ordered(self, there: Sequence[P]) -> tuple[P, ...]:
         """Return these stored backups oldest first. No foreign one changes the order of the others."""
         foreign = self.provenance.unchosen
-        return tuple(order.in_order(there, {backup.backup_id for backup in there if backup.backup_id not in foreign}))
+        believed = {backup.backup_id for backup in there if backup.backup_id not in foreign}
+        abandoned = self.record.abandoned if self.record is not None else order.NOTHING
+        return tuple(order.in_order(there, believed, abandoned))
 
     def numbers(self, there: Sequence[PlacedLink]) -> tuple[int | None, ...]:
         """Return the sequence numbers of these stored backups, without foreign ones: nobody else uses up numbers."""

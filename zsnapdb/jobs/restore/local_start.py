@@ -9,8 +9,8 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import put_back_record
+from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.jobs.record.record_file import BACKUPS, read
-from zsnapdb.planning.order import in_order
 from zsnapdb.planning.repository.host_record import BackupRecord
 from zsnapdb.planning.restore.newest import asks_for_newest
 from zsnapdb.planning.restore.origin import RestoreOrigin, SetStanding
@@ -55,7 +55,12 @@ def names_local_set(instance: Instance, target: Target, origin: RestoreOrigin) -
 
 
 def with_local_sets(
-    instance: Instance, stored: Sequence[Manifest], target: Target, origin: RestoreOrigin, top: str | None
+    instance: Instance,
+    stored: Sequence[Manifest],
+    target: Target,
+    origin: RestoreOrigin,
+    top: str | None,
+    checked: StoredCheck,
 ) -> list[Manifest]:
     """Return the stored backups and the local sets at which a restore may begin, oldest first.
 
@@ -76,4 +81,4 @@ def with_local_sets(
         and writer in (None, manifest.writer)
         and (top is None or all(pool_of(volume.dataset) == pool_of(top) for volume in manifest.volumes))
     ]
-    return in_order([*stored, *local])
+    return list(checked.ordered([*stored, *local]))

@@ -94,7 +94,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     newest.refuse_without_any(catalogue, checked, target, request.to)
     servers = _of_servers(newest.choosable(catalogue, checked, target, request.history), target)
     candidates = newest.of_one_server(instance, servers, checked, target, request.history)
-    candidates = with_local_sets(instance, candidates, target, request.origin, request.top)
+    candidates = with_local_sets(instance, candidates, target, request.origin, request.top, checked)
     archive = newest.present_archive(instance, target, candidates, archive, request.history)
     local = local_binlogs(candidates, request.origin)
     chosen = choose(instance, repository, candidates, target, archive, request.history, local)

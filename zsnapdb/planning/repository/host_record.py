@@ -131,11 +131,18 @@ class BackupRecord(RecordPart):
 
     sequence: SequenceNumber | None = None
     """The greatest sequence number that this host gave a document of the instance there."""
+    abandoned: Mapping[BackupId, Guid] = Field(default_factory=dict)
+    """The backups of a pool that was then replaced by an older copy, with the transaction group of the next backup."""
 
     def with_next_number(self, stored: Iterable[int | None]) -> BackupRecord:
         """Return the record with the number of a new document. `stored` are those of the documents that exist."""
         given = (one.sequence for one in self.stored)
         return self.model_copy(update={"sequence": order.next_number(self.sequence or 0, (*given, *stored))})
+
+    def with_turn(self, pool_guid: int, createtxg: int) -> BackupRecord:
+        """Return the record in which a pool has just made a set in this group: what it made later is abandoned."""
+        of_pool = {one.backup_id: one.createtxg or 0 for one in self.stored if one.pool_guid == pool_guid}
+        return self.model_copy(update={"abandoned": order.with_turn(self.abandoned, of_pool, createtxg)})
 
     def with_pinned(self, backup_id: str) -> BackupRecord:
         """Return the record in which this host pinned the backup."""
@@ -216,7 +223,11 @@ class BackupRecord(RecordPart):
             ]
         else:
             after = [one for one in self.stored if order.is_after(one.backup_id, made.backup_id, ())]
-        return tuple(one.backup_id for one in after if frozenset(volume.guid for volume in one.volumes) != guids)
+        return tuple(
+            one.backup_id
+            for one in after
+            if one.backup_id not in self.abandoned and frozenset(volume.guid for volume in one.volumes) != guids
+        )
 
     def only_removed(self, names: Collection[str]) -> BackupRecord:
         """Return the record with only these of the removed backups: the others left nothing on this host."""
@@ -470,7 +481,7 @@ def order_of(
         if one.backup_id not in listed and one.pool_guid is not None and one.createtxg is not None
     ]
     believed = own | {link.backup_id for link in there if link.backup_id not in foreign}
-    ordered: list[PlacedLink] = order.in_order([*there, *missing], believed)
+    ordered: list[PlacedLink] = order.in_order([*there, *missing], believed, record.abandoned)
     return tuple(
         order.with_missing(
             [link.backup_id for link in ordered],

@@ -82,7 +82,7 @@ def test_of_sets_of_one_second_the_one_that_zfs_made_last_is_the_newest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = iter([f"20261120T100000Z-{digits}" for digits in ("2222", "ffff", "0001")])
-    monkeypatch.setattr(world, "new_id", lambda: next(ids))
+    monkeypatch.setattr(world, "new_id", lambda *_: next(ids))
     made = [snapshot(world) for _ in range(3)]
     assert [one.backup_id for one in local_sets(world.instance, LOCAL)] == made
     newest = newest_set(world.instance, LOCAL)
@@ -96,7 +96,7 @@ def test_newest_set_after_clock_ahead_is_the_last_made(
 ) -> None:
     years = [2031] * 8 + [2026] * 2
     ids = iter([f"{year}1120T1000{number:02d}Z-0000" for number, year in enumerate(years)])
-    monkeypatch.setattr(world, "new_id", lambda: next(ids))
+    monkeypatch.setattr(world, "new_id", lambda *_: next(ids))
     made = [snapshot(world) for _ in years]
     asked.clear()
     newest = newest_set(world.instance, LOCAL)

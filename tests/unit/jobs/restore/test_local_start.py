@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,13 @@ from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import ServerWork
+from zsnapdb.planning.order import in_order
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Recover
 from zsnapdb.repository.server_source import ServerSourcePart
-from zsnapdb.zfs import snapshots, version
+from zsnapdb.zfs import datasets, snapshots, version
+from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.snapshots import SendPoints
 
 SET = "20261120T093000Z-5e75"
@@ -77,6 +80,52 @@ def local(host: PlanningHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 def recovered(plan: RestorePlan) -> list[str | None]:
     return [step.gtids for step in plan.steps if isinstance(step, Recover)]
+
+
+def test_local_set_comes_after_the_backups_that_this_host_stored_before(
+    host: PlanningHost, local: dict[str, Snapshot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = host.instance.open_repository()
+    stored = repository.manifest("main", BACKUPS[0]).model_copy(update={"sequence": 7, "pool_guid": 5})
+    note_stored(host.instance, repository, stored)
+    before = local_manifests.read(host.instance, SET)
+    assert before is not None
+    described = SourceDescription(before.source, {volume.role: volume.type for volume in before.volumes})
+    made = {volume.role: local[f"{volume.dataset}@zsnapdb-{SET}"] for volume in before.volumes}
+    local_manifests.write(host.instance, described, SnapshotSet(SET, made), host.instance.host.now())
+    after = local_manifests.read(host.instance, SET)
+    assert after is not None
+    assert after.sequence == 8
+    assert in_order([after, stored]) == [stored, after]
+
+
+def test_local_set_is_found_under_the_new_name_of_its_datasets(
+    host: PlanningHost, local: dict[str, Snapshot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = {name.replace("tank/", "tonk/", 1): one for name, one in local.items()}
+    places = {name.partition("@")[0] for name in moved}
+    points = {
+        place: SendPoints({one.guid: name for name, one in moved.items() if name.startswith(f"{place}@")}, {})
+        for place in places
+    }
+    monkeypatch.setattr(
+        snapshots, "send_points_there", lambda asked: {one: points[one] for one in asked if one in points}
+    )
+    monkeypatch.setattr(snapshots, "send_points", lambda asked: {one: points[one] for one in asked})
+    monkeypatch.setattr(datasets, "pools", lambda: ["tonk"])
+    monkeypatch.setattr(
+        datasets, "children", lambda _pool, keys: {one: dict.fromkeys(keys, Property("-", "-")) for one in places}
+    )
+    for createtxg, expected in ((9, sorted(places)), (10, [])):
+        monkeypatch.setattr(
+            snapshots,
+            "describe",
+            lambda names, txg=createtxg: [
+                replace(moved[name], dataset=name.partition("@")[0], createtxg=txg) for name in names
+            ],
+        )
+        found = [volume.dataset for one in local_manifests.load(host.instance) for volume in one.volumes]
+        assert sorted(found) == expected
 
 
 @pytest.mark.parametrize("to", [SET, "latest", "0-1-77"])
