@@ -283,7 +283,8 @@ class CloneSettings(ConfigSection):
     idle: Annotated[Seconds, Field(gt=0)] | None = None
     reap_limit: Annotated[int, Field(ge=1)] = 20
     per_owner: Annotated[int, Field(ge=0)] | None = None
-    """How many clones an owner may have (0: no limit). None: 10 where a subject asks, no limit for root."""
+    """How many clones an owner may have (0: no limit). None: 10 where a subject asks, or as many as
+    `serve.per_subject` allows if that is more, and no limit for root."""
     total: Annotated[int, Field(ge=0)] | None = None
     """How many clones there may be in all (0: no limit). None: 50 where a subject asks, no limit for root."""
     free_floor: Annotated[Size, Field(ge=0)] = 1 << 30

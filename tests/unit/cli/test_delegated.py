@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
+from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool, origin
 from zsnapdb.base.errors import ConfigError, NotAllowedError, UnknownNameError, UsageError
 from zsnapdb.base.quantities import parse_duration
 from zsnapdb.cli import delegated, exit_codes
@@ -211,6 +211,26 @@ def test_no_command_names_anything_of_others(
     assert command == "list" or all(code for code, _, _ in seen)
     # Names of clones are for the whole host: that one is taken is told.
     assert len(set(seen)) == 1 or command == "create", seen
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"create", "list", "hold"}))
+@pytest.mark.parametrize("options", [(), ("--plan",), ("--json",)], ids=["text", "plan", "json"])
+def test_a_command_on_an_own_clone_names_nobody_who_made_a_clone_of_it(
+    crowded: ClonePool,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    command: str,
+    options: tuple[str, ...],
+) -> None:
+    commit = crowded.commit(f"{HOME}/mine/r1", "20261121T100000Z-000c")
+    crowded.things[commit].properties |= {"zsnapdb:origin": origin().encode(), "zsnapdb:role": "data"}
+    crowded.things[f"{HOME}/layoffs/r1"].origin = commit
+    monkeypatch.setattr(sys, "argv", ["zsnapdb-clone", command, "mine", *options])
+    exit_codes.exit_code_of(delegated._run)
+    said = "".join(capfd.readouterr())
+    assert not {one for one in ("merger-with-acme", "layoffs", "acme", "boss", "23999") if one in said}, said
+    if (command, options) == ("destroy", ("--plan",)):
+        assert "destroy clone mine" in said
 
 
 def test_no_variable_of_the_caller_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from enum import Enum
 
 from zsnapdb.base.errors import PreflightError, UsageError
 from zsnapdb.base.quantities import format_duration, size
-from zsnapdb.config.settings import CloneSettings
+from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.planning.clock_guard import CONFIRM, RemovalTime
 
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
@@ -255,13 +255,17 @@ class Quota:
     free_floor: int
 
 
-def quota_of(settings: CloneSettings, *, is_subject: bool) -> Quota:
-    """Return the configured limits for root, or for a subject that asks: what is not configured is bounded for it."""
-    own, total = (_OF_SUBJECT, _OF_ALL) if is_subject else (0, 0)
+def quota_of(settings: Settings, *, is_subject: bool) -> Quota:
+    """Return the configured limits for root, or for a subject that asks: what is not configured is bounded for it.
+
+    What `serve.per_subject` allows is not refused here.
+    """
+    limits = settings.clones
+    own, total = (max(_OF_SUBJECT, settings.serve.per_subject), _OF_ALL) if is_subject else (0, 0)
     return Quota(
-        own if settings.per_owner is None else settings.per_owner,
-        total if settings.total is None else settings.total,
-        settings.free_floor,
+        own if limits.per_owner is None else limits.per_owner,
+        total if limits.total is None else limits.total,
+        limits.free_floor,
     )
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool, origin
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import SnapshotSet
+from zsnapdb.config.serve import ServeSettings
 from zsnapdb.config.settings import CloneSettings, parse
 from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.clone import catalogue, causer, data_age, reusable_sets
@@ -150,7 +151,7 @@ def test_what_subjects_use_keeps_a_prepared_form_no_longer(pool: ClonePool, monk
 @pytest.mark.parametrize(
     ("configured", "is_subject", "limits"),
     [
-        (CloneSettings(), True, (10, 50)),
+        (CloneSettings(), True, (12, 50)),
         (CloneSettings(), False, (0, 0)),
         (CloneSettings(per_owner=0, total=0), True, (0, 0)),
         (CloneSettings(per_owner=3, total=4), False, (3, 4)),
@@ -159,5 +160,6 @@ def test_what_subjects_use_keeps_a_prepared_form_no_longer(pool: ClonePool, monk
 def test_what_is_not_configured_is_bounded_for_a_subject_alone(
     configured: CloneSettings, limits: tuple[int, int], *, is_subject: bool
 ) -> None:
-    quota = quota_of(configured, is_subject=is_subject)
+    serve = ServeSettings(per_subject=12)
+    quota = quota_of(SETTINGS.model_copy(update={"clones": configured, "serve": serve}), is_subject=is_subject)
     assert (quota.per_owner, quota.total) == limits
