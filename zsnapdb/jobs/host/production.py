@@ -8,6 +8,7 @@ elsewhere, and was what goes written to since it was replaced.
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -75,6 +76,21 @@ def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> 
     for mount in mounts.mounted_elsewhere(names):
         if after_unmount or not mount.follows:
             raise ForeignInsideError(mount.describe(), hint=mount.remedy)
+
+
+def refuse_second_mounts(places: Mapping[str, str]) -> None:
+    """Raise ForeignInsideError if a dataset is mounted at a second place here, such as by a bind mount for a container.
+
+    The old files would stay there while others take their place. `places` are as for `refuse_strangers`.
+    """
+    entries = [entry for entry in mounts.mounted() if entry.fstype == "zfs" and entry.source in places]
+    for entry in entries:
+        others = [one for one in entries if one.source == entry.source and one.path != entry.path]
+        if others and entry.path != places[entry.source]:
+            raise ForeignInsideError(
+                f"{entry.source} is also mounted at {entry.path}, and would stay there",
+                hint=f"end what uses it, then run `umount {shlex.quote(entry.path)}`",
+            )
 
 
 def refuse_busy(names: Collection[str], server: int | None) -> None:

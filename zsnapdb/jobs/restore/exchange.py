@@ -69,6 +69,7 @@ def refuse_what_would_be_lost(step: Promote) -> None:
     """Raise PreflightError if the exchange would take away what is no volume of the server. Changes nothing."""
     places = {part.place: part.mountpoint for part in step.parts if part.old is not None}
     production.refuse_strangers(places)
+    production.refuse_second_mounts(places)
     production.refuse_mounted_elsewhere(places, after_unmount=False)
 
 
