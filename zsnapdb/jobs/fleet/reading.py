@@ -29,7 +29,7 @@ from zsnapdb.jobs.fleet.seen import SeenFiles, SeenInstance, SeenProblem, SeenRe
 from zsnapdb.jobs.health.recoverable import Stored, read
 from zsnapdb.jobs.repository.status import status_of
 from zsnapdb.planning.fleet.overview import judged_by, newest_sign
-from zsnapdb.planning.repository.host_record import from_future
+from zsnapdb.planning.repository.future import from_future
 from zsnapdb.repository import evidence_log
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.keyring import Keyring

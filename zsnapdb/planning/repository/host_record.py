@@ -29,7 +29,6 @@ from zsnapdb.base.patterns import (
 )
 from zsnapdb.config.repository import KeepSettings
 from zsnapdb.planning import order
-from zsnapdb.planning.clock_guard import FAR
 from zsnapdb.planning.order import PlacedLink
 from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.retention import RetentionFacts
@@ -476,8 +475,8 @@ def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[Stor
         findings.append(
             StoredFinding(
                 StoredKind.BACKUPS_MISSING,
-                f"the repository lacks {_count(needed)} that this host stored: deleted, hidden, or rolled back"
-                f" ({_names(needed)})",
+                f"the repository lacks {count_of(needed)} that this host stored: deleted, hidden, or rolled back"
+                f" ({names_of(needed)})",
                 "look for the objects in older versions or in a copy of the bucket. If they were removed on purpose,"
                 f" run `zsnapdb acknowledge-removed {instance}`",
                 needed,
@@ -487,8 +486,8 @@ def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[Stor
         findings.append(
             StoredFinding(
                 StoredKind.EXPIRED_MISSING,
-                f"the repository lacks {_count(expired)} that this host stored and that the retention policy does not"
-                f" keep ({_names(expired)})",
+                f"the repository lacks {count_of(expired)} that this host stored and that the retention policy does not"
+                f" keep ({names_of(expired)})",
                 f"if another host prunes this repository, run `zsnapdb acknowledge-removed {instance}` on this one",
                 expired,
             )
@@ -509,7 +508,7 @@ def judge_writers(
     return tuple(
         StoredFinding(
             StoredKind.OTHER_WRITER,
-            f"another server writes backups under the name {instance}: {writer.name}, {_count(writer.backups)}, the"
+            f"another server writes backups under the name {instance}: {writer.name}, {count_of(writer.backups)}, the"
             f" newest {writer.newest}",
             "give each server an instance name of its own, or a repository of its own",
             writer.backups,
@@ -541,8 +540,8 @@ def judge_foreign(
         findings.append(
             StoredFinding(
                 StoredKind.REWRITTEN,
-                f"{_count(rewritten)} of this host in the repository was rewritten: the manifest is not the one that"
-                f" this host stored ({_names(sorted(rewritten))})",
+                f"{count_of(rewritten)} of this host in the repository was rewritten: the manifest is not the one that"
+                f" this host stored ({names_of(sorted(rewritten))})",
                 "look for the objects in older versions or in a copy of the bucket; restore a backup that `zsnapdb list"
                 f" {instance}` does not call foreign",
                 tuple(sorted(rewritten)),
@@ -553,41 +552,14 @@ def judge_foreign(
         findings.append(
             StoredFinding(
                 StoredKind.FOREIGN,
-                f"the repository has {_count(others)} that this host does not know ({_names(others)}): {others[-1]}:"
-                f" {foreign[others[-1]]}; nothing counts or removes foreign backups, and none is chosen as the latest",
+                f"the repository has {count_of(others)} that this host does not know ({names_of(others)}):"
+                f" {others[-1]}: {foreign[others[-1]]}; nothing counts or removes foreign backups, and none is chosen as"
+                " the latest",
                 f"name an id to use one, or run `zsnapdb adopt {instance} --plan`, which shows what is known of them",
                 others,
             )
         )
     return tuple(findings)
-
-
-def from_future(backup_ids: Iterable[str], now: datetime, own: Collection[str]) -> Mapping[str, datetime]:
-    """Return the times of the backups whose ids are from more than a day after `now`, by backup id.
-
-    Anybody who can write to a repository can put such a backup there, to be taken for the newest one. `own` are the ids
-    of the backups that this host stored: for these the clock was wrong, then or now, and they are never returned.
-    """
-    times = {name: retention.time_of(name) for name in backup_ids}
-    return {name: time for name, time in times.items() if time - now > FAR and name not in own}
-
-
-def judge_future(instance: str, future: Mapping[str, datetime], now: datetime) -> tuple[StoredFinding, ...]:
-    """Return a finding if there are backups from the future, given by their ids and times."""
-    names = tuple(sorted(future))
-    if not names:
-        return ()
-    return (
-        StoredFinding(
-            StoredKind.FROM_FUTURE,
-            f"the repository has {_count(names)} from the future that this host did not store ({_names(names)}): the"
-            f" newest says {future[names[-1]]:%Y-%m-%d %H:%M} UTC, and this host has {now:%Y-%m-%d %H:%M} UTC; nothing"
-            " chooses such a backup",
-            "check `date -u` here and on the host that stored it. If a clock was wrong, name the id, as in `zsnapdb"
-            f" restore {instance} --to {names[-1]}`; otherwise somebody else wrote it",
-            names,
-        ),
-    )
 
 
 def judge_archive(archived: ArchivedPosition | None, reached: Sequence[ArchivedPosition]) -> StoredFinding | None:
@@ -610,11 +582,12 @@ def judge_archive(archived: ArchivedPosition | None, reached: Sequence[ArchivedP
     )
 
 
-def _count(names: Sequence[str]) -> str:
+def count_of(names: Sequence[str]) -> str:
+    """Return how many backups these are, in words."""
     return f"{len(names)} backup{'s' if len(names) > 1 else ''}"
 
 
-def _names(names: Sequence[str]) -> str:
+def names_of(names: Sequence[str]) -> str:
     """Return the newest of the names, and how many others there are."""
     shown = ", ".join(reversed(names[-_SHOWN:]))
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} older"
