@@ -553,8 +553,8 @@ def judge_foreign(
             StoredFinding(
                 StoredKind.FOREIGN,
                 f"the repository has {count_of(others)} that this host does not know ({names_of(others)}):"
-                f" {others[-1]}: {foreign[others[-1]]}; nothing counts or removes foreign backups, and none is chosen as"
-                " the latest",
+                f" {others[-1]}: {foreign[others[-1]]}; nothing counts or removes foreign backups, and none is chosen"
+                " as the latest",
                 f"name an id to use one, or run `zsnapdb adopt {instance} --plan`, which shows what is known of them",
                 others,
             )
