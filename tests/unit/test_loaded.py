@@ -49,12 +49,12 @@ OF_TALKS = ("apscheduler", "boto3", "botocore", "libvirt", "lxml", "pytest", "re
 OF_SERVERS = ("pymysql", "cryptography", "ssl")
 """What connects to a server, loads and decrypts."""
 COMMANDS = {
-    "snapshot": ((("snapshot", "snapshot"),), ("pyrage", "zsnapdb.planning.advice"), 270),
-    "backup": ((("backup", "backup"),), ("zsnapdb.planning.advice",), 313),
-    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), ("zsnapdb.jobs.restore.run",), 350),
+    "snapshot": ((("snapshot", "snapshot"),), ("pyrage", "zsnapdb.planning.advice"), 275),
+    "backup": ((("backup", "backup"),), ("zsnapdb.planning.advice",), 319),
+    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), ("zsnapdb.jobs.restore.run",), 353),
     "clone create": ((("clone.create", "create"),), (), 318),
     "clone list": ((("clone.inventory", "list_clones"),), (*OF_REPOSITORIES, *OF_SERVERS), 206),
-    "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone", *OF_SERVERS), 233),
+    "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone", *OF_SERVERS), 234),
     "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone", *OF_SERVERS), 205),
     "doctor": ((("doctor", "_diagnoses"),), ("zsnapdb.jobs.backup.vm_source",), 452),
     "query": ((("query", "query"),), ("zsnapdb.jobs.clone.fetch",), 398),
