@@ -17,7 +17,6 @@ from zsnapdb.base.model import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_private
-from zsnapdb.jobs.host.replaced import REPLACED_PROPERTY
 from zsnapdb.jobs.record.record_file import BACKUPS
 from zsnapdb.jobs.record.record_file import read as record_file
 from zsnapdb.planning import order
@@ -153,11 +152,16 @@ def _renamed(manifests: Sequence[Manifest]) -> dict[str, str]:
 
     Copies have snapshots with the same GUIDs, but only the originals were made in that transaction group.
     """
+    if not manifests:
+        return {}
+    # Few commands need it.
+    from zsnapdb.jobs.host.replaced import REPLACED_PROPERTY
+
     wanted = {one.guid: (one.dataset, manifest.createtxg) for manifest in manifests for one in manifest.volumes}
     own = {manifest.pool_guid for manifest in manifests}
     names = [
         name
-        for pool in (datasets.pools() if manifests else ())
+        for pool in datasets.pools()
         if version.pool_guid(pool) in own
         for name, values in datasets.children(pool, [REPLACED_PROPERTY]).items()
         if values[REPLACED_PROPERTY].value == datasets.UNSET
