@@ -3,7 +3,8 @@
 Run it in a guest: `python3 tests/lab exec --flavour FLAVOUR --out DIR -- /opt/venv/bin/python
 /checkout/tests/system/kept_repositories.py FLAVOUR`. DIR then has `FLAVOUR.tar.xz`: repositories, keys, what the host
 recorded, and the properties that it set. `mysql-small` in the place of the flavour, in a guest with MySQL, writes small
-repositories with real streams, plain and as ZFS encrypts them, and nothing of the host. A later format gets archives of its own beside those of this one.
+repositories with real streams, plain and as ZFS encrypts them, and nothing of the host.
+A later format gets archives of its own beside those of this one.
 """
 
 from __future__ import annotations
