@@ -2,7 +2,9 @@
 
 Run it in a guest: `python3 tests/lab exec --flavour FLAVOUR --out DIR -- /opt/venv/bin/python
 /checkout/tests/system/kept_repositories.py FLAVOUR`. DIR then has `FLAVOUR.tar.xz`: repositories, keys, what the host
-recorded, and the properties that it set. A later format gets archives of its own beside those of this one.
+recorded, and the properties that it set. `mysql-small` in the place of the flavour, in a guest with MySQL, writes small
+repositories with real streams, plain and as ZFS encrypts them, and nothing of the host.
+A later format gets archives of its own beside those of this one.
 """
 
 from __future__ import annotations
@@ -155,45 +157,44 @@ def make_encrypted() -> None:
     zsnapdb("copy", "main", "--to", "copied")
 
 
-def make_raw() -> None:
-    """A chain of blocks that ZFS had encrypted: two small files, as those of a server are too large to keep."""
+def make_small(name: str, *, is_raw: bool) -> None:
+    """A chain of backups of the server, whose streams are real ones of some small files of it, as ZFS encrypts them."""
+    use(name)
+    zsnapdb("init", name)
     key = KEPT / "keys/pool-key"
     key.write_bytes(bytes(range(32)))
-    use("raw")
-    zsnapdb("init", "raw")
-    repository = opened()
-    zfs(
-        "create",
-        "-o",
-        "encryption=on",
-        "-o",
-        "keyformat=raw",
-        "-o",
-        f"keylocation=file://{key}",
-        "-o",
-        "mountpoint=/vault",
-        "tank/vault",
-    )
-    base: str | None = None
-    for backup_id in ("20261127T100000Z-0001", "20261127T110000Z-0002"):
-        (Path("/vault") / backup_id).write_text("a secret of the vault")
-        name = f"tank/vault@zsnapdb-{backup_id}"
-        zfs("snapshot", name)
-        plain = zfs("send", "-L", "-w", *(("-i", base) if base else ()), name)
-        guids = [int(zfs("get", "-Hp", "-o", "value", "guid", one)) for one in (name, *([base] if base else []))]
-        model = example(backup_id)
-        volume = model.volumes[0].model_copy(
-            update={
-                "dataset": "tank/vault",
-                "guid": guids[0],
-                "from_guid": guids[1] if base else None,
-                "send_flags": ("-L", "-w"),
-                "type": FilesystemType(mountpoint="/var/lib/mysql/data", properties={}, encryption="aes-256-gcm"),
-            }
-        )
-        volume = with_stream(repository, backup_id, volume, plain)
-        repository.commit(model.model_copy(update={"repository_id": repository.id, "volumes": (volume,)}))
-        base = name
+    for number, kind in enumerate((["--full"], [])):
+        sql(f"INSERT INTO shop.orders VALUES ({100 + 10 * number + is_raw})")
+        zsnapdb("backup", "main", *kind)
+    repository, top = opened(), Path(f"/small-{name}")
+    encryption = ("-o", "encryption=on", "-o", "keyformat=raw", "-o", f"keylocation=file://{key}") if is_raw else ()
+    for role in ("parent", "data"):
+        zfs("create", *encryption, "-o", f"mountpoint={top}/{role}", f"tank/small-{name}-{role}")
+    before: dict[str, str] = {}
+    for backup_id in ids():
+        manifest = repository.manifest("main", backup_id)
+        sql("FLUSH TABLES shop.orders")
+        (top / "parent/note").write_text("beside the data\n")
+        (top / "data/shop").mkdir(exist_ok=True)
+        shutil.copy("/var/lib/mysql/data/shop/orders.ibd", top / "data/shop/orders.ibd")
+        volumes = []
+        for volume in manifest.volumes:
+            dataset, base = f"tank/small-{name}-{volume.role}", before.get(volume.role)
+            snapshot = before[volume.role] = f"{dataset}@{volume.snapshot}"
+            zfs("snapshot", snapshot)
+            flags = ("-L", "-w") if is_raw else volume.send_flags
+            plain = zfs("send", *flags, *(("-i", base) if base else ()), snapshot)
+            guids = [
+                int(zfs("get", "-Hp", "-o", "value", "guid", one)) for one in (snapshot, *([base] if base else []))
+            ]
+            update: dict[str, object] = {"dataset": dataset, "guid": guids[0], "send_flags": flags}
+            update["from_guid"] = guids[1] if base else None
+            if is_raw and isinstance(volume.type, FilesystemType):
+                update["type"] = volume.type.model_copy(update={"encryption": "aes-256-gcm"})
+            shutil.rmtree(KEPT / name / "main/chunks" / backup_id / volume.role)
+            volumes.append(with_stream(repository, backup_id, volume.model_copy(update=update), plain))
+        (KEPT / name / layout.manifest("main", backup_id)).unlink()
+        repository.commit(manifest.model_copy(update={"volumes": tuple(volumes)}))
 
 
 def make_machine() -> None:
@@ -289,7 +290,8 @@ def main() -> int:
         subprocess.run([f"{INSIDE}/server", "stop"], check=True)
         subprocess.run([f"{INSIDE}/server", "start"], check=True)
     sql("CREATE DATABASE shop", "CREATE TABLE shop.orders (id INT PRIMARY KEY)", "INSERT INTO shop.orders VALUES (1)")
-    make_plain()
+    if flavour != "mysql-small":
+        make_plain()
     if flavour == "mariadb":
         zsnapdb("consolidate", "main", ids()[-1])
         interrupt_backup()
@@ -299,7 +301,9 @@ def main() -> int:
         make_damaged()
         make_encrypted()
         make_machine()
-        make_raw()
+    elif flavour == "mysql-small":
+        make_small("real", is_raw=False)
+        make_small("raw", is_raw=True)
     else:
         keep_host()
         shorten()

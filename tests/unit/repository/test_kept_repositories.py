@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import zsnapdb
-from tests.unit.support.kept_repositories import FOLDER, KEPT, KeptRepository, differences, unpack
+from tests.unit.support.kept_repositories import FOLDER, HOSTS, KEPT, KeptRepository, differences, unpack
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.record.host_record import check
 from zsnapdb.jobs.record.record_file import HostRecord
@@ -124,7 +124,7 @@ def properties(folder: Path) -> list[tuple[str, str, str]]:
     return [(name, key, value) for name, key, value in rows]
 
 
-@pytest.mark.parametrize("flavour", KEPT)
+@pytest.mark.parametrize("flavour", HOSTS)
 def test_each_property_of_a_kept_host_still_has_a_meaning(unpacked: dict[str, Path], flavour: str) -> None:
     package = Path(zsnapdb.__file__).parent
     source = "".join(file.read_text() for file in package.rglob("*.py"))
@@ -132,7 +132,7 @@ def test_each_property_of_a_kept_host_still_has_a_meaning(unpacked: dict[str, Pa
     assert {key for _, key, _ in properties(unpacked[flavour])} - known == set()
 
 
-@pytest.mark.parametrize("flavour", KEPT)
+@pytest.mark.parametrize("flavour", HOSTS)
 def test_where_the_sets_of_a_kept_host_come_from_is_still_understood(unpacked: dict[str, Path], flavour: str) -> None:
     origins = [(name, value) for name, key, value in properties(unpacked[flavour]) if key == ORIGIN_PROPERTY]
     assert origins

@@ -43,7 +43,10 @@ NOW = datetime(2026, 11, 28, 12, 0, tzinfo=UTC)
 KEPT = {
     "mariadb": ("plain", "damaged", "encrypted", "copied", "machine"),
     "mysql": ("plain",),
+    "mysql-small": ("real", "raw"),
 }
+HOSTS = ("mariadb", "mysql")
+"""The archives that have what the host recorded, and the properties that it set."""
 _VARYING = {"seconds", "verified_seconds", "duration", "checked", "run_id"}
 """Fields that depend on the machine that reads."""
 
@@ -60,11 +63,15 @@ class KeptRepository:
         keys = self.folder / "keys"
         text = '[instance.main]\nsocket = "/nonexistent"\n'
         text += f'repository = "{self.name}"\nkeep = {{ last = 1 }}\n'
+        if self.name == "raw":
+            text += f'encryption = {{ key_file = "{keys}/pool-key" }}\n'
         text += f'[repository.{self.name}]\nurl = "file:///kept/{self.name}"\n'
         if self.name in ("encrypted", "copied"):
             (public,) = json.loads((keys / "public.json").read_text())["keys"]
             text += f'encryption = {{ recipients = ["{public["recipients"][0]}"], signers = ["{public["signer"]}"]'
             text += f', identity_file = "{keys}/identity", signing_key_file = "{keys}/signing" }}\n'
+        if self.name == "raw":
+            text += 'stream = { send = "raw" }\n'
         return parse(text, "kept")
 
     @property
@@ -92,7 +99,7 @@ class KeptRepository:
 
     def _documents(self) -> dict[str, Any]:
         instance, repository = self.instance, self.instance.open_repository()
-        if self.name == "machine":
+        if self.name in ("machine", "real", "raw"):
             # No command stored these, so no record was kept of them.
             for name in repository.backup_ids("main"):
                 host_record.note_stored(instance, repository, *repository.digested_manifest("main", name))
