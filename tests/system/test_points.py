@@ -50,9 +50,10 @@ def make_defaulted(lab: Lab) -> None:
     for name, engine in DEFAULTED.items():
         lab.sql(f"SET GLOBAL default_storage_engine = {engine}")
         lab.sql(f"CREATE TABLE ledger.{name} (id INT PRIMARY KEY, `engine` VARCHAR(9))")
-    lab.sql("SET GLOBAL sql_mode = CONCAT('ANSI,', @@GLOBAL.sql_mode)")
-    lab.sql("CREATE TABLE ledger.by_ansi CHARACTER SET latin2 AS SELECT 'text' AS body")
-    lab.sql("SET GLOBAL sql_mode = DEFAULT")
+    with ledger.connect(SOCKET, "root", "", None) as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_mode = CONCAT('ANSI,', @@sql_mode)")
+        cursor.execute("CREATE TEMPORARY TABLE ledger.shape (body VARCHAR(9)) CHARACTER SET latin2")
+        cursor.execute("CREATE TABLE ledger.by_ansi LIKE ledger.shape")
     lab.sql("INSERT INTO ledger.by_myisam VALUES (1, 'row')")
 
 

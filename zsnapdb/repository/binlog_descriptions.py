@@ -117,11 +117,12 @@ class MadeTablePart(Part):
     offset: Count
     engine: ServerWord
     collation: ServerWord | None = None
+    row_format: ServerWord | None = None
 
     @property
     def record(self) -> RecordedTable:
         """What the server said of the table."""
-        return RecordedTable(self.engine, self.collation)
+        return RecordedTable(self.engine, self.collation, self.row_format)
 
 
 class SpanPart(Part):

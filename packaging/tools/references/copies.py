@@ -25,6 +25,23 @@ A backup and a snapshot set record each global variable whose value differs from
 the recorded values, except those of the classes below. A variable that nobody has classified is kept: the copy gets it
 as an option that a program without this variable ignores.
 """
+_REPLAY = """## Settings of then, in a replay
+
+A replayed statement runs with the settings that its event carries: `sql_mode`, character sets and collations,
+`time_zone`, `lc_time_names`, `auto_increment_*`, checks of keys, `explicit_defaults_for_timestamp`, and with MySQL 8.0
+`default_collation_for_utf8mb4`, `default_table_encryption` and `sql_require_primary_key`. No event carries these:
+
+- `default_storage_engine`: the archiver records the engine of each new table, and the transactions in a binlog tell
+  whether it is transactional. The replay changes the default where the source had another one. It names the tables of
+  which it knows nothing, and stops before it would make one in an engine that the binlog contradicts.
+- `innodb_default_row_format`: as the archiver recorded each new table of InnoDB, else that of the backup.
+- Options of tables that a server logged under `sql_mode=ANSI` (`CREATE TABLE ... SELECT`, generated invisible keys):
+  engine and character set as the archiver recorded them. Comments are lost, and without a record the replay names the
+  table. A replay by a client (`restore.replay`) names them all.
+- Settings that only refuse, such as `innodb_strict_mode`, `disabled_storage_engines`, `innodb_force_primary_key` and
+  `system_versioning_alter_history`: nothing is refused that the source accepted.
+- Others, such as `innodb_file_per_table`, `innodb_encrypt_tables` or `mysql56_temporal_format`: that of the backup.
+"""
 _PLUGINS = """## Plugins
 
 A copy loads the plugins, components and functions of its source: its data and its binlogs may need each of them. If one
@@ -83,7 +100,7 @@ class Class:
 
 def page() -> str:
     """Return the page as Markdown."""
-    parts = [_HEAD, *_settings(), *_plugins(), *_properties(), _ZONE, _FILES]
+    parts = [_HEAD, *_settings(), _REPLAY, *_plugins(), *_properties(), _ZONE, _FILES]
     return "\n".join(parts).rstrip() + "\n"
 
 

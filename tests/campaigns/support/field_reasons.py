@@ -62,10 +62,12 @@ REASONS: tuple[Reason, ...] = (
         lambda facts: any("page_compressed" in shown.lower() for shown in facts.truth.objects.values()),
     ),
     Reason(
-        "settings changed between backup and point",
-        r"default_storage_engine|innodb_strict_mode|explicit_defaults_for_timestamp|changed (since|after)",
+        "the default engine was another one between backup and point, or the server left it out of its binlog",
+        r"another storage engine than",
         _REPLAY,
-        lambda facts: bool(facts.drift),
+        lambda facts: (
+            "default_storage_engine" in facts.drift or "ANSI" in facts.truth.variables.get("sql_mode", "").split(",")
+        ),
     ),
 )
 """Every refusal that may be right. Another one, or one whose cause is not true of the round, is a fault."""

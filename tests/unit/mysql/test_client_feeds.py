@@ -33,7 +33,9 @@ places = st.lists(st.tuples(st.integers(1, 3), st.integers(4, SIZE - 1)), unique
 
 @given(places, st.integers(4, 500))
 def test_every_byte_is_replayed_once_with_its_engine(found: list[tuple[int, int]], start: int) -> None:
-    stops = [EngineStop(*place, place[1] + 1, f"E{at}") for at, place in enumerate(found) if place >= (1, start)]
+    stops = [
+        EngineStop(*place, place[1] + 1, f"E{at}", "dynamic") for at, place in enumerate(found) if place >= (1, start)
+    ]
     feeds = client_feeds(Path("/bin/tool"), FILES, start, Path("/scratch"), stops)
     engine, seen = "", []
     for feed in feeds:

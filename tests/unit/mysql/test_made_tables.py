@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.support.binlog_file import XID, File
 from tests.unit.support.row_events import TABLE_MAP, compressed, table
-from zsnapdb.mysql.binlog.made_tables import MadeTables, is_defaulted, name_in
+from zsnapdb.mysql.binlog.made_tables import MadeTables, is_defaulted, left_open, name_in
 from zsnapdb.planning.binlog.made_tables import MadeTable
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "made_tables"
@@ -67,6 +67,20 @@ def test_a_statement_whose_engine_is_known_is_not_found(statement: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("statement", "missing"),
+    [
+        ("CREATE TABLE t (row_format INT) ENGINE=InnoDB", {"ROW_FORMAT"}),
+        ("CREATE TABLE t (a INT) ROW_FORMAT=COMPACT", {"ENGINE"}),
+        ("CREATE TABLE t (a INT) row_format redundant ENGINE InnoDB", set()),
+        ("CREATE SEQUENCE s", {"ENGINE"}),
+        ("CREATE TABLE t LIKE u", set()),
+    ],
+)
+def test_a_row_format_that_is_not_named_is_found(statement: str, missing: set[str]) -> None:
+    assert left_open(statement) == missing
+
+
+@pytest.mark.parametrize(
     ("statement", "name"),
     [
         ("CREATE TABLE t (id INT)", ("app", "t")),
@@ -100,17 +114,18 @@ def test_statements_that_a_server_wrote_without_options_are_told_apart(
     """All tables were made with ENGINE and a character set; under sql_mode ANSI the binlog has neither."""
     data = (RECORDED / f"{release}-ansi.binlog").read_bytes()
     assert {one.table for one in found(data) if one.lacks_options} == bare
-    assert not {one.table for one in found(data)} & whole
+    assert {one.table for one in found(data) if one.names_engine} <= whole
 
 
 def test_the_place_of_the_transaction_is_told_from_the_start_on() -> None:
     file = File().previous(5).mark("begin").gtid(6).mark("first").query(b"CREATE TABLE a (id INT)").mark("end")
     file = file.gtid(7).query(b"CREATE TABLE b (id INT) ENGINE=InnoDB").mark("second")
     file = file.gtid(8).mark("last").query(b"CREATE TABLE c (id INT)")
-    (first, last) = found(file.data)
+    (first, named, last) = found(file.data)
+    assert [one.names_engine for one in (first, named, last)] == [False, True, False]
     assert (first.start, first.offset, first.end) == (file.marks["begin"], file.marks["first"], file.marks["end"])
     assert (last.start, last.offset) == (file.marks["second"], file.marks["last"])
-    assert found(file.data, file.marks["end"]) == [last]
+    assert found(file.data, file.marks["end"]) == [named, last]
 
 
 def test_a_compressed_statement_of_mariadb_is_read() -> None:

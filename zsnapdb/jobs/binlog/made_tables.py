@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import BinlogSource, find_source
-from zsnapdb.mysql.schema.tables import engine_and_collation
+from zsnapdb.mysql.schema.tables import made_as
 from zsnapdb.planning.binlog.made_tables import MOST_MADE, MadeTable
 from zsnapdb.repository.binlog_descriptions import MadeTablePart
 
@@ -27,13 +27,13 @@ def made_parts(instance: Instance, source: BinlogSource, tables: Iterable[MadeTa
         with instance.session(read_timeout=5.0) as session:
             if find_source(session) != source:
                 return ()
-            said = [(made.offset, engine_and_collation(session, made.schema, made.table)) for made in as_made]
+            said = [(made.offset, made_as(session, made.schema, made.table)) for made in as_made]
     except (ServerError, PreflightError):
         return ()
     found = [(offset, *map(_word, words)) for offset, words in said if words is not None]
     return tuple(
-        MadeTablePart(offset=offset, engine=engine, collation=collation)
-        for offset, engine, collation in found
+        MadeTablePart(offset=offset, engine=engine, collation=collation, row_format=row_format)
+        for offset, engine, collation, row_format in found
         if engine is not None
     )
 

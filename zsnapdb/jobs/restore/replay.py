@@ -39,7 +39,7 @@ from zsnapdb.mysql.replication.replay import RelayLogs, ReplayInput
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.event_states import EventStates, follow
-from zsnapdb.planning.binlog.made_tables import EngineStop, MadeTable, RecordedTable, named, plan_engines
+from zsnapdb.planning.binlog.made_tables import Defaults, EngineStop, MadeTable, RecordedTable, named, plan_engines
 from zsnapdb.planning.restore.steps import Recover, Replay, TakeUp
 from zsnapdb.planning.server_copy.answering import IDENTITY, only_on_server
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
@@ -94,23 +94,23 @@ def _made_tables(step: Replay, logs: RelayLogs) -> tuple[tuple[int, MadeTable], 
     return tuple(made.numbered())
 
 
-def _engine_stops(work: ServerWork, made: _Made, engine: str) -> tuple[EngineStop, ...]:
-    """Return where the default engine changes, which is `engine` now. Tell which tables may differ from the source's.
+def _engine_stops(work: ServerWork, made: _Made, start: Defaults) -> tuple[EngineStop, ...]:
+    """Return where the default engine changes, which is that of `start` now. Tell which tables may be other ones.
 
     Raises:
         ConsistencyError: a table had another engine, and nothing says which
     """
-    planned = plan_engines(made.tables, made.records, engine)
+    planned = plan_engines(made.tables, made.records, start)
     if planned.contradicted:
         raise ConsistencyError(
-            f"the source made {named(planned.contradicted)} in another storage engine than {engine}, its default at the"
-            " backup: their statements name none, and no record of the archive says which",
+            f"the source made {named(planned.contradicted)} in another storage engine than {start.engine}, its default"
+            " at the backup: their statements name none, and no record of the archive says which",
             hint="restore a backup that was made after these tables, or a point before them",
         )
     if planned.unknown:
         work.events.warn(
             f"nothing says the storage engine of {named(planned.unknown)}, made without ENGINE: with the replay they"
-            f" get {engine}, the source's default at the backup"
+            f" get {start.engine}, the source's default at the backup"
         )
     if planned.bare:
         work.events.warn(
@@ -128,7 +128,7 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
     with served(work, port=None, server_id=fresh_server_id(), last=(*base, *options)) as session:
         before = scheduled_events.states_of(session)
         after = _states_after(before, step, logs)
-        stops = _engine_stops(work, made, replaying.default_engine(session))
+        stops = _engine_stops(work, made, replaying.defaults(session))
         source = ReplayInput(sizes, step.logs[0].start, step.logs[0].file, gtids, stops)
         replaying.replay(
             session,
@@ -176,8 +176,8 @@ def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | N
     with served(work, port=None, server_id=work.plan.server_id, last=options, password=password) as session:
         events = scheduled_events.scheduled_events(session)
         # A client cannot give a statement the collation that its table had.
-        records = {place: RecordedTable(record.engine) for place, record in made.records.items()}
-        stops = _engine_stops(work, replace(made, records=records), replaying.default_engine(session))
+        records = {place: replace(record, collation=None) for place, record in made.records.items()}
+        stops = _engine_stops(work, replace(made, records=records), replaying.defaults(session))
         here = only_on_server(global_variables(session, IDENTITY))
         with (
             client_file(session.address, password, here) as login,

@@ -1,4 +1,4 @@
-"""Finds the tables in a binlog whose engine no event says: CREATE TABLE and CREATE SEQUENCE without ENGINE.
+"""Finds tables in a binlog whose engine or row format no event says: CREATE without ENGINE or ROW_FORMAT.
 
 What says more of them was tried on MySQL 5.7, 8.0 and 9.7, MariaDB 10.5 and 11.8: the statement of a table with atomic
 DDL has an XID in MySQL from 8.0 on, that of another table has none. Everywhere a transaction with rows of one
@@ -27,7 +27,7 @@ from zsnapdb.mysql.binlog.events import (
 )
 from zsnapdb.mysql.binlog.logged_statement import first_word
 from zsnapdb.mysql.binlog.rows import TABLE_MAP, table_map
-from zsnapdb.mysql.binlog.walk import Walk
+from zsnapdb.mysql.binlog.walk import Walk, query_text
 from zsnapdb.planning.binlog.made_tables import MadeTable
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family, flavour_in
@@ -41,6 +41,8 @@ _QUOTED = re.compile(
 _MAKES = re.compile(r"\bCREATE\s+(?:OR\s+REPLACE\s+)?(?:TABLE|SEQUENCE)\b", re.IGNORECASE)
 _LIKE = re.compile(r"\s*(?:IF\s+NOT\s+EXISTS\s+)?[\w$]+(?:\s*\.\s*[\w$]+)?\s*\(?\s*LIKE\b", re.IGNORECASE)
 _ENGINE = re.compile(r"\bENGINE\b", re.IGNORECASE)
+_FORMAT = re.compile(r"\bROW_FORMAT\b", re.IGNORECASE)
+_ENGINE_NAME, _FORMAT_NAME = "ENGINE", "ROW_FORMAT"
 _QUERY_PART = re.compile(r"\b(?:SELECT|AS|VALUES)\b", re.IGNORECASE)
 _NAME = r"(`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\"|[\w$]+)"
 _NAMES = re.compile(
@@ -71,19 +73,29 @@ def _top_level(text: str) -> str:
     return " ".join(parts)
 
 
-def is_defaulted(statement: str) -> bool:
-    """Whether the statement makes a table or sequence and names no engine. Names and texts in quotes count as nothing.
+def left_open(statement: str) -> frozenset[str]:
+    """Return which of ENGINE and ROW_FORMAT a statement that makes a table or sequence does not name.
 
-    CREATE TABLE ... LIKE gives the engine of the other table.
+    Names and texts in quotes count as nothing. CREATE TABLE ... LIKE takes both from the other table.
     """
     if first_word(statement) != "CREATE":
-        return False
+        return frozenset()
     bare = _QUOTED.sub(" x ", statement)
     makes = _MAKES.search(bare)
     if makes is None or _LIKE.match(bare, makes.end()) is not None:
-        return False
+        return frozenset()
     options = _QUERY_PART.split(_top_level(bare[makes.end() :]), maxsplit=1)[0]
-    return _ENGINE.search(options) is None
+    is_sequence = makes.group().upper().endswith("SEQUENCE")
+    return frozenset(
+        name
+        for name, pattern in ((_ENGINE_NAME, _ENGINE), (_FORMAT_NAME, _FORMAT))
+        if pattern.search(options) is None and not (is_sequence and name == _FORMAT_NAME)
+    )
+
+
+def is_defaulted(statement: str) -> bool:
+    """Whether the statement makes a table or sequence and names no engine."""
+    return _ENGINE_NAME in left_open(statement)
 
 
 def name_in(statement: str, schema: str) -> tuple[str, str]:
@@ -157,7 +169,7 @@ class MadeTables:
 
     def _statement(self, event: Event, walk: Walk, number: int) -> None:
         is_cut = len(event.body) + HEADER.size + _CRC_BYTES < event.end - event.start
-        if is_cut and event.kind != QUERY:
+        if (is_cut and event.kind != QUERY) or query_text(event.body) in (b"BEGIN", b"COMMIT"):
             return
         body = EventBytes([event.body])
         body.skip(8)
@@ -171,7 +183,8 @@ class MadeTables:
         if first_word(text) not in _TOUCHES:
             return
         self._touch(text)
-        if not is_defaulted(text) or len(self.tables) >= _MOST_TABLES:
+        missing = left_open(text)
+        if not missing or len(self.tables) >= _MOST_TABLES:
             return
         status = _status(variables)
         owner, name = name_in(text, schema)
@@ -183,7 +196,9 @@ class MadeTables:
             event.start,
             event.end,
             (_DDL_XID in status) if self._has_xids and is_whole else None,
-            bool(status.get(_SQL_MODE, 0) & _WITHOUT_OPTIONS) and _OWN_WORDS.match(text) is not None,
+            lacks_options=bool(status.get(_SQL_MODE, 0) & _WITHOUT_OPTIONS) and _OWN_WORDS.match(text) is not None,
+            names_engine=_ENGINE_NAME not in missing,
+            names_format=_FORMAT_NAME not in missing,
         )
         self._open[_key(owner, name)] = len(self.tables)
         self._group.append(len(self.tables))

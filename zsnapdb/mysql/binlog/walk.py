@@ -31,8 +31,8 @@ _STANDALONE = 1
 _MOST_RUNS = 1 << 16
 
 
-def _query_text(body: memoryview) -> bytes:
-    """Return the statement of a query event; it follows post-header, status variables and schema name."""
+def query_text(body: memoryview) -> bytes:
+    """Return the first 32 bytes of the statement of a query event; it follows header, status variables and schema."""
     schema_length = body[8]
     variables = struct.unpack_from("<H", body, 11)[0]
     return bytes(body[13 + variables + schema_length + 1 :][:32])
@@ -157,7 +157,7 @@ class Walk:
             return not self._begun
         if event.kind != QUERY:
             return False
-        text = _query_text(event.body)
+        text = query_text(event.body)
         if text == b"BEGIN" or text.startswith((b"XA START", b"XA BEGIN")):
             self._begun = True
             return False

@@ -27,7 +27,7 @@ from zsnapdb.base.server_files import Owner
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.programs import Feed
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.binlog.made_tables import EngineStop
+from zsnapdb.planning.binlog.made_tables import Defaults, EngineStop
 from zsnapdb.planning.quoting import quoted
 from zsnapdb.planning.server_copy.identity import BRIEF
 from zsnapdb.planning.server_plugins import plugin_hint
@@ -45,6 +45,9 @@ ACCEPTING = (
     "loose_sql_require_primary_key=OFF",
     "loose_table_encryption_privilege_check=OFF",
     "loose_binlog_format=ROW",
+    "loose_disabled_storage_engines=",
+    "loose_innodb_force_primary_key=OFF",
+    "loose_system_versioning_alter_history=KEEP",
 )
 """With these options a server refuses nothing that its source accepted. None of them changes what a statement does.
 
@@ -141,11 +144,13 @@ CLIENT_OPTIONS = (
     "loose_super_read_only=OFF",
     *ACCEPTING,
     "loose_max_join_size=18446744073709551615",
+    "loose_sql_generate_invisible_primary_key=OFF",
     "autocommit=ON",
 )
 """The option file lines for a replay by a client.
 
-Only the applier may write to a server that is super_read_only.
+Only the applier may write to a server that is super_read_only. The statements in a binlog name the key that a source
+added to its table; an applier never adds one.
 """
 
 
@@ -157,7 +162,14 @@ def client_feeds(
     At each stop the default engine changes. The GTIDs do not change. `scratch` is a folder for files of LOAD DATA.
     """
     ends: list[tuple[int, int | None]] = [*((stop.number, stop.offset) for stop in stops), (len(files), None)]
-    texts = ["", *(f"SET SESSION default_storage_engine = '{stop.engine}';\n" for stop in stops)]
+    texts = [
+        "",
+        *(
+            f"SET SESSION default_storage_engine = '{stop.engine}';\n"
+            f"SET GLOBAL innodb_default_row_format = '{stop.row_format}';\n"
+            for stop in stops
+        ),
+    ]
     feeds = []
     for text, (number, begin), (last, end) in zip(texts, [(1, start), *ends], ends, strict=False):
         argv = [str(tool), "--no-defaults", f"--start-position={begin}", f"--local-load={scratch}"]
@@ -342,9 +354,10 @@ class ReplayInput:
     stops: tuple[EngineStop, ...] = ()
 
 
-def default_engine(session: Session) -> str:
-    """Return the engine of tables whose statement names none."""
-    return str(session.value("SELECT @@GLOBAL.default_storage_engine"))
+def defaults(session: Session) -> Defaults:
+    """Return the engine and the row format of tables whose statement names none."""
+    engine = session.value("SELECT @@GLOBAL.default_storage_engine")
+    return Defaults(str(engine), str(session.value("SELECT @@GLOBAL.innodb_default_row_format")))
 
 
 def _apply_to_stop(session: Session, words: ChannelStatements, logs: RelayLogs, stop: EngineStop) -> None:
@@ -354,6 +367,7 @@ def _apply_to_stop(session: Session, words: ChannelStatements, logs: RelayLogs, 
     """
     _apply_until(session, words, logs, (stop.number, stop.offset))
     session.query("SET GLOBAL default_storage_engine = %s", (stop.engine,))
+    session.query("SET GLOBAL innodb_default_row_format = %s", (stop.row_format,))
     before = [] if stop.database is None else session.query(_DATABASE_COLLATION, (stop.database,))
     if stop.database is not None and stop.collation is not None and before:
         _set_collation(session, stop.database, stop.collation)

@@ -39,13 +39,14 @@ def checksum(session: Session, schema: str, table: str) -> int | None:
     return None if number is None else int(number)
 
 
-def engine_and_collation(session: Session, schema: str, table: str) -> tuple[object, object] | None:
-    """Return the engine and the collation of a table or sequence as the server says them; None if it does not exist."""
+def made_as(session: Session, schema: str, table: str) -> tuple[object, object, object] | None:
+    """Return engine, collation and row format of a table or sequence as the server says; None if it does not exist."""
     rows = session.query(
-        "SELECT engine, table_collation FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
+        "SELECT engine, table_collation, row_format FROM information_schema.tables WHERE table_schema = %s AND"
+        " table_name = %s",
         (schema, table),
     )
-    return (rows[0][0], rows[0][1]) if rows else None
+    return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
 
 
 def columns(session: Session, schema: str, table: str) -> list[Column]:

@@ -18,7 +18,7 @@ from zsnapdb.planning.binlog.made_tables import MadeTable
 from zsnapdb.repository.binlog_descriptions import MadeTablePart
 
 SOURCE = BinlogSource(Flavour.MYSQL, "3e11fa47-71ca-11e1-9e33-c80aa9429562", 1, Path("/i"), Path("/d"), Path("/d"))
-SAID = {"a": ("MyISAM", "latin1_bin"), "s": ("Aria", None), "odd": ("x'; DROP", None)}
+SAID = {"a": ("InnoDB", "latin1_bin", "Compact"), "s": ("Aria", None, "Page"), "odd": ("x'; DROP", None, None)}
 
 
 class FakeSession:
@@ -51,13 +51,13 @@ def table(name: str, **more: Any) -> MadeTable:
 def asked(monkeypatch: pytest.MonkeyPatch, instance: Any, *made: MadeTable, source: BinlogSource = SOURCE) -> list[Any]:
     monkeypatch.setattr(made_tables, "find_source", lambda _session: source)
     found = made_tables.made_parts(instance, SOURCE, made)
-    return [(part.offset, part.engine, part.collation) for part in found]
+    return [(part.offset, part.engine, part.collation, part.row_format) for part in found]
 
 
 def test_the_engine_of_each_table_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked(monkeypatch, FakeInstance(), table("a"), table("s"), table("gone")) == [
-        (40, "MyISAM", "latin1_bin"),
-        (40, "Aria", None),
+        (40, "InnoDB", "latin1_bin", "Compact"),
+        (40, "Aria", None, "Page"),
     ]
 
 
@@ -74,8 +74,8 @@ def test_no_session_is_opened_for_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_server_is_asked_for_the_table_by_its_names() -> None:
     session: Any = FakeSession()
-    assert tables.engine_and_collation(session, "d", "a") == ("MyISAM", "latin1_bin")
-    assert tables.engine_and_collation(session, "d", "gone") is None
+    assert tables.made_as(session, "d", "a") == SAID["a"]
+    assert tables.made_as(session, "d", "gone") is None
 
 
 def test_a_rotated_file_keeps_what_was_recorded_of_its_segments(

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.planning.binlog.made_tables import (
+    Defaults,
     EnginePlan,
     MadeTable,
     RecordedTable,
@@ -42,7 +43,7 @@ def planned(source: list[Made], default: str) -> tuple[list[tuple[int, MadeTable
         for (number, table), one in zip(made, source, strict=True)
         if one.is_recorded
     }
-    return made, plan_engines(made, records, default)
+    return made, plan_engines(made, records, Defaults(default))
 
 
 def engines_made(made: list[tuple[int, MadeTable]], plan: EnginePlan, default: str) -> list[str]:
@@ -86,16 +87,16 @@ def test_nothing_is_said_where_all_is_known() -> None:
 
 def test_a_record_that_the_binlog_contradicts_does_not_count() -> None:
     table = MadeTable("d", "t", 0, 40, 90, is_transactional=True)
-    plan = plan_engines([(1, table)], {(1, 40): RecordedTable("MyISAM")}, "MyISAM")
+    plan = plan_engines([(1, table)], {(1, 40): RecordedTable("MyISAM")}, Defaults("MyISAM"))
     assert [stop.engine for stop in plan.stops] == ["InnoDB"]
     table = MadeTable("d", "t", 0, 40, 90, is_transactional=False)
-    assert plan_engines([(1, table)], {(1, 40): RecordedTable("InnoDB")}, "InnoDB").contradicted == (table,)
+    assert plan_engines([(1, table)], {(1, 40): RecordedTable("InnoDB")}, Defaults("InnoDB")).contradicted == (table,)
 
 
 def test_a_dropped_table_is_not_named() -> None:
     for is_transactional in (None, False):
         table = MadeTable("d", "t", 0, 40, 90, is_transactional, is_touched=True, is_dropped=True)
-        assert plan_engines([(1, table)], {}, "InnoDB") == EnginePlan()
+        assert plan_engines([(1, table)], {}, Defaults("InnoDB")) == EnginePlan()
 
 
 def test_a_table_without_its_options_is_made_with_the_recorded_collation_alone() -> None:
@@ -103,11 +104,36 @@ def test_a_table_without_its_options_is_made_with_the_recorded_collation_alone()
         MadeTable("d", name, at, at + 40, at + 90, True, lacks_options=at == 0) for at, name in ((0, "a"), (100, "b"))
     )
     records = {(1, 40): RecordedTable("InnoDB", "ucs2_general_ci"), (1, 140): RecordedTable("InnoDB", "latin1_bin")}
-    (stop,) = plan_engines([(1, bare), (1, plain)], records, "InnoDB").stops
+    (stop,) = plan_engines([(1, bare), (1, plain)], records, Defaults("InnoDB")).stops
     assert (stop.database, stop.collation, stop.offset, stop.end) == ("d", "ucs2_general_ci", 0, 90)
-    assert plan_engines([(1, bare)], {}, "InnoDB").bare == (bare,)
+    assert plan_engines([(1, bare)], {}, Defaults("InnoDB")).bare == (bare,)
 
 
 def test_the_first_of_many_names_are_told_once_each() -> None:
     many = [MadeTable("d", f"t{n // 2}", 0, 0, 0) for n in range(14)]
     assert named(many) == "d.t0, d.t1, d.t2, d.t3, d.t4 and 2 more"
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("Dynamic", "Compact", "Redundant", "Compressed")), st.booleans(), st.booleans())
+    )
+)
+def test_each_recorded_table_of_innodb_gets_its_row_format(source: list[tuple[str, bool, bool]]) -> None:
+    made, records = [], {}
+    for at, (row_format, names_engine, names_format) in enumerate(source):
+        is_named = names_format or row_format == "Compressed"
+        table = MadeTable("d", "t", at, at, at, True, names_engine=names_engine, names_format=is_named)
+        made.append((1, table))
+        records[1, at] = RecordedTable("InnoDB", None, row_format)
+    stops = plan_engines(made, records, Defaults("InnoDB")).stops
+    for at, (row_format, _, _) in enumerate(source):
+        passed = [stop.row_format for stop in stops if stop.offset <= at]
+        assert made[at][1].names_format or (passed[-1] if passed else "dynamic") == row_format.lower()
+
+
+def test_a_named_engine_is_never_in_doubt() -> None:
+    for record in ({}, {(1, 40): RecordedTable("MyISAM", None, "Fixed")}):
+        for is_transactional in (None, True, False):
+            table = MadeTable("d", "t", 0, 40, 90, is_transactional, names_engine=True)
+            assert plan_engines([(1, table)], record, Defaults("InnoDB")) == EnginePlan()
