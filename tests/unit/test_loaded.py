@@ -51,13 +51,13 @@ OF_SERVERS = ("pymysql", "cryptography", "ssl")
 COMMANDS = {
     "snapshot": ((("snapshot", "snapshot"),), ("pyrage", "zsnapdb.planning.advice"), 270),
     "backup": ((("backup", "backup"),), ("zsnapdb.planning.advice",), 313),
-    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), ("zsnapdb.jobs.restore.run",), 350),
+    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), ("zsnapdb.jobs.restore.run",), 354),
     "clone create": ((("clone.create", "create"),), (), 318),
     "clone list": ((("clone.inventory", "list_clones"),), (*OF_REPOSITORIES, *OF_SERVERS), 206),
     "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone", *OF_SERVERS), 233),
     "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone", *OF_SERVERS), 205),
     "doctor": ((("doctor", "_diagnoses"),), ("zsnapdb.jobs.backup.vm_source",), 452),
-    "query": ((("query", "query"),), ("zsnapdb.jobs.clone.fetch",), 398),
+    "query": ((("query", "query"),), ("zsnapdb.jobs.clone.fetch",), 402),
 }
 """For each command its functions, modules that it does not load, and how many of the package it loads at most.
 
