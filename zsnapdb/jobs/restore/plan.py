@@ -12,6 +12,7 @@ from zsnapdb.base.errors import ExistsError, NotThere, PreflightError, UsageErro
 from zsnapdb.base.model import Flavour, pool_of
 from zsnapdb.base.server_files import Owner
 from zsnapdb.config.settings import ServerSettings, Settings
+from zsnapdb.jobs.backup.local_manifests import IN_NO_REPOSITORY
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import restorable
 from zsnapdb.jobs.host.dataset_tuning import unknown_here
@@ -253,7 +254,12 @@ def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBin
     here = {
         (file.incarnation, file.name) for file in files if (file.incarnation, file.name) in named and local.has(file)
     }
-    digests = {(file.incarnation, file.name): file.digest for file in files if file.is_rotated}
+    # Binlogs that stand for an archive are described as far as they are replayed, and so otherwise than in the plan.
+    digests = {
+        (file.incarnation, file.name): file.digest
+        for file in files
+        if file.is_rotated and file.repository_id != IN_NO_REPOSITORY
+    }
     return located(steps, here, digests)
 
 

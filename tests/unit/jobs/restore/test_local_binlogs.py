@@ -14,6 +14,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore import without_store
+from zsnapdb.jobs.restore.plan import located_in
 from zsnapdb.jobs.restore.replay import fetch_logs
 from zsnapdb.mysql.replication.replay import RelayLogs
 from zsnapdb.planning.restore.replays import located
@@ -127,9 +128,9 @@ def test_while_the_store_is_away_the_binlogs_of_the_server_are_described_as_the_
     for mine, theirs in zip(described, files, strict=True):
         assert (mine.head.fingerprint, mine.server) == (theirs.head.fingerprint, theirs.server)
         assert (mine.previous, mine.start) == (theirs.previous, theirs.start)
-    assert [file.digest for file in archive.load().files if file.is_rotated] == [
-        file.digest for file in described if file.is_rotated
-    ], "what a plan has of them is the same when it is carried out"
+    step = Replay(1, tuple(LogPart(f.incarnation, f.name, f.end, f.start, f.end) for f in described), None)
+    (marked,) = located_in((step,), archive.load(), local(server))
+    assert {log.description for log in marked.logs} == {""}, "it is described again as far as it is replayed"
     # The active binlog has grown since it was archived.
     assert described[0].span == files[0].span
     assert (described[1].span.transactions, files[1].span.transactions) == (4, 2)
