@@ -49,15 +49,15 @@ OF_TALKS = ("apscheduler", "boto3", "botocore", "libvirt", "lxml", "pytest", "re
 OF_SERVERS = ("pymysql", "cryptography", "ssl")
 """What connects to a server, loads and decrypts."""
 COMMANDS = {
-    "snapshot": ((("snapshot", "snapshot"),), ("pyrage", "zsnapdb.planning.advice"), 270),
-    "backup": ((("backup", "backup"),), ("zsnapdb.planning.advice",), 316),
-    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), ("zsnapdb.jobs.restore.run",), 353),
-    "clone create": ((("clone.create", "create"),), (), 318),
-    "clone list": ((("clone.inventory", "list_clones"),), (*OF_REPOSITORIES, *OF_SERVERS), 206),
-    "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone", *OF_SERVERS), 236),
-    "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone", *OF_SERVERS), 208),
-    "doctor": ((("doctor", "_diagnoses"),), ("zsnapdb.jobs.backup.vm_source",), 455),
-    "query": ((("query", "query"),), ("zsnapdb.jobs.clone.fetch",), 401),
+    "snapshot": ((("snapshot", "snapshot"),), ("pyrage", "zsnapdb.planning.advice"), 279),
+    "backup": ((("backup", "backup"),), ("zsnapdb.planning.advice",), 335),
+    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), ("zsnapdb.jobs.restore.run",), 371),
+    "clone create": ((("clone.create", "create"),), (), 321),
+    "clone list": ((("clone.inventory", "list_clones"),), (*OF_REPOSITORIES, *OF_SERVERS), 211),
+    "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone", *OF_SERVERS), 245),
+    "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone", *OF_SERVERS), 222),
+    "doctor": ((("doctor", "_diagnoses"),), ("zsnapdb.jobs.backup.vm_source",), 465),
+    "query": ((("query", "query"),), ("zsnapdb.jobs.clone.fetch",), 420),
 }
 """For each command its functions, modules that it does not load, and how many of the package it loads at most.
 
