@@ -59,6 +59,10 @@ HELD, FREE = "held", "free"
 _UNKNOWN = "unreadable "
 
 
+_REFUSALS, _PAUSE = 10, 0.5
+"""How often a lease that cannot be read is refused as one that is there, and the seconds between two attempts."""
+
+
 @dataclass(frozen=True)
 class Holder:
     """The content of a lease: its owner, since when, for what, and for how many seconds it is valid without a renewal.
@@ -260,13 +264,22 @@ def _take(
 ) -> _Taken:
     """Take the lease. BusyError if its owner is still alive after `patience` seconds."""
     watched, since, body, replaced = "", 0.0, _body(repository, me), ""
-    give_up = steady() + patience
+    give_up, refused = steady() + patience, 0
     while True:
         try:
             version = repository.read_version(key)
         except NotThere:
-            with contextlib.suppress(ExistsError):
+            try:
                 repository.put(key, body)
+            except ExistsError:
+                refused += 1
+                if refused == _REFUSALS:
+                    raise RepositoryError(
+                        f"the store says that the lease {key} is there when it is written, and not there when it is"
+                        " read",
+                        hint=f"remove every version of {key} in the bucket while no zsnapdb runs, and run it again",
+                    ) from None
+                sleep(_PAUSE)
             continue
         holder = Holder.believed(repository, key, version)
         if version.body == body or holder.owner == me.owner:

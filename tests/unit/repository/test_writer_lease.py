@@ -17,7 +17,15 @@ import pytest
 
 from tests.unit.support.faulty_store import Fault, FaultyStore
 from tests.unit.support.s3 import bucket, s3, s3_that_ignores
-from zsnapdb.base.errors import BusyError, ChangedError, LeaseError, NotThere, PreflightError, RepositoryError
+from zsnapdb.base.errors import (
+    BusyError,
+    ChangedError,
+    ExistsError,
+    LeaseError,
+    NotThere,
+    PreflightError,
+    RepositoryError,
+)
 from zsnapdb.repository import writer_lease as leases
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.writer_lease import FREE, Holder, WriterLease, holder, lease
@@ -216,6 +224,23 @@ def test_a_lease_removed_by_hand_is_lost(store: Store, repository: Repository) -
         store.delete(KEY)
         with pytest.raises(LeaseError, match="removed by hand"):
             owned.confirm()
+
+
+class _NotThereNorAbsent(Layer):
+    """A store that keeps versions and takes a removed object for one that is there, when it is written."""
+
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
+        raise ExistsError(f"{key} is there")
+
+
+def test_a_lease_that_is_there_and_not_there_is_an_error_and_no_endless_loop(store: Store) -> None:
+    clock = Clock()
+    with (
+        pytest.raises(RepositoryError, match="not there when it is read"),
+        take(Repository(_NotThereNorAbsent(store), "", "id"), clock),
+    ):
+        pytest.fail("nobody can have this lease")
+    assert 0 < clock.now < 60
 
 
 class Faulty:
