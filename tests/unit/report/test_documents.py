@@ -101,7 +101,7 @@ def _wrong(document: type[Document], owners: list[Any], where: str) -> Iterator[
             yield from _wrong(below[0], [one for end in ends for one in _elements(end)], f"{where}.{name}")
 
 
-@pytest.mark.parametrize("view", views(), ids=lambda v: v.kind)
+@pytest.mark.parametrize("view", list(views()), ids=lambda v: v.kind)
 def test_every_field_is_read_from_an_attribute_that_there_is(view: type[View]) -> None:
     owners: list[Any] = _walk([view], view.read_from) if view.read_from else [view]
     assert list(_wrong(view.document_class, owners, view.kind)) == []
