@@ -18,6 +18,8 @@ DRILLS, CHECKS, MARKS, PINS = "drills", "checks", "marks", "pins"
 _MOST = {DRILLS: 400, CHECKS: 50, MARKS: 50, PINS: 1000}
 """How many documents of a kind are remembered: readers look at the newest alone."""
 _MOST_ELSEWHERE = 10_000
+_MOST_REPLACED = 8
+"""A document is recorded before it replaces the one before, which is read until then, also after some killed runs."""
 
 Place = Annotated[str, Field(pattern=r"^[a-z]+(/[A-Za-z0-9_.-]+){0,2}$", max_length=400)]
 
@@ -45,7 +47,7 @@ class OwnDocuments(RecordPart):
 
     def with_digests(self, place: str, digests: Sequence[str]) -> OwnDocuments:
         """Return the record with more documents of a place. The oldest of too many are forgotten."""
-        most = 1 if place.startswith(("incarnation/", "complete/")) else _MOST.get(place, _MOST_ELSEWHERE)
+        most = _MOST_REPLACED if place.startswith(("incarnation/", "complete/")) else _MOST.get(place, _MOST_ELSEWHERE)
         known = [one for one in self.digests.get(place, ()) if one not in digests]
         return self.model_copy(update={"digests": {**self.digests, place: (*known, *digests)[-most:]}})
 
