@@ -104,7 +104,7 @@ class OwnDocumentFiles:
             before = _parsed(file, OwnDocuments)
             after = change(before or OwnDocuments())
             if after != before:
-                whole_file.replace(file, after.model_dump_json().encode(), 0o644)
+                whole_file.replace(file, after.model_dump_json().encode(), 0o600)
 
     @contextlib.contextmanager
     def _warning(self) -> Iterator[None]:
