@@ -210,12 +210,14 @@ def pool(state: State, seen: Seen, _chance: random.Random) -> str:
     return f"made {len(done.document['made'])}, dropped {len(done.document['dropped'])}"
 
 
-def _handed(state: State) -> list[str]:
-    return [one.name for one in state.truth.clones.values() if not one.is_slot]
+def _handed(state: State, seen: Seen) -> list[str]:
+    """Return the names of the clones that are there and are somebody's."""
+    known = state.truth.clones.values()
+    return [one.name for one in known if not one.is_slot and set(one.datasets) & set(seen.datasets)]
 
 
 def reset(state: State, seen: Seen, chance: random.Random) -> str:
-    name = chance.choice(_handed(state))
+    name = chance.choice(_handed(state, seen))
     known = state.truth.clones[name]
     is_latest = chance.random() < 0.6 and bool(state.here(seen))
     more = ("--from", "latest") if is_latest else ()
@@ -230,8 +232,8 @@ def reset(state: State, seen: Seen, chance: random.Random) -> str:
     return f"{name} to {what}"
 
 
-def destroy(state: State, _seen: Seen, chance: random.Random) -> str:
-    name = chance.choice(_handed(state))
+def destroy(state: State, seen: Seen, chance: random.Random) -> str:
+    name = chance.choice(_handed(state, seen))
     known = state.truth.clones[name]
     done = state.site.zsnapdb("clone", "destroy", name)
     if done.code != 0:
@@ -410,7 +412,7 @@ def _has(kind: str) -> Callable[[State, Seen], bool]:
             "here": state.here(seen),
             "local": _local(state, seen),
             "stored": state.stored(seen),
-            "clone": _handed(state),
+            "clone": _handed(state, seen),
             "target": _targets(state, seen)[:-1],
         }
         return bool(have[kind])
