@@ -41,7 +41,6 @@ ALLOWED = {
     "jobs/binlog/logged.py": {"began": SERVER_TIME},
     "jobs/binlog/purge.py": {"_unread": AGE},
     "jobs/clone/catalogue.py": {"known": SHOWN},
-    "jobs/clone/data_reset.py": {"_replace_data": AGE},
     "jobs/clone/prepare.py": {"forms_of": SHOWN},
     "jobs/clone/recorded_load.py": {"_set_of": AGE},
     "jobs/copies/sweeping.py": {"sweep": OTHER},

@@ -19,6 +19,7 @@ ARGUMENTS = "a pure function of its arguments"
 IN_MEMORY = {
     ("base/patterns.py", "_is_dataset_form"): ARGUMENTS,
     ("base/run_id.py", "current"): "the run of this process, which `begin` sets anew",
+    ("documents/base.py", "_places"): CONSTANT,
     ("fleet/connection.py", "_runtime"): CONSTANT,
     ("fleet/specification.py", "_around_changes"): ARGUMENTS,
     ("jobs/clone/catalogue.py", "cache(...)"): "one listing of clones; the next one asks HAProxy again",
@@ -27,6 +28,7 @@ IN_MEMORY = {
     ("jobs/steps/restore_journal.py", "_machine_form"): CONSTANT,
     ("mysql/process/processes.py", "_printed_version"): "the program file by device, inode, size and time of change",
     ("mysql/process/processes.py", "_printed_help"): "the program file by device, inode, size and time of change",
+    ("mysql/process/time_zone.py", "_offsets"): ARGUMENTS,
     ("planning/server_copy/variables.py", "_by_name"): CONSTANT,
     ("planning/server_copy/variables.py", "_by_prefix"): CONSTANT,
     ("planning/repository/retention.py", "time_of"): ARGUMENTS,

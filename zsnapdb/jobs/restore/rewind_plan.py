@@ -18,6 +18,7 @@ from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.without_store import host_alone, open_for_restore, reopen
 from zsnapdb.mysql.process.service import ServerService, service_of
 from zsnapdb.mysql.schema.schema_catalogue import special_tables
+from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.handover_steps import Promote
@@ -106,7 +107,8 @@ def _refuse_endless(instance: Instance, planned: RestorePlan) -> None:
         return
     try:
         with instance.session() as session:
-            is_direct = str(session.query("SELECT @@innodb_flush_method")[0][0]).startswith("O_DIRECT")
+            method = global_variables(session, ("innodb_flush_method",)).get("innodb_flush_method", "")
+            is_direct = method.startswith("O_DIRECT")
             compressed = special_tables(session).page_compressed if is_direct else 0
     except ServerError:
         # What does not answer cannot be asked, and has to be put back all the same.
