@@ -315,7 +315,6 @@ def test_only_modules_with_one_deadline_read_from_a_socket() -> None:
 WAITS_WITHOUT_LIMIT = {
     # Its processes were killed, or are to end by a deadline that the line before waits for.
     ("mysql/process/programs.py", "process.wait"),
-    ("mysql/process/programs.py", "source.wait"),
     ("mysql/process/processes.py", "self.process.wait"),
     ("client/holder.py", "process.wait"),
     ("fleet/dev.py", "process.wait"),
