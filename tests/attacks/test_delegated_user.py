@@ -252,7 +252,7 @@ def test_what_is_received_for_a_person_is_within_the_floor_and_goes_with_the_las
         assert "clones.max_age" in run("zsnapdb", "clone", *longer, "--config", aged, env=caused).stderr
         assert run("zsnapdb", "clone", *longer, "--config", aged).code == 0, "root has no such limit"
     assert run("zsnapdb", "clone", "protect", "first-old", "--for", "0s").code == 0
-    # Whoever takes turns holds a set no longer than one alone: a clone counts from the first that still has it.
+    # Taking turns holds a set no longer: the age of each clone counts from the first clone that still has the set.
     old = "tank/zsnapdb/clones/first-old"
     (begun,) = zfs("get", "-Hpo", "value", "zsnapdb:begun", old)
     zfs("set", "zsnapdb:begun=2026-01-01T00:00:00Z", old)

@@ -19,18 +19,49 @@ from zsnapdb.jobs.host.production import dataset_of
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.steps.restore_journal import Journals, OldServer, RestoreJournal
 from zsnapdb.mysql.process.service import ServerService, ServingProcess, service_of, serving
+from zsnapdb.mysql.schema.schema_catalogue import special_tables
 from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.variables import global_variables
+from zsnapdb.planning.backup.fitness import FitnessFinding, unfit
 from zsnapdb.planning.restore.exchange import ExchangeState, names_in
 from zsnapdb.planning.restore.handover_steps import Promote
 from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.zfs import datasets, version
 
 _POLL_SECONDS = 0.05
+_HONOURS_DIRECT = (2, 3)
+"""OpenZFS from which O_DIRECT goes past the ARC."""
 _LONGEST_OPTION_FILE = 64 << 10
 
 
 def serving_process(planned: RestorePlan) -> ServingProcess | None:
     """Return the process that serves the data directory of the plan's server; None if none does."""
     return serving(Path(planned.variables["datadir"]))
+
+
+def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
+    """Return a finding if the server whose place the restore takes would not end when it is stopped.
+
+    InnoDB writes compressed pages in parts of 512 bytes. With O_DIRECT, OpenZFS from 2.3 on answers EINVAL to them, and
+    the server tries again for ever; seen with MariaDB 11.8 on OpenZFS 2.3.9, where direct=disabled let it end at once.
+    """
+    if serving_process(planned) is None or version.kernel_release() < _HONOURS_DIRECT:
+        return []
+    try:
+        with instance.session() as session:
+            method = global_variables(session, ("innodb_flush_method",)).get("innodb_flush_method", "")
+            compressed = special_tables(session).page_compressed if method.startswith("O_DIRECT") else 0
+    except ServerError:
+        # What does not answer cannot be asked, and has to be put back all the same.
+        return []
+    places = [place for place, _ in planned.layout.places.values()]
+    direct = [place for place in places if datasets.properties(place, ["direct"])["direct"].value != "disabled"]
+    if not compressed or not direct:
+        return []
+    text = (
+        f"it would not end: {compressed} table(s) have compressed pages, and OpenZFS refuses to write them past the ARC"
+    )
+    return [unfit("server", text, f"zfs set direct=disabled {' '.join(direct)}")]
 
 
 def wait_for_session(instance: Instance, timeout: float) -> Session:

@@ -16,6 +16,7 @@ from zsnapdb.mysql.process import server, server_program
 from zsnapdb.planning.backup.at_rest import judge_receiving
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.planning.engines import rows_not_restored
+from zsnapdb.planning.restore.handover_steps import Promote
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Preflight
 from zsnapdb.planning.server_copy.encryption import advice, missing_options
@@ -52,6 +53,11 @@ def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
         findings += raw_keys.judge(work.instance, work.repository, work.manifest(step.backups[-1]))
     findings += _judge_binlog_key(work, work.manifest(step.backups[-1]))
     findings += readers.examine(work.instance, work.plan)
+    if isinstance(work.plan.steps[-1], Promote):
+        # Only what takes the place of a server loads this.
+        from zsnapdb.jobs.restore.old_server import judge_end
+
+        findings += judge_end(work.instance, work.plan)
     return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]
 
 

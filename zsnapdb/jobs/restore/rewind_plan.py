@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.base.errors import ForeignInsideError, PreflightError, ServerError, UsageError, ZsnapdbError
+from zsnapdb.base.errors import ForeignInsideError, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_server_id
@@ -17,18 +17,12 @@ from zsnapdb.jobs.restore.old_server import serving_process
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.without_store import host_alone, open_for_restore, reopen
 from zsnapdb.mysql.process.service import ServerService, service_of
-from zsnapdb.mysql.schema.schema_catalogue import special_tables
-from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.handover_steps import Promote
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.targets import ago
-from zsnapdb.zfs import datasets, version
-
-_HONOURS_DIRECT = (2, 3)
-"""OpenZFS from which O_DIRECT goes past the ARC."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +69,6 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
     """
     planned = _restore_plan(settings, instance, request)
     process = serving_process(planned)
-    if process is not None:
-        _refuse_endless(instance, planned)
     service = service_of(instance.settings.control, process)
     handover = handover_in(planned)
     file = instance.settings.control.server_id_file if handover.server_id is not None else None
@@ -95,32 +87,6 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
 def examine(settings: Settings, instance: Instance, planned: RewindPlan) -> list[FitnessFinding]:
     """Return the findings of the preflight of the restore; nothing is changed."""
     return preflight.examine(settings, instance, reopen(instance, planned.restore), planned.restore)
-
-
-def _refuse_endless(instance: Instance, planned: RestorePlan) -> None:
-    """Raise PreflightError if the server would not end when it is stopped.
-
-    InnoDB writes compressed pages in parts of 512 bytes. With O_DIRECT, OpenZFS from 2.3 on answers EINVAL to them, and
-    the server tries again for ever; seen with MariaDB 11.8 on OpenZFS 2.3.9, where direct=disabled let it end at once.
-    """
-    if version.kernel_release() < _HONOURS_DIRECT:
-        return
-    try:
-        with instance.session() as session:
-            method = global_variables(session, ("innodb_flush_method",)).get("innodb_flush_method", "")
-            is_direct = method.startswith("O_DIRECT")
-            compressed = special_tables(session).page_compressed if is_direct else 0
-    except ServerError:
-        # What does not answer cannot be asked, and has to be put back all the same.
-        return
-    places = [place for place, _ in planned.layout.places.values()]
-    direct = [place for place in places if datasets.properties(place, ["direct"])["direct"].value != "disabled"]
-    if compressed and direct:
-        raise PreflightError(
-            f"the server would not end: {compressed} table(s) have compressed pages, and OpenZFS refuses to write them"
-            " past the ARC",
-            hint=f"zfs set direct=disabled {' '.join(direct)}",
-        )
 
 
 def expected_error(findings: Sequence[FitnessFinding]) -> type[ZsnapdbError] | None:
