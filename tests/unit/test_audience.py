@@ -35,7 +35,7 @@ def test_error_is_told_if_all_that_it_names_is_seen(about: tuple[str, ...], is_t
 def test_document_of_an_error_says_for_whom_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     error = UnknownNameError("clone of bob", hint="bob")
     assert document.error_fields(error) == {"code": "unknown-name", "message": "clone of bob", "hint": "bob"}
-    monkeypatch.setenv(audience.VARIABLE, "ann")
+    monkeypatch.setenv(audience.AUDIENCE_VARIABLE, "ann")
     fields = document.error_fields(error)
     assert fields["audience"] == "ann"
     assert "bob" not in str(fields)

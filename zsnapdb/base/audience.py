@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from zsnapdb.base.errors import EXIT_CODES, ZsnapdbError
 
-VARIABLE = "ZSNAPDB_AUDIENCE"
+AUDIENCE_VARIABLE = "ZSNAPDB_AUDIENCE"
 """The environment variable with the owner of clones for whom a command runs. Only root can give it one."""
 
 
@@ -48,6 +48,6 @@ def told_of(exit_code: int) -> str:
 ASK = "ask an administrator of this host: its log says why"
 
 
-def current() -> Audience:
+def current_audience() -> Audience:
     """Return the audience of this process."""
-    return Audience(os.environ.get(VARIABLE, ""))
+    return Audience(os.environ.get(AUDIENCE_VARIABLE, ""))

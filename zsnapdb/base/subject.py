@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-VARIABLE = "ZSNAPDB_SUBJECT"
+SUBJECT_VARIABLE = "ZSNAPDB_SUBJECT"
 """The environment variable by which a service that works for others says for whom it runs a command."""
 ISSUER_VARIABLE = "ZSNAPDB_SUBJECT_ISSUER"
 """The environment variable that says who vouched for that subject, if it was an issuer of id tokens."""
@@ -37,16 +37,16 @@ def _subject(text: str) -> str:
 Subject = Annotated[str, AfterValidator(_subject)]
 
 
-def current() -> str:
+def current_subject() -> str:
     """Return the subject for whom this process runs, as its environment says; "" if it says none.
 
     Only root can give a variable to a command that runs as root: `zsnapdb-clone` and the rule of sudo pass none on.
     """
-    given = os.environ.get(VARIABLE, "")
+    given = os.environ.get(SUBJECT_VARIABLE, "")
     return given if is_subject(given) else ""
 
 
 def current_issuer() -> str:
     """Return the issuer of id tokens that vouched for the subject of this process; "" if its environment says none."""
     given = os.environ.get(ISSUER_VARIABLE, "")
-    return given if current() and _ISSUER.fullmatch(given) is not None else ""
+    return given if current_subject() and _ISSUER.fullmatch(given) is not None else ""

@@ -27,7 +27,7 @@ def check(config: ConfigFile = None, json: AsJson = False) -> None:
 
     settings = load(config)
     for name in settings.instance:
-        pool_room.refuse(settings, Instance.of(settings, name))
+        pool_room.refuse_pool(settings, Instance.of(settings, name))
         silences(settings, name)
     check_schedules(settings, THIS_HOST.now())
     show(ConfigurationView(settings), json)

@@ -90,12 +90,12 @@ def _run() -> None:
     # Another's clone can have the name when the command comes to it.
     meant = MeantClone(owner=caller.name).variables() if caller.name != ownership.ROOT else {}
     if caller.name != ownership.ROOT:
-        os.environ[causer.VARIABLE] = caller.name
+        os.environ[causer.CAUSER_VARIABLE] = caller.name
     if request.clone and request.command != "create":
         ownership.require_owner(settings, THIS_HOST, request.clone, caller.name)
         os.environ.update(meant)
     if caller.name != ownership.ROOT:
-        os.environ[audience.VARIABLE] = owner_text(caller.name)
+        os.environ[audience.AUDIENCE_VARIABLE] = owner_text(caller.name)
     destroys = request.command == "destroy" and "--plan" not in request.words
     ending = ownership.names_of(settings, THIS_HOST, request.clone) if destroys else set()
     if request.command != "login" or not request.wants_login_file:
@@ -128,7 +128,7 @@ def _zsnapdb(words: Sequence[str]) -> None:
     except (ZsnapdbError, OSError, exit_codes.Failure):
         raise
     except Exception as error:
-        if audience.current().sees_all:
+        if audience.current_audience().sees_all:
             raise
         exit_codes.record_for_administrators(traceback.format_exc())
         raise ZsnapdbError("an unexpected error", about=()) from error

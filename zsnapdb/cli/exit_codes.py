@@ -291,7 +291,7 @@ def _run(command: Callable[[], object]) -> int:
 
 
 def _failed(whole: ZsnapdbError) -> int:
-    error = audience.current().told(whole)
+    error = audience.current_audience().told(whole)
     if error is whole:
         _print(str(error))
         _print_notes(error)
@@ -310,7 +310,7 @@ def record_for_administrators(text: str) -> None:
     import syslog
 
     syslog.openlog("zsnapdb", syslog.LOG_PID, syslog.LOG_AUTHPRIV)
-    syslog.syslog(syslog.LOG_NOTICE, f"for {audience.current().owner}: {printed(text)}"[:_MOST_RECORDED])
+    syslog.syslog(syslog.LOG_NOTICE, f"for {audience.current_audience().owner}: {printed(text)}"[:_MOST_RECORDED])
 
 
 def _print_document(text: str) -> None:

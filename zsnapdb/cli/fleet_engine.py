@@ -100,9 +100,9 @@ def control(jobs: JobsFile = None) -> None:
 
     Several may run at once; without one no job of the fleet begins. Needs the extra zsnapdb[fleet].
     """
-    from zsnapdb.config.fleet_jobs import load
+    from zsnapdb.config.fleet_jobs import load_jobs
 
-    settings = load(jobs)
+    settings = load_jobs(jobs)
     with extra():
         from zsnapdb.fleet.control import serve
     serve(settings.engine, tell, ready)

@@ -63,10 +63,10 @@ def apply(
     What the file does not name any more is removed; what others made in the engine is left alone. A paused schedule
     stays paused. An engine that has lost everything gets everything back. Needs the extra zsnapdb[fleet].
     """
-    from zsnapdb.config.fleet_jobs import load
+    from zsnapdb.config.fleet_jobs import load_jobs
     from zsnapdb.report.fleet import orders as report
 
-    settings = load(file)
+    settings = load_jobs(file)
     with extra():
         from zsnapdb.fleet import orders
     if plan:
@@ -89,13 +89,13 @@ def run(
     """
     from zsnapdb.base.errors import INTERNAL, UsageError
     from zsnapdb.config.engine import FleetVerb
-    from zsnapdb.config.fleet_jobs import load
+    from zsnapdb.config.fleet_jobs import load_jobs
     from zsnapdb.report.fleet import orders as report
 
     if verb not in set(FleetVerb):
         raise UsageError(f"{verb!r} is nothing that a fleet does", hint=f"choose from: {', '.join(FleetVerb)}")
     filters = _meant(where, every)
-    settings = load(jobs)
+    settings = load_jobs(jobs)
     with extra():
         from zsnapdb.fleet import orders
     runs = orders.run(settings, FleetVerb(verb), filters, waits=wait)
@@ -116,10 +116,10 @@ def pause(
     A host whose agent has `fallback` begins its backups all the same: `zsnapdb agent pause` there holds them. Needs the
     extra zsnapdb[fleet].
     """
-    from zsnapdb.config.fleet_jobs import load
+    from zsnapdb.config.fleet_jobs import load_jobs
     from zsnapdb.report.fleet import orders as report
 
-    filters, settings = _meant(where, every), load(jobs)
+    filters, settings = _meant(where, every), load_jobs(jobs)
     with extra():
         from zsnapdb.fleet import orders
     show(report.FleetPausedView(orders.pause(settings, filters, reason)), json)
@@ -136,10 +136,10 @@ def resume(
 
     Needs the extra zsnapdb[fleet].
     """
-    from zsnapdb.config.fleet_jobs import load
+    from zsnapdb.config.fleet_jobs import load_jobs
     from zsnapdb.report.fleet import orders as report
 
-    filters, settings = _meant(where, every), load(jobs)
+    filters, settings = _meant(where, every), load_jobs(jobs)
     with extra():
         from zsnapdb.fleet import orders
     show(report.FleetResumedView(orders.resume(settings, filters, reason)), json)
@@ -150,10 +150,10 @@ def cancel(where: Where = None, every: Everything = False, jobs: JobsFile = None
 
     Needs the extra zsnapdb[fleet].
     """
-    from zsnapdb.config.fleet_jobs import load
+    from zsnapdb.config.fleet_jobs import load_jobs
     from zsnapdb.report.fleet import orders as report
 
-    filters, settings = _meant(where, every), load(jobs)
+    filters, settings = _meant(where, every), load_jobs(jobs)
     with extra():
         from zsnapdb.fleet import orders
     show(report.CancelledRunsView(orders.cancel(settings, filters)), json)
@@ -166,11 +166,11 @@ def history(
     json: AsJson = False,
 ) -> None:
     """Show the newest runs of the fleet: when, where, and how each ended. Needs the extra zsnapdb[fleet]."""
-    from zsnapdb.config.fleet_jobs import load
+    from zsnapdb.config.fleet_jobs import load_jobs
     from zsnapdb.planning.fleet.selection import JobFilter
     from zsnapdb.report.fleet import orders as report
 
-    filters, settings = [JobFilter.parse(text) for text in where or ()], load(jobs)
+    filters, settings = [JobFilter.parse(text) for text in where or ()], load_jobs(jobs)
     with extra():
         from zsnapdb.fleet import orders
     show(report.FleetHistoryView(orders.history(settings, filters, most)), json)

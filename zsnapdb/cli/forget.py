@@ -30,7 +30,7 @@ def acknowledge_removed(
 
     _, chosen = of_instance(config, instance)
     names = tuple(backups or ())
-    show(ForgetView(job.plan(chosen, names) if plan else job.forget(chosen, names), is_planned=plan), json)
+    show(ForgetView(job.plan_forget(chosen, names) if plan else job.forget(chosen, names), is_planned=plan), json)
 
 
 def forget(

@@ -35,7 +35,7 @@ class LogStyle:
     def of(cls, environment: Mapping[str, str]) -> LogStyle:
         """Return the style that the environment asks for. What it does not know counts as left out."""
         # Lines about what happens meanwhile name whatever the command meets.
-        level = LogLevel.ERROR.value if environment.get(audience.VARIABLE) else environment.get(LEVEL, "")
+        level = LogLevel.ERROR.value if environment.get(audience.AUDIENCE_VARIABLE) else environment.get(LEVEL, "")
         named = environment.get(FORMAT, "")
         has_progress = environment.get(PROGRESS, "").lower() in ("1", "true", "yes")
         chosen = LogFormat(named) if named in set(LogFormat) else LogFormat.TEXT

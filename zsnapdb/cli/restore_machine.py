@@ -47,7 +47,7 @@ def restore_machine(settings: Settings, instance: Instance, options: MachineOpti
     confirm = confirm_on_terminal if options.step else always_continue
     request = MachineRestoreRequest(options.to, options.target, options.name, options.accepts_older)
     if options.plan:
-        _show_plan(settings, instance, request, json)
+        _show_machine_plan(settings, instance, request, json)
         return
 
     def make() -> CommandAnswer:
@@ -75,7 +75,7 @@ def about_restore(instance: str, to: str, place: str | None, handover: str = "st
     return f"{instance} to {to}{where}, {handover}"
 
 
-def _show_plan(settings: Settings, instance: Instance, request: MachineRestoreRequest, json: bool) -> None:
+def _show_machine_plan(settings: Settings, instance: Instance, request: MachineRestoreRequest, json: bool) -> None:
     """Show the plan and the findings of its preflight. Exit as the restore would if it were refused."""
     from zsnapdb.jobs.restore import machine_plan
     from zsnapdb.jobs.restore import machine_run as job

@@ -15,8 +15,8 @@ from zsnapdb.config.engine import EngineSettings, FleetHostName, FleetVerb
 from zsnapdb.config.errors import settings_in
 from zsnapdb.config.section import ConfigSection
 
-DEFAULT_PATH = Path("/etc/zsnapdb/fleet-jobs.toml")
-_EXAMPLE = "`zsnapdb example fleet-jobs.toml` prints an example"
+JOBS_PATH = Path("/etc/zsnapdb/fleet-jobs.toml")
+_JOBS_EXAMPLE = "`zsnapdb example fleet-jobs.toml` prints an example"
 BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
 HostPattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.*?\[\]!-]{1,100}$")]
 """A pattern of host names, as a shell has them."""
@@ -118,13 +118,13 @@ class FleetJobsSettings(ConfigSection):
         return self
 
 
-def parse(text: str, name: str) -> FleetJobsSettings:
+def parse_jobs(text: str, name: str) -> FleetJobsSettings:
     """Return the settings in the TOML text. `name` is its name in errors. ConfigError lists all errors in the text."""
-    return settings_in(text, name, FleetJobsSettings, _EXAMPLE)
+    return settings_in(text, name, FleetJobsSettings, _JOBS_EXAMPLE)
 
 
-def load(path: Path | None = None) -> FleetJobsSettings:
+def load_jobs(path: Path | None = None) -> FleetJobsSettings:
     """Return the settings of the file (default: /etc/zsnapdb/fleet-jobs.toml)."""
-    chosen = path or DEFAULT_PATH
+    chosen = path or JOBS_PATH
     hint = "write one as `zsnapdb example fleet-jobs.toml` shows, or name another file with --jobs"
-    return parse(read_text(chosen, "the jobs of the fleet", hint), str(chosen))
+    return parse_jobs(read_text(chosen, "the jobs of the fleet", hint), str(chosen))

@@ -11,7 +11,7 @@ from zsnapdb.documents.base import At, Document, each, full_names, given, millis
 
 def _for_administrators(value: Any) -> Any:
     """Return what can be of anybody; None for those who see their own alone."""
-    return value if audience.current().sees_all else None
+    return value if audience.current_audience().sees_all else None
 
 
 def _names(attribute: str) -> Callable[[Any], Any]:

@@ -27,7 +27,7 @@ class ErrorFields(TypedDict):
 
 def error_fields(error: ZsnapdbError) -> ErrorFields:
     """Return the fields of an error in a document."""
-    reader = audience.current()
+    reader = audience.current_audience()
     told = reader.told(error)
     fields: ErrorFields = {"code": told.code, "message": told.message, "hint": told.hint}
     return fields if reader.sees_all else {**fields, "audience": reader.owner}

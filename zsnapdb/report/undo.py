@@ -64,18 +64,18 @@ def _more(count: int) -> list[str]:
 def _line(change: RowChange) -> str:
     name = printable(change.shape.name)
     if change.before is None:
-        return f"insert {name} {_row(change.after or {})}"
+        return f"insert {name} {_row_text(change.after or {})}"
     if change.after is None:
-        return f"delete {name} {_row(change.before)}"
+        return f"delete {name} {_row_text(change.before)}"
     differing = {column: value for column, value in change.after.items() if change.before.get(column) != value}
     before = {column: change.before[column] for column in differing if column in change.before}
-    return f"update {name} {_row(change.key)}: {_row(before)} became {_row(differing)}"
+    return f"update {name} {_row_text(change.key)}: {_row_text(before)} became {_row_text(differing)}"
 
 
 def _conflict(conflict: Conflict) -> str:
     what = "exists again" if conflict.is_new else "differs from what the transaction left, or is gone"
-    return f"{printable(conflict.change.shape.name)} {_row(conflict.change.key)} {what}"
+    return f"{printable(conflict.change.shape.name)} {_row_text(conflict.change.key)} {what}"
 
 
-def _row(values: dict[str, SqlValue]) -> str:
+def _row_text(values: dict[str, SqlValue]) -> str:
     return "(" + ", ".join(f"{printable(name)}={value.shown}" for name, value in values.items()) + ")"

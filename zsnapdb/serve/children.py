@@ -135,10 +135,10 @@ class ChildRunner:
 
     def _run(self, call: CommandCall) -> ResultAnswer | FailureAnswer:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-            own = {run_id.VARIABLE: call.run_id, subject.VARIABLE: call.subject}
+            own = {run_id.VARIABLE: call.run_id, subject.SUBJECT_VARIABLE: call.subject}
             own |= {subject.ISSUER_VARIABLE: call.issuer} if call.issuer else {}
             own |= call.meant.variables() if call.meant is not None else {}
-            own |= {audience.VARIABLE: owner_text(call.audience)} if call.audience else {}
+            own |= {audience.AUDIENCE_VARIABLE: owner_text(call.audience)} if call.audience else {}
             environment = {**CLEAN, **self.environment, **own}
             with _stdin_of(call.given) as stdin:
                 process = self.start(call.words, environment, (stdin, out.fileno(), errors.fileno()))

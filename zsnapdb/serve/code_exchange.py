@@ -26,7 +26,7 @@ from zsnapdb.serve.login_messages import Code, Verifier
 from zsnapdb.serve.messages import FailureAnswer, RefusedRequest
 from zsnapdb.serve.unprivileged_https import AskHttps, HttpsAnswer, HttpsRequest
 
-_SECONDS = 40.0
+_EXCHANGE_SECONDS = 40.0
 _MOST_OF_REASON = 100
 _HINT = "begin anew at /login"
 
@@ -56,7 +56,7 @@ def exchange_with(run: RunCommand) -> ExchangeCode:
 
     def exchange(name: str, grant: CodeGrant) -> str:
         words = ("token", "exchange", name, "--json")
-        answer = run(CommandCall(words, "", run_id.new(), _SECONDS, given=grant.model_dump_json().encode()))
+        answer = run(CommandCall(words, "", run_id.new(), _EXCHANGE_SECONDS, given=grant.model_dump_json().encode()))
         if isinstance(answer, FailureAnswer):
             raise RefusedRequest(answer)
         token = answer.document.get("id_token")

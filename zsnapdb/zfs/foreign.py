@@ -14,7 +14,7 @@ COLUMNS = ("userrefs", "clones")
 """What is read of each snapshot beside its marks."""
 
 
-def below(top: str, marks: Collection[Mark], is_ours: Callable[[Snapshot], bool]) -> list[ForeignSnapshot]:
+def foreign_below(top: str, marks: Collection[Mark], is_ours: Callable[[Snapshot], bool]) -> list[ForeignSnapshot]:
     """Return the snapshots of `top` and of the datasets below it that others made, oldest first.
 
     A snapshot is ours if it carries one of the marks, set locally, or if `is_ours` says so. Empty if `top` does not

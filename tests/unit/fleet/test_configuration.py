@@ -14,7 +14,7 @@ HOST = '[instance.main]\nrepository = "here"\n[repository.here]\nurl = "file:///
 
 
 def test_the_example_can_be_used() -> None:
-    known = fleet_jobs.parse((CHECKOUT / "configs" / "fleet-jobs.example.toml").read_text(), "example")
+    known = fleet_jobs.parse_jobs((CHECKOUT / "configs" / "fleet-jobs.example.toml").read_text(), "example")
     assert known.engine.certificate is not None
     assert known.instance
 
@@ -41,7 +41,7 @@ def test_the_example_can_be_used() -> None:
 )
 def test_mistakes_in_the_jobs_are_said(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        fleet_jobs.parse(text, "fleet-jobs.toml")
+        fleet_jobs.parse_jobs(text, "fleet-jobs.toml")
 
 
 @pytest.mark.parametrize(

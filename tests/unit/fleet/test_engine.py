@@ -443,7 +443,7 @@ def planned(jobs: Path) -> list[str]:
     """Return what would be changed."""
     from zsnapdb.fleet import orders
 
-    return [one.name for one in orders.plan(fleet_jobs.load(jobs), None).changes]
+    return [one.name for one in orders.plan(fleet_jobs.load_jobs(jobs), None).changes]
 
 
 async def _lose(client: Any) -> None:

@@ -176,7 +176,7 @@ def month(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FleetMonth:
         name: ObjectiveSettings(backup_age=limit.total_seconds(), drill_age=DRILLED.total_seconds())
         for name, limit in LIMITS.items()
     }
-    made = FleetMonth(yard, fleet_jobs.parse(JOBS, "jobs"), objectives, random.Random(41), folder=tmp_path)
+    made = FleetMonth(yard, fleet_jobs.parse_jobs(JOBS, "jobs"), objectives, random.Random(41), folder=tmp_path)
     monkeypatch.setattr(job_runner, "Records", made.records)
     return made
 
@@ -224,7 +224,7 @@ def test_at_every_hour_of_a_month_of_faults_the_view_of_the_fleet_says_what_is_t
     hosts["db-4"].rename("db-9", settings("db-9", "mail"))
     hosts["db-4"].turn_on()
     live(watch, 12 / 24)
-    month.jobs = fleet_jobs.parse(JOBS.replace("db-4", "db-9"), "jobs")
+    month.jobs = fleet_jobs.parse_jobs(JOBS.replace("db-4", "db-9"), "jobs")
     # The clocks of Berlin change meanwhile.
     live(watch, 7 - 3 / 24)
     month.drill_fails = True

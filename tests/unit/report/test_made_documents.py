@@ -84,7 +84,7 @@ def test_a_source_that_is_no_machine_has_no_fields_of_machines() -> None:
 def test_the_status_of_several_says_errors_for_their_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     delivery = FailedDelivery(at=AT, event=NotificationEvent.BROKEN, instance="main", subject="", error="refused")
     view = AllStatusView([InstanceStatus("main", "here", None, DamagedError("lost"))], [("desk", delivery)])
-    monkeypatch.setenv(audience.VARIABLE, "ann")
+    monkeypatch.setenv(audience.AUDIENCE_VARIABLE, "ann")
     shown: Any = view.fields()
     (state,) = shown["instances"]
     assert (state["status"], state["error"]["audience"]) == (None, "ann")

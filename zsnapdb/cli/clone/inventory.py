@@ -21,7 +21,7 @@ def list_clones(config: ConfigFile = None, json: AsJson = False) -> None:
     from zsnapdb.jobs.clone import catalogue
     from zsnapdb.report.clone import list as report
 
-    known, reader = catalogue.known(*on_host(config)), audience.current()
+    known, reader = catalogue.known(*on_host(config)), audience.current_audience()
     seen = tuple(info for info in known.copies if reader.sees(info.owner))
     show(report.ClonesView(seen, THIS_HOST.now(), known.unreadable if reader.sees_all else ()), json)
 

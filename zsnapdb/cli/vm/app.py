@@ -13,7 +13,7 @@ app = typer.Typer(
 _base = typer.Typer(cls=CommandGroup, help="Make, list and destroy bases.", no_args_is_help=True, rich_markup_mode=None)
 _base.command("create")(base.create)
 _base.command("list")(base.list_bases)
-_base.command("destroy")(base.destroy)
+_base.command("destroy")(base.destroy_base)
 app.add_typer(_base, name="base")
 app.command("clone")(clone.clone)
 app.command("list")(life.list_machines)

@@ -69,7 +69,7 @@ def list_bases(config: ConfigFile = None, json: AsJson = False) -> None:
     show(report.BasesView(catalogue.bases(load(config))), json)
 
 
-def destroy(name: BaseName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+def destroy_base(name: BaseName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
     """Destroy a base that no machine depends on. A base that does not exist is not an error."""
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import base as job

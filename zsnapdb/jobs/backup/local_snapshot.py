@@ -137,9 +137,9 @@ def listed(instance: Instance, *, opener: SourceOpener = open_source) -> list[Lo
 def _decided(instance: Instance, local: Sequence[LocalSet], events: Events) -> tuple[Decision, ...]:
     """Return which sets stay, and why. A doubt about the clock that keeps sets is a warning."""
     time, rules = removal_time(instance.host), instance.settings.local
-    decided = local_retention.decide(local, rules, time.at, is_sure=time.is_sure)
+    decided = local_retention.decide_local(local, rules, time.at, is_sure=time.is_sure)
     if time.doubt:
-        later = local_retention.decide(local, rules, time.wall)
+        later = local_retention.decide_local(local, rules, time.wall)
         kept = {one.backup_id for one in decided if one.keep} - {one.backup_id for one in later if one.keep}
         if kept:
             events.warn(f"{len(kept)} local sets stay that would expire by the clock: {time.doubt}: {CONFIRM}")

@@ -45,7 +45,7 @@ def _who() -> WhoPart:
         account=_account(os.geteuid()),
         login=_login(),
         sudo=os.environ.get("SUDO_USER", ""),
-        subject=subject.current(),
+        subject=subject.current_subject(),
         issuer=subject.current_issuer(),
         host=socket.gethostname(),
     )

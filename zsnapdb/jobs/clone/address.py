@@ -57,7 +57,7 @@ def lead(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
     if configured is None or info.address is None:
         return info
     try:
-        haproxy.lead(configured, info.address, route_of(info))
+        haproxy.lead_port(configured, info.address, route_of(info))
     except ZsnapdbError as error:
         events.warn(f"clone {info.label} is reached at port {info.port} of its server: {error.message}")
         return replace(info, is_led_to=False)
@@ -139,7 +139,7 @@ def follow(settings: Settings, host: Host) -> tuple[KeptPort, ...]:
             raise known.error
         for kept in known.wrong:
             if kept.is_listened_at:
-                haproxy.lead(configured, kept.port, kept.wanted)
+                haproxy.lead_port(configured, kept.port, kept.wanted)
     return known.wrong
 
 

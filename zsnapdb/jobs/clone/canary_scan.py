@@ -19,7 +19,9 @@ def refuse_canaries(root: Path, canaries: tuple[Canary, ...]) -> None:
     The error names the file and the number of the canary, never the value. Links are not followed.
     """
     hits = [
-        f"canary {number} in {file.relative_to(root)}" for file in _files(root) for number in numbers_in(file, canaries)
+        f"canary {number} in {file.relative_to(root)}"
+        for file in _files_below(root)
+        for number in numbers_in(file, canaries)
     ]
     if hits:
         raise ConsistencyError(
@@ -42,7 +44,7 @@ def numbers_in(file: Path, canaries: tuple[Canary, ...]) -> list[int]:
     return sorted(numbers)
 
 
-def _files(root: Path) -> Iterator[Path]:
+def _files_below(root: Path) -> Iterator[Path]:
     for folder, _, names in os.walk(root):
         for name in sorted(names):
             file = Path(folder) / name

@@ -329,7 +329,7 @@ def _admitted(
     """
     limits, clones = settings.clones, known.copies
     catalogue.refuse_label(clones, name)
-    quota = quota_of(settings, is_subject=bool(causer.current()))
+    quota = quota_of(settings, is_subject=bool(causer.current_causer()))
     if request.waits or request.is_ephemeral:
         quota = replace(quota, per_owner=0)
     # A clone that cannot be read is somebody's, and takes its room all the same.

@@ -49,6 +49,6 @@ def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSo
 
 def require(settings: Settings, lease: CloneLease, before: CloneLease | None, since: str) -> CloneLease:
     """Return the lease. PreflightError if a subject asks for it and it leads beyond the age that its data may have."""
-    if not causer.current():
+    if not causer.current_causer():
         return lease
     return require_within_age(lease, before, read_stamp(since), settings.clones.max_age)

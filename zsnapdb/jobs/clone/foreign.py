@@ -26,7 +26,7 @@ def on_clone(top: str, name: str, seen: SeenSnapshots | None = None) -> list[For
     """
     marks = (clone_mark(name), Mark(COMMIT_PROPERTY))
     if seen is None:
-        return foreign.below(top, marks, _is_ours)
+        return foreign.foreign_below(top, marks, _is_ours)
     return foreign.among(seen, marks, _is_ours)
 
 

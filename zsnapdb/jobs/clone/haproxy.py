@@ -32,7 +32,7 @@ def routes(settings: AddressSettings) -> KeptRoutes:
         ) from error
 
 
-def lead(settings: AddressSettings, port: int, route: KeptRoute | None) -> None:
+def lead_port(settings: AddressSettings, port: int, route: KeptRoute | None) -> None:
     """Lead the port there (None: nowhere), and end all sessions of before. PreflightError if that is not so then."""
     _ask(settings, switching(port, route))
     seen = routes(settings)

@@ -19,7 +19,7 @@ from zsnapdb.jobs.copies.properties import owner_text
 if TYPE_CHECKING:
     from zsnapdb.jobs.clone.clone_info import CloneInfo
 
-VARIABLE = "ZSNAPDB_MEANT_CLONE"
+MEANT_VARIABLE = "ZSNAPDB_MEANT_CLONE"
 
 
 class MeantClone(BaseModel):
@@ -36,7 +36,7 @@ class MeantClone(BaseModel):
 
     def variables(self) -> Mapping[str, str]:
         """Return the variables that tell a command of it."""
-        return {VARIABLE: self.model_dump_json()}
+        return {MEANT_VARIABLE: self.model_dump_json()}
 
     def is_this(self, info: CloneInfo) -> bool:
         """Whether this clone is the one that is meant."""
@@ -45,16 +45,17 @@ class MeantClone(BaseModel):
         )
 
 
-def current() -> MeantClone | None:
+def meant_clone() -> MeantClone | None:
     """Return the clone that is meant; None if the environment says none: any. UsageError if what it says is none."""
-    given = os.environ.get(VARIABLE)
+    given = os.environ.get(MEANT_VARIABLE)
     if given is None:
         return None
     try:
         return MeantClone.model_validate_json(given)
     except ValidationError:
         raise UsageError(
-            f"the variable {VARIABLE} names no clone", hint="zsnapdb itself sets it: unset it to use a command by hand"
+            f"the variable {MEANT_VARIABLE} names no clone",
+            hint="zsnapdb itself sets it: unset it to use a command by hand",
         ) from None
 
 
@@ -63,7 +64,7 @@ def require(info: CloneInfo, name: str) -> None:
 
     Whoever is about to change the clone holds its lock: it stays the same then.
     """
-    meant = current()
+    meant = meant_clone()
     if meant is not None and not meant.is_this(info):
         raise UnknownNameError(
             f"there is no clone {name}", hint="see `zsnapdb clone list`, or `zsnapdb-clone list` for your own", about=()

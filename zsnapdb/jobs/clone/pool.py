@@ -186,7 +186,7 @@ def _admitted_beside(settings: Settings, request: CloneRequest, info: CloneInfo,
     known = catalogue.claims(settings)
     others = [other for other in known.copies if other.name != info.name]
     catalogue.refuse_label(others, label)
-    quota = replace(quota_of(settings, is_subject=bool(causer.current())), free_floor=0)
+    quota = replace(quota_of(settings, is_subject=bool(causer.current_causer())), free_floor=0)
     owners = [*(other.owner for other in others), *("" for _ in known.unreadable)]
     admit(quota, owner_text(request.owner), owners, 0)
     return others

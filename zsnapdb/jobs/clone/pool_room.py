@@ -30,7 +30,7 @@ def of_host(settings: Settings, instance: str, above: str, *, makes_form: bool) 
     return HostRoom(kernel_facts.free_memory(), space, form)
 
 
-def refuse(settings: Settings, instance: Instance) -> None:
+def refuse_pool(settings: Settings, instance: Instance) -> None:
     """Raise ConfigError if the pool of the instance cannot be full on this host with what is free now.
 
     Its space is judged if it is known without a server where clones will be: volumes or clones.dataset are configured,

@@ -343,7 +343,7 @@ def _sweep_replaced_server(settings: Settings, server: ReplacedServer, time: Rem
         return ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {judged.reason}")
     try:
         under_way = exchanges.claimed(Journals(settings.restore.journal))
-        replaced.refuse_removal(server, under_way)
+        replaced.refuse_replaced_removal(server, under_way)
     except ZsnapdbError as error:
         return ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {error.message}")
     outcome = ReapOutcome(what, server.restore_id, LeaseVerdict.REAP, since)

@@ -50,7 +50,7 @@ def _ratio(chain: Iterable[Manifest]) -> float:
     return min(ratios)
 
 
-def refuse(settings: Settings, home: str, set_id: str, needed: int) -> None:
+def refuse_received(settings: Settings, home: str, set_id: str, needed: int) -> None:
     """Raise PreflightError if a set of so many bytes may not be received now; change nothing.
 
     Nobody may take from the pool what `clones.free_floor` keeps, a subject no more than `clones.received_per_owner`,
@@ -67,7 +67,7 @@ def refuse(settings: Settings, home: str, set_id: str, needed: int) -> None:
             hint="destroy clones that you do not need (`zsnapdb clone list`), or use a set that is on this host",
             about=(),
         )
-    owner = causer.current()
+    owner = causer.current_causer()
     if not owner:
         return
     limits, known = settings.clones, reusable_sets.known(settings, reusable_sets.RECEIVED).copies
@@ -93,9 +93,9 @@ def refuse(settings: Settings, home: str, set_id: str, needed: int) -> None:
 def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBackup | RestorePlan | None) -> None:
     """Raise PreflightError if the source must be received or replayed first, and may not be; see `refuse`."""
     if isinstance(source, RemoteBackup):
-        refuse(settings, home, source.manifest.backup_id, needed_for(source))
+        refuse_received(settings, home, source.manifest.backup_id, needed_for(source))
     elif isinstance(source, RestorePlan) and not _is_reached(settings, source):
-        refuse(settings, home, source.restore_id, needed_for(source))
+        refuse_received(settings, home, source.restore_id, needed_for(source))
 
 
 def _is_reached(settings: Settings, source: RestorePlan) -> bool:
@@ -107,11 +107,11 @@ def promise(settings: Settings, home: str, set_id: str, facts: Mapping[str, str]
 
     The errors are those of `refuse`; then nothing was made.
     """
-    owner = causer.current()
+    owner = causer.current_causer()
     caused = {properties.CAUSER_PROPERTY: owner} if owner else {}
     limits = {"quota": str(needed), "reservation": str(needed)}
     # Under this lock clones are made too: who looks sees every promise, and no two promise the same bytes.
     with locks.names_and_ports():
-        refuse(settings, home, set_id, needed)
+        refuse_received(settings, home, set_id, needed)
         anchor = reusable_sets.anchor_of(home, reusable_sets.RECEIVED, set_id)
         datasets.create(anchor, {**facts, **caused, **limits})

@@ -245,7 +245,7 @@ def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) 
     for anchor in (received, anchor_of(home, PREPARED, name_of(source, source.rules))):
         if datasets.exists(anchor):
             used = at
-            if causer.current():
+            if causer.current_causer():
                 made = read_stamp(datasets.properties(anchor, [_CREATED])[_CREATED].value)
                 used = min(at, end_of_age(made, settings.clones.max_age))
             datasets.set_properties(anchor, {properties.USED_PROPERTY: stamp(used)})

@@ -339,7 +339,7 @@ def begun_of(source: object) -> str:
 def find_commit(settings: Settings, commit_id: str) -> Commit | None:
     """Return the commit of that id on this host, of a clone that the audience sees; None if there is none."""
     found = next((one for top in homes(settings) for one in commits(top) if one.set.backup_id == commit_id), None)
-    return found if found is not None and audience.current().sees(found.owner) else None
+    return found if found is not None and audience.current_audience().sees(found.owner) else None
 
 
 def _commit(settings: Settings, instance: Instance, commit_id: str) -> CloneSource | None:

@@ -379,7 +379,7 @@ def _exchanges(instance: Instance) -> list[FitnessFinding]:
 def _expired(settings: Settings, server: ReplacedServer, text: str) -> FitnessFinding:
     """Return the finding about an expired replaced server: whether a reap removes it."""
     try:
-        replaced.refuse_removal(server, exchanges.claimed(Journals(settings.restore.journal)))
+        replaced.refuse_replaced_removal(server, exchanges.claimed(Journals(settings.restore.journal)))
     except ZsnapdbError as error:
         return warning("replaced", f"{text}, and kept: {error.message}", error.hint)
     return warning("replaced", text, "run `zsnapdb reap`")

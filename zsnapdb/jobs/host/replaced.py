@@ -171,7 +171,7 @@ def named(instance: Instance, restore_id: str) -> ReplacedServer | None:
     return next((server for server in listing(instance) if server.restore_id == restore_id), None)
 
 
-def refuse_removal(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
+def refuse_replaced_removal(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
     """Raise PreflightError unless all datasets of the replaced server may be destroyed. Changes nothing.
 
     `production.refuse_removal` says when they may. None belongs to a restore that is `under_way` (dataset to instance).
@@ -195,6 +195,6 @@ def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
     PreflightError, and nothing is destroyed, as for `refuse_removal`. NotOursError if one is not marked as replaced by
     that restore.
     """
-    refuse_removal(server, under_way)
+    refuse_replaced_removal(server, under_way)
     mark = Mark(REPLACED_PROPERTY, server.restore_id)
     owned.destroy_datasets(server.datasets.values(), mark, with_snapshots=True)

@@ -205,7 +205,7 @@ def copy(source: Instance, target: Instance) -> CopyResult:
             pins.copy(here, there, target.name, backup.backup_id)
             copied.append(backup.backup_id)
         concurrency = target.repository.stream.concurrency
-        binlogs = copy_binlogs.copy(
+        binlogs = copy_binlogs.copy_binlogs(
             BinlogArchive(here, source.name),
             BinlogArchive(there, target.name),
             planned.binlogs,

@@ -50,7 +50,7 @@ def missing(
     return tuple(file for file in useful if is_missing(file))
 
 
-def copy(
+def copy_binlogs(
     here: BinlogArchive,
     there: BinlogArchive,
     files: Iterable[ArchivedFile],

@@ -19,7 +19,7 @@ class ForgetResult:
     backups: tuple[str, ...]
 
 
-def plan(instance: Instance, names: Sequence[str]) -> ForgetResult:
+def plan_forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
     """Return what `forget` would do now; changes nothing."""
     return ForgetResult(instance.name, tuple(backup.backup_id for backup in _removed(instance, names)))
 

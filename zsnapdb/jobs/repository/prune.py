@@ -210,7 +210,9 @@ def _plan(
         host_record.removed_here(instance, repository),
         {v.guid: b.backup_id for b in counted if b.backup_id in kept for v in b.volumes},
     )
-    parts = prune_binlogs.leftovers(instance, repository, moment, policy.sweep_after, knows_any=provenance.knows_any)
+    parts = prune_binlogs.binlog_leftovers(
+        instance, repository, moment, policy.sweep_after, knows_any=provenance.knows_any
+    )
     return PrunePlan(
         instance.name,
         backups,

@@ -62,7 +62,7 @@ def _of_known(decision: BinlogDecision, known: Collection[tuple[str, str]]) -> B
     return replace(decision, remove=False, reason="foreign: this host did not archive it as it is described")
 
 
-def leftovers(
+def binlog_leftovers(
     instance: Instance, repository: Repository, moment: datetime, after: float, *, knows_any: bool
 ) -> tuple[SweptBinlog, ...]:
     """Return the decisions on binlog objects without a description; `after` in seconds."""

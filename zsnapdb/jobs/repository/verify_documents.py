@@ -46,7 +46,7 @@ def check(repository: Repository, instance: str) -> DocumentCheck:
     damage: dict[str, tuple[str, ...]] = {}
     without_digest = read = 0
     with ThreadPoolExecutor(_READERS, thread_name_prefix="verify") as pool:
-        for key, found in pool.map(lambda key: (key, _look(repository, key)), _keys(repository, instance)):
+        for key, found in pool.map(lambda key: (key, _read_document(repository, key)), _keys(repository, instance)):
             if isinstance(found, DamagedError):
                 damage[key] = (found.message,)
             elif found is not None:
@@ -55,7 +55,7 @@ def check(repository: Repository, instance: str) -> DocumentCheck:
     return DocumentCheck(dict(sorted(damage.items())), read, without_digest)
 
 
-def _look(repository: Repository, key: Key) -> bool | DamagedError | None:
+def _read_document(repository: Repository, key: Key) -> bool | DamagedError | None:
     """Return whether the document has a signature or a digest, None if it was removed meanwhile, or its damage."""
     place = repository.place(key)
     try:

@@ -22,7 +22,7 @@ def refuse_exchange(plan: RestorePlan) -> None:
     tops = [(source, place) for source, place in step.renames if source.startswith(plan.layout.top)]
     origins = {clone.dataset: clone.origin.partition("@")[0] for clone in plan.clones}
     shown = {
-        name: _existing(name)
+        name: _existing_dataset(name)
         for source, place in tops
         for name in (origins.get(source, source), place, place.rpartition("/")[0], source.rpartition("/")[0])
     }
@@ -76,7 +76,7 @@ def top_beside(place: str, name: str) -> str | None:
     return f"{parent}/{name}"
 
 
-def _existing(name: str) -> str:
+def _existing_dataset(name: str) -> str:
     """Return the dataset, or the nearest one above it that exists."""
     while "/" in name and not datasets.exists(name):
         name = name.rpartition("/")[0]

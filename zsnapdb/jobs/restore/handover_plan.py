@@ -66,7 +66,7 @@ def handover_step(
     if handover.kind == "look":
         return LookAround(planned.server_id)
     if handover.kind == "promote":
-        return _promote(planned, _promoted_server_id(instance, repository, planned, handover.server_id))
+        return _planned_promote(planned, _promoted_server_id(instance, repository, planned, handover.server_id))
     port = handover.port or choose_port(settings.clones.first_port, settings.clones.last_port, set(), port_is_free)
     chosen = handover.server_id or fresh_server_id()
     _refuse_old_server_id(planned, chosen)
@@ -128,7 +128,7 @@ def _promoted_server_id(
     return requested
 
 
-def _promote(planned: RestorePlan, server_id: int | None) -> Promote:
+def _planned_promote(planned: RestorePlan, server_id: int | None) -> Promote:
     layout = planned.layout
     pool = pool_of(layout.top)
     elsewhere = sorted({dataset for dataset, _ in layout.places.values() if pool_of(dataset) != pool})

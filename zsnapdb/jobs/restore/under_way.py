@@ -87,7 +87,7 @@ def clear_foreign(plan: PlacedPlan, *, may_go: bool) -> None:
     """
     received = {(step.dataset, step.guid) for step in plan.receives}
     mark = restored_mark(plan)
-    others = foreign.below(plan.top, [mark], lambda snapshot: (snapshot.dataset, snapshot.guid) in received)
+    others = foreign.foreign_below(plan.top, [mark], lambda snapshot: (snapshot.dataset, snapshot.guid) in received)
     error = objection(f"the restore to {plan.top}", others, may_go=may_go)
     if error is not None:
         raise error

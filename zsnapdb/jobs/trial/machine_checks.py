@@ -30,7 +30,7 @@ from zsnapdb.repository.machine_source import BoundPart, ServerInsidePart
 from zsnapdb.vm import guest_programs
 from zsnapdb.vm.thawing import Agent
 
-_POLL_SECONDS = 1.0
+_ANSWER_POLL_SECONDS = 1.0
 _LONGEST_ERROR = 300
 _LONGEST_ANSWER = 1000
 _TABLES_AT_ONCE, _MOST_TABLES = 50, 1_000_000
@@ -72,7 +72,7 @@ class InsideClient:
                         f" {error.message}",
                         hint="restore the backup, and look at the server's log in the machine",
                     ) from error
-            self.sleep(_POLL_SECONDS)
+            self.sleep(_ANSWER_POLL_SECONDS)
 
     def _ask(self, sql: str, deadline: float) -> Rows:
         argv = (*self.argv, *questions.CLIENT_OPTIONS)

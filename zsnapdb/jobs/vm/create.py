@@ -126,7 +126,7 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
     taken = [*(machine.name for machine in known.copies), *(item.name for item in known.unreadable)]
     request.refuse_taken(names, taken, [d.domain.name for d in domains])
     request.admit_all(
-        quota_of(settings, is_subject=bool(subject.current())),
+        quota_of(settings, is_subject=bool(subject.current_subject())),
         owner_text(wanted.owner),
         [*(machine.owner for machine in known.copies), *("" for _ in known.unreadable)],
         datasets.available(_existing(origin.home)),

@@ -14,10 +14,10 @@ from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok
 
 RULES: tuple[Rule, ...] = (
     *dataset_rules.RULES,
-    *pool_rules.RULES,
-    *memory_rules.RULES,
+    *pool_rules.POOL_RULES,
+    *memory_rules.MEMORY_RULES,
     *server_rules.RULES,
-    *recovery_rules.RULES,
+    *recovery_rules.RECOVERY_RULES,
 )
 """Every rule. A new rule is a check and a line in the list of its area."""
 

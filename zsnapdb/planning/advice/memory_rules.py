@@ -47,7 +47,7 @@ def _corrupt_data(facts: AdviceFacts) -> Iterator[Hit]:
         yield Hit("zfs_send_corrupt_data is 1")
 
 
-RULES = (
+MEMORY_RULES = (
     Rule(
         "memory",
         Area.MEMORY,

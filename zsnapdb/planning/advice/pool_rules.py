@@ -102,7 +102,7 @@ def _log_in_memory(facts: AdviceFacts) -> Iterator[Hit]:
             yield Hit(f"the log device {device.path} is memory", f"zpool remove {pool.name} {device.path}")
 
 
-RULES = (
+POOL_RULES = (
     Rule(
         "pool-health",
         Area.POOL,

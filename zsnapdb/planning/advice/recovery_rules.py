@@ -56,7 +56,7 @@ def _rewind(facts: AdviceFacts) -> Iterable[Hit]:
         )
 
 
-RULES = (
+RECOVERY_RULES = (
     Rule(
         "recovery-account",
         Area.RECOVERY,

@@ -34,7 +34,9 @@ class LocalSet:
         return ()
 
 
-def decide(sets: Sequence[LocalSet], rules: KeepRules, now: datetime, *, is_sure: bool = False) -> tuple[Decision, ...]:
+def decide_local(
+    sets: Sequence[LocalSet], rules: KeepRules, now: datetime, *, is_sure: bool = False
+) -> tuple[Decision, ...]:
     """Return which of the sets of `zsnapdb snapshot` (oldest first) stay at `now`, and why, in their order.
 
     A set that somebody needs stays. A set that is not complete takes no place of a complete one, and stays no shorter

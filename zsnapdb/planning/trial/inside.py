@@ -64,7 +64,7 @@ def binlog_of_start(names: Sequence[str], published: str | None) -> str:
     It is the first one after `published`, the last to which it had written around the snapshot: later ones may have
     been begun since (FLUSH LOGS of a log rotation). If that is not known (None) or not there, it is the newest.
     """
-    later = [name for name in names if published is not None and _number(name) > _number(published)]
+    later = [name for name in names if published is not None and _position_number(name) > _position_number(published)]
     return later[0] if later else names[-1]
 
 
@@ -164,13 +164,13 @@ def _by_files(before: Position, after: Position | None, answer: InsideAnswer) ->
 
 
 def _without_file(file: str, names: Sequence[str]) -> InsideVerdict:
-    number = _number(file)
-    if names and all(_number(name) > number for name in names):
+    number = _position_number(file)
+    if names and all(_position_number(name) > number for name in names):
         return InsideVerdict(InsideResult.UNPROVABLE, f"the server has removed its binlog {file} since it started")
     return _wrong(f"it has no binlog {file}, to which it wrote before the snapshot")
 
 
-def _number(name: str) -> int:
+def _position_number(name: str) -> int:
     digits = name.rpartition(".")[2]
     return int(digits) if digits.isascii() and digits.isdigit() else 0
 

@@ -16,7 +16,7 @@ from typing import Any
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.foreign_json import fields_of
 
-_LONGEST_ANSWER = 1 << 22
+_LONGEST_OUTPUT = 1 << 22
 _LARGEST_NUMBER = 1 << 63
 
 
@@ -47,7 +47,7 @@ def start(argv: Sequence[str], text: str) -> str:
 
 def started(answer: str) -> int:
     """Return the number of the process, from the answer to `start`. DamagedError for a strange answer."""
-    return _number(_returned(answer), "pid")
+    return _number(_exec_answer(answer), "pid")
 
 
 def status(number: int) -> str:
@@ -60,45 +60,45 @@ def ended(answer: str) -> GuestProgramEnd | None:
 
     DamagedError for a strange answer, and if the agent left a part of the output out.
     """
-    fields = _returned(answer)
+    fields = _exec_answer(answer)
     if fields.get("exited") is False:
         return None
     if fields.get("exited") is not True or fields.get("out-truncated") or fields.get("err-truncated"):
-        raise _strange()
+        raise _strange_exec()
     code = _number(fields, "exitcode") if "exitcode" in fields else None
     return GuestProgramEnd(code, _output(fields, "out-data"), _output(fields, "err-data"))
 
 
-def _returned(answer: str) -> dict[str, Any]:
-    if len(answer) > _LONGEST_ANSWER:
-        raise _strange()
+def _exec_answer(answer: str) -> dict[str, Any]:
+    if len(answer) > _LONGEST_OUTPUT:
+        raise _strange_exec()
     try:
         fields = fields_of(answer).get("return")
     except ValueError as error:
-        raise _strange() from error
+        raise _strange_exec() from error
     if not isinstance(fields, dict):
-        raise _strange()
+        raise _strange_exec()
     return fields
 
 
 def _number(fields: dict[str, Any], name: str) -> int:
     number = fields.get(name)
     if type(number) is not int or not 0 <= number < _LARGEST_NUMBER:
-        raise _strange()
+        raise _strange_exec()
     return number
 
 
 def _output(fields: dict[str, Any], name: str) -> str:
     encoded = fields.get(name, "")
     if not isinstance(encoded, str):
-        raise _strange()
+        raise _strange_exec()
     try:
         return base64.b64decode(encoded, validate=True).decode(errors="replace")
     except (binascii.Error, ValueError) as error:
-        raise _strange() from error
+        raise _strange_exec() from error
 
 
-def _strange() -> DamagedError:
+def _strange_exec() -> DamagedError:
     return DamagedError(
         "the guest agent gave an answer about a program that cannot be read", hint="update qemu-guest-agent"
     )

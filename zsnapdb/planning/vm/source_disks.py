@@ -37,7 +37,7 @@ def judge(domain: Domain, running: Domain | None, devices: Mapping[str, DiskDevi
     the running domain if there is one.
     """
     disks = (running or domain).volumes
-    findings = [_disk(domain.name, disk, devices[disk.target]) for disk in disks]
+    findings = [_judged_disk(domain.name, disk, devices[disk.target]) for disk in disks]
     findings += [
         unfit(_SUBJECT, f"the disk {disk.target} of {domain.name} is a {disk.device} of the host", "give it a zvol")
         for disk in (running or domain).disks
@@ -59,7 +59,7 @@ def judge(domain: Domain, running: Domain | None, devices: Mapping[str, DiskDevi
     return JudgedDisks(volumes, tuple(findings))
 
 
-def _disk(domain: str, disk: DomainDisk, device: DiskDevice) -> FitnessFinding:
+def _judged_disk(domain: str, disk: DomainDisk, device: DiskDevice) -> FitnessFinding:
     name = f"the disk {disk.target} of {domain}"
     place = disk.source or "without a source"
     if disk.kind != "block" or device.dataset is None:

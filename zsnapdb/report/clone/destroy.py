@@ -41,7 +41,7 @@ class DestroyedView(View):
     def text(self) -> str:
         if not self.plans:
             return f"there is no clone {self.name}"
-        lines, shows_all = [], audience.current().sees_all
+        lines, shows_all = [], audience.current_audience().sees_all
         for plan in self.plans:
             lines.append(f"clone {plan.info.label} was destroyed: {', '.join(plan.info.datasets)}")
             lines += [f"  {mount.describe()}: unmounted there, too" for mount in plan.elsewhere if shows_all]
@@ -53,7 +53,7 @@ class DestroyedView(View):
 def _steps(plan: DestroyPlan) -> list[str]:
     steps = plan.removal.steps
     lines = [f"end the server of clone {plan.info.label}, process {plan.info.pid}"] if plan.info.pid else []
-    if not audience.current().sees_all:
+    if not audience.current_audience().sees_all:
         return [
             *lines,
             f"destroy clone {plan.info.label}",
@@ -76,7 +76,7 @@ def _steps(plan: DestroyPlan) -> list[str]:
 
 def _heirs(plan: DestroyPlan) -> dict[str, str]:
     """Return which clone takes over each commit, in words. It can be anybody's: only administrators read its name."""
-    shows_all = audience.current().sees_all
+    shows_all = audience.current_audience().sees_all
     return {
         commit: f"clone {heir}" if shows_all else "another clone" for commit, heir in plan.removal.steps.kept.items()
     }

@@ -15,7 +15,7 @@ from zsnapdb.planning.restore.steps import Receive
 from zsnapdb.report.view import View
 
 
-def _step(step: MachineStep) -> str:
+def _machine_step(step: MachineStep) -> str:
     text = f"{step.name}: {step.describe()}"
     return f"{text}, {size(step.stored_bytes)} to fetch" if isinstance(step, Receive) else text
 
@@ -35,7 +35,7 @@ class MachineRestorePlanView(View):
             f"restore the machine {plan.original} of {plan.instance} to {plan.top}, from backup {plan.backup_id}",
             f"  grade     {plan.grade}: {plan.grade_reason}",
             *(f"  note      {note}" for note in plan.notes),
-            *(f"  {number}. {_step(step)}" for number, step in enumerate(plan.steps, 1)),
+            *(f"  {number}. {_machine_step(step)}" for number, step in enumerate(plan.steps, 1)),
         ]
         lines += [
             f"  {finding.severity.value:8s}  {finding.what}: {finding.detail}"
@@ -57,9 +57,8 @@ class MachineRestoreView(View):
     def text(self) -> str:
         plan, following = self.result.plan, self.result.next_step
         if following is not None:
-            return (
-                f"the restore to {plan.top} waits before {_step(following)}\ncontinue with --resume --target {plan.top}"
-            )
+            waits = f"the restore to {plan.top} waits before {_machine_step(following)}"
+            return f"{waits}\ncontinue with --resume --target {plan.top}"
         define = plan.define
         lines = [
             f"backup {plan.backup_id} of {plan.instance} is restored to {plan.top}",

@@ -75,7 +75,7 @@ def test_a_run_that_was_killed_before_haproxy_was_told_has_a_clone_behind_its_ke
     settings = settings.model_copy(update={"clones": settings.clones.model_copy(update={"address": AddressSettings()})})
     told: list[tuple[int, KeptRoute | None]] = []
     monkeypatch.setattr(haproxy, "routes_or_none", lambda _: {})
-    monkeypatch.setattr(haproxy, "lead", lambda _, port, route: told.append((port, route)))
+    monkeypatch.setattr(haproxy, "lead_port", lambda _, port, route: told.append((port, route)))
     made(pool, "web", run=RUN, address="23170", pool="handed out")
     found = once.created(settings, Instance.of(settings, "main").on_host(host))
     assert found is not None

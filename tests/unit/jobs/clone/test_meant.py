@@ -15,7 +15,7 @@ from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import branches, commits, destroy, lifecycle, locks, reset, server_log
-from zsnapdb.jobs.clone.meant import VARIABLE, MeantClone
+from zsnapdb.jobs.clone.meant import MEANT_VARIABLE, MeantClone
 
 BASE = f"{SOURCE}@zsnapdb-20261120T100000Z-0001"
 MINE, THEIRS = "ci:shop/web", "user:eve@example.org"
@@ -131,7 +131,7 @@ def test_a_variable_that_names_no_clone_is_refused_and_never_taken_for_any(
     pool: ClonePool, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     before = state(pool)
-    monkeypatch.setenv(VARIABLE, text)
+    monkeypatch.setenv(MEANT_VARIABLE, text)
     for job in JOBS.values():
         with pytest.raises(UsageError, match="names no clone"):
             job()

@@ -77,7 +77,7 @@ def test_eight_at_once_cannot_be_promised_the_same_bytes(monkeypatch: pytest.Mon
     assert all(made["quota"] == made["reservation"] == str(GIB // 2) for made in pool.made.values())
 
 
-@pytest.mark.parametrize("variable", [causer.VARIABLE, subject.VARIABLE])
+@pytest.mark.parametrize("variable", [causer.CAUSER_VARIABLE, subject.SUBJECT_VARIABLE])
 def test_a_set_counts_to_the_subject_and_root_has_the_floor_alone(
     monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
@@ -89,7 +89,7 @@ def test_a_set_counts_to_the_subject_and_root_has_the_floor_alone(
     assert not promised(limited, "second", 1), "another spelling is no other person"
     monkeypatch.setenv(variable, "anna")
     with pytest.raises(PreflightError, match=r"received for anna have 1\.0 GiB \(first: 1\.0 GiB\)") as refused:
-        received_room.refuse(limited, HOME, "second", 1)
+        received_room.refuse_received(limited, HOME, "second", 1)
     assert "destroy your clones" in str(refused.value.hint)
     monkeypatch.setenv(variable, "bob")
     assert promised(limited, "of-bob", GIB)
@@ -102,26 +102,26 @@ def test_all_subjects_together_have_a_bound_that_names_none_of_them(monkeypatch:
     pool = Pool(monkeypatch, free=100 * GIB)
     limited = settings(received_total=2 * GIB, receives=2, free_floor=0)
     for name in ("anna", "bob"):
-        monkeypatch.setenv(causer.VARIABLE, name)
+        monkeypatch.setenv(causer.CAUSER_VARIABLE, name)
         assert promised(limited, f"of-{name}", GIB)
-    monkeypatch.setenv(causer.VARIABLE, "carl")
+    monkeypatch.setenv(causer.CAUSER_VARIABLE, "carl")
     with pytest.raises(PreflightError, match=r"clones\.received_total, 2\.0 GiB") as refused:
-        received_room.refuse(limited, HOME, "of-carl", 1)
+        received_room.refuse_received(limited, HOME, "of-carl", 1)
     assert (refused.value.about, "anna" in str(refused.value)) == ((), False)
-    monkeypatch.delenv(causer.VARIABLE)
+    monkeypatch.delenv(causer.CAUSER_VARIABLE)
     assert promised(limited, "of-root", GIB)
-    monkeypatch.setenv(causer.VARIABLE, "carl")
+    monkeypatch.setenv(causer.CAUSER_VARIABLE, "carl")
     pool.phase = CopyPhase.MAKING
     with pytest.raises(PreflightError, match=r"clones\.receives allows, 2") as refused:
-        received_room.refuse(settings(receives=2, free_floor=0), HOME, "of-carl", 1)
+        received_room.refuse_received(settings(receives=2, free_floor=0), HOME, "of-carl", 1)
     assert refused.value.about == ()
     assert promised(settings(receives=3, free_floor=0), "of-carl", 1)
 
 
 def test_a_subject_with_a_name_that_no_copy_has_is_no_administrator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(causer.VARIABLE, "x" * 200)
+    monkeypatch.setenv(causer.CAUSER_VARIABLE, "x" * 200)
     with pytest.raises(PreflightError):
-        causer.current()
+        causer.current_causer()
 
 
 def test_a_set_is_not_removed_while_any_process_is_about_to_clone_it(tmp_path: Path) -> None:

@@ -78,12 +78,12 @@ def test_a_copy_of_the_repository_is_not_held_against_what_was_stored_here(site:
 
 
 def test_what_a_person_forgets_is_no_longer_missed(site: Site) -> None:
-    planned = forget.plan(site.instance(), ())
+    planned = forget.plan_forget(site.instance(), ())
     assert len(planned.backups) == 1
     assert inventory.inventory(site.instance()).missing != ()
     assert forget.forget(site.instance(), planned.backups) == planned
     assert inventory.inventory(site.instance()).missing == ()
-    assert forget.plan(site.instance(), ()).backups == ()
+    assert forget.plan_forget(site.instance(), ()).backups == ()
 
 
 def test_a_backup_that_the_repository_has_is_not_forgotten(site: Site) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.config.fleet_jobs import FleetJobsSettings, parse
+from zsnapdb.config.fleet_jobs import FleetJobsSettings, parse_jobs
 from zsnapdb.planning.fleet.schedules import PresentLimit, PresentSchedule, changes, wanted
 
 ENGINE = '[engine]\nserver = "127.0.0.1:7233"\n'
@@ -37,7 +37,7 @@ skip = ["drill", "verify"]
 
 
 def settings(text: str = JOBS) -> FleetJobsSettings:
-    return parse(text, "fleet-jobs.toml")
+    return parse_jobs(text, "fleet-jobs.toml")
 
 
 def present(known: FleetJobsSettings) -> list[PresentSchedule]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.model import new_backup_id
 from zsnapdb.config.repository import KeepRules
-from zsnapdb.planning.repository.local_retention import LocalSet, decide
+from zsnapdb.planning.repository.local_retention import LocalSet, decide_local
 
 NOW = datetime(2026, 11, 22, 12, 0, 30, tzinfo=UTC)
 
@@ -22,7 +22,7 @@ def local(minutes: int, *users: str, is_complete: bool = True) -> LocalSet:
 
 
 def kept(sets: list[LocalSet], rules: KeepRules) -> list[bool]:
-    decided = decide(sorted(sets, key=lambda one: one.backup_id), rules, NOW)
+    decided = decide_local(sorted(sets, key=lambda one: one.backup_id), rules, NOW)
     assert all(decision.reasons for decision in decided)
     by_id = {decision.backup_id: decision.keep for decision in decided}
     return [by_id[one.backup_id] for one in sets]
@@ -48,7 +48,7 @@ def test_a_set_stays_by_its_age_or_as_the_newest_of_its_hour() -> None:
 def test_of_sets_of_one_second_the_one_that_was_made_last_stays() -> None:
     """Two ids of one second say nothing of the order; whoever asks gives the order of ZFS."""
     made = [replace(local(1), backup_id=f"20261122T115900Z-{digits}") for digits in ("ffff", "0001")]
-    assert [decision.keep for decision in decide(made, KeepRules(last=1), NOW)] == [False, True]
+    assert [decision.keep for decision in decide_local(made, KeepRules(last=1), NOW)] == [False, True]
 
 
 def test_a_set_that_somebody_needs_stays() -> None:
