@@ -24,11 +24,9 @@ KEEPS = "a wrong time makes more work, or keeps something; it removes nothing"
 
 ALLOWED = {
     "agent/daemon.py": {"serve": SCHEDULE},
-    "agent/overview.py": {"overview": SHOWN},
-    "agent/pages.py": {"ready": SHOWN},
-    "agent/pauses.py": {"pause": SCHEDULE},
-    "agent/run_now.py": {"run_now": SCHEDULE},
-    "agent/running.py": {"note": NOTED},
+    "agent/web.py": {"overview": SHOWN, "ready": SHOWN},
+    "agent/records.py": {"pause": SCHEDULE, "note": NOTED},
+    "agent/schedule.py": {"run_now": SCHEDULE},
     "base/run_id.py": {"new": NOTED},
     "cli/clone/inventory.py": {"list_clones": SHOWN, "show_clone": SHOWN},
     "cli/config.py": {"check": SHOWN},

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from zsnapdb.agent.fork_server import StartRequest, Streams
 from zsnapdb.agent.process_work import work_of
-from zsnapdb.agent.start_request import StartRequest, Streams
 from zsnapdb.base import run_id as run_ids
 
 ZSNAPDB = (sys.executable, "-m", "zsnapdb")

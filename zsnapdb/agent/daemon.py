@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
-from zsnapdb.agent import running
+from zsnapdb.agent import records
 from zsnapdb.agent.children import Starter
-from zsnapdb.agent.listener import Listener
-from zsnapdb.agent.overview import LOCK
-from zsnapdb.agent.pages import Pages
 from zsnapdb.agent.records import Records
-from zsnapdb.agent.service_manager import notify
+from zsnapdb.agent.schedule import Schedule
 from zsnapdb.agent.supervisor import Supervisor
+from zsnapdb.agent.web import LOCK, Listener, Pages
 from zsnapdb.base.errors import ConfigError, PreflightError
-from zsnapdb.config.settings import Settings
+from zsnapdb.config.settings import InstanceSettings, Settings
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.planning.agent.jobs import jobs_of
+from zsnapdb.planning.agent.jobs import JobKind, JobName, jobs_of
+from zsnapdb.planning.health.limits import ShortLimit, of_archive, of_schedule
+
+
+def notify(state: str) -> None:
+    """Tell systemd the state, such as READY=1. Nothing happens if systemd did not start this process."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    # sd_notify(3): an @ stands for the abstract namespace, whose names begin with a null byte.
+    name = "\0" + address[1:] if address.startswith("@") else address
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+        out.sendto(state.encode(), name)
+
 
 _PATIENCE = 50.0
 """How many seconds jobs have to end; the unit gives the agent a minute."""
@@ -71,7 +86,7 @@ def serve(
         listener.use(settings.agent.http)
         ending.callback(starter.close)
         supervisor = Supervisor(settings, Records(settings.agent.state), starter.start, host.now, tell)
-        ending.callback(running.forget, host)
+        ending.callback(records.forget, host)
         _note(settings, file, host, tell)
         notify("READY=1")
         while not stop.is_set():
@@ -101,7 +116,7 @@ def _listen(listener: Listener, settings: Settings, tell: Callable[[str], None])
 
 def _note(settings: Settings, file: ConfigurationFile, host: Host, tell: Callable[[str], None]) -> None:
     try:
-        running.note(settings, file.path, host)
+        records.note(settings, file.path, host)
     except (OSError, PreflightError) as error:
         tell(f"what the agent runs with cannot be written down for `zsnapdb agent status`: {error}")
 
@@ -115,3 +130,53 @@ def _reload(supervisor: Supervisor, file: ConfigurationFile, tell: Callable[[str
         return False
     tell("the configuration was read again")
     return True
+
+
+_MOST = 400
+"""How many runs of a schedule are looked at, from now on."""
+
+
+def check_schedules(settings: Settings, now: datetime) -> None:
+    """Return if every schedule can be read, and every limit of an objective can be kept.
+
+    ConfigError if not; it names every limit that is too short, with the least one.
+    """
+    schedules = {
+        job.name: (Schedule.of(job.schedule, job.timezone), job.schedule.jitter)
+        for job in jobs_of(settings)
+        if job.schedule is not None
+    }
+    problems = [
+        f"[instance.{name}.objectives] {problem}"
+        for name, instance in settings.instance.items()
+        for problem in _short_limits(name, instance, schedules, now)
+    ]
+    if problems:
+        raise ConfigError("; ".join(problems), hint="raise the limit, or do it more often")
+
+
+def _short_limits(
+    name: str, instance: InstanceSettings, schedules: Mapping[JobName, tuple[Schedule, float]], now: datetime
+) -> Iterator[ShortLimit]:
+    objectives = instance.objectives
+    yield from of_archive(objectives, instance.binlog.interval)
+    for key, limit, kinds in (
+        ("backup_age", objectives.backup_age, (JobKind.BACKUP, JobKind.FULL)),
+        ("drill_age", objectives.drill_age, (JobKind.DRILL,)),
+        ("verify_age", objectives.verify_age, (JobKind.VERIFY, JobKind.DEEP_VERIFY)),
+    ):
+        # What the agent does not run may be run by cron or by timers.
+        known = {kind: schedules[JobName(name, kind)] for kind in kinds if JobName(name, kind) in schedules}
+        if known and limit is not None:
+            pauses = {kind: _longest_pause(schedule, now) + jitter for kind, (schedule, jitter) in known.items()}
+            often = min(pauses, key=lambda kind: pauses[kind])
+            yield from of_schedule(key, limit, f"the agent's job {often.value}", pauses[often])
+
+
+def _longest_pause(schedule: Schedule, now: datetime) -> float:
+    """Return the longest time in seconds between two times of the schedule; 0 if fewer than two follow."""
+    times, at = list[datetime](), now
+    while len(times) <= _MOST and (following := schedule.after(at)) is not None:
+        times.append(following)
+        at = following
+    return max(((later - earlier).total_seconds() for earlier, later in pairwise(times)), default=0.0)

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from zsnapdb.agent.adoption import Adoption
 from zsnapdb.agent.children import Process, ProcessChild, from_nothing, logged, own_environment
-from zsnapdb.agent.fork_server import ForkServer
-from zsnapdb.agent.start_request import StartRequest, Streams
+from zsnapdb.agent.fork_server import ForkServer, StartRequest, Streams
 
 FREQUENT = 150.0
 """A server waits this many seconds for the next job; jobs that come more seldom are started from nothing.

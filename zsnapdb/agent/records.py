@@ -5,16 +5,28 @@ A file that cannot be read counts as absent: the job runs again, and a new file 
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base import whole_file
-from zsnapdb.planning.agent.jobs import JobName
+from zsnapdb.base.errors import UsageError
+from zsnapdb.config.notifications import NotificationEvent, NotifiedJob
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.notify.notifier import Notifier, Tell
+from zsnapdb.planning.agent.jobs import JobKind, JobName, jobs_of
 from zsnapdb.planning.agent.runs import GivenRecord, PauseRecord, RunRecord
+from zsnapdb.planning.notifications.occasions import Occasion
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -90,3 +102,122 @@ def _read(file: Path, kind: type[R]) -> R | None:
 def _write(file: Path, record: BaseModel) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     whole_file.replace(file, record.model_dump_json().encode())
+
+
+_JOBS = {
+    JobKind.SNAPSHOT: NotifiedJob.SNAPSHOT,
+    JobKind.BACKUP: NotifiedJob.BACKUP,
+    JobKind.FULL: NotifiedJob.BACKUP,
+    JobKind.VERIFY: NotifiedJob.VERIFY,
+    JobKind.DEEP_VERIFY: NotifiedJob.VERIFY,
+    JobKind.DRILL: NotifiedJob.DRILL,
+    JobKind.PRUNE: NotifiedJob.PRUNE,
+    JobKind.COPY: NotifiedJob.COPY,
+}
+
+
+def notify_of_killed(settings: Settings, name: JobName, why: str, at: datetime, tell: Tell) -> None:
+    """Notify of the failed job, if it is one that notifies. Returns at once: the agent waits for no receiver."""
+    job = _JOBS.get(name.kind)
+    if job is None or not settings.notifications.to or name.instance not in settings.instance:
+        return
+    repository = settings.instance[name.instance].repository
+    text = f"{name.kind.value} of {name.instance} {why}"
+    occasion = Occasion(NotificationEvent.FAILURE, name.instance, job.value, at, text, "", repository)
+    threading.Thread(target=_send, args=(settings, occasion, tell), daemon=True).start()
+
+
+def _send(settings: Settings, occasion: Occasion, tell: Tell) -> None:
+    courier = Notifier(settings, tell)
+    courier.post(occasion)
+    courier.close()
+
+
+_LONGEST = 31 * 86400.0
+
+
+def pause(settings: Settings, instance: str, seconds: float, reason: str, host: Host) -> datetime | None:
+    """Let no job of the instance begin for so many seconds; 0 ends a pause. Return until when, None if it ended.
+
+    A running agent notices it within ten seconds. UsageError if the pause is too long, or the reason is no text.
+    """
+    name, _ = settings.one_instance(instance)
+    if not 0 <= seconds <= _LONGEST:
+        raise UsageError("the pause is too long", hint="pause for at most 31d")
+    if not 0 < len(reason.strip()) <= 500:
+        raise UsageError("the reason is empty or too long", hint="write a reason of at most 500 characters")
+    records = Records(settings.agent.state)
+    if not seconds:
+        records.set_pause(name, None)
+        return None
+    until = host.now() + timedelta(seconds=seconds)
+    records.set_pause(name, PauseRecord(until=until, reason=reason))
+    return until
+
+
+class RunningConfiguration(BaseModel):
+    """The configuration of the running agent: its file, when it was read (UTC), a digest of it, and its jobs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    pid: Annotated[int, Field(gt=0)]
+    file: Annotated[str, Field(max_length=4096)]
+    read: AwareDatetime
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    jobs: tuple[Annotated[str, Field(max_length=200)], ...]
+
+
+def note(settings: Settings, file: Path, host: Host) -> None:
+    """Write down what this process, the agent, runs with. OSError or PreflightError if the disk refuses."""
+    record = RunningConfiguration(
+        pid=os.getpid(),
+        file=str(file.absolute()),
+        read=host.now(),
+        digest=_digest(settings),
+        jobs=tuple(_jobs(settings)),
+    )
+    make_private(host.run)
+    whole_file.replace_disposable(_place(host), record.model_dump_json().encode())
+
+
+def forget(host: Host) -> None:
+    """Remove what was written down: no agent runs any more."""
+    with contextlib.suppress(OSError):
+        _place(host).unlink(missing_ok=True)
+
+
+def noted(host: Host) -> RunningConfiguration | None:
+    """Return what the agent wrote down last; None if that cannot be read. An agent that was killed leaves it."""
+    try:
+        return RunningConfiguration.model_validate_json(_place(host).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def difference(running: RunningConfiguration, settings: Settings, file: Path) -> str:
+    """Return how what the agent runs with differs from this configuration file; "" if it does not."""
+    if running.digest == _digest(settings):
+        return ""
+    known, wanted = set(running.jobs), list(_jobs(settings))
+    missing = [name for name in wanted if name not in known]
+    jobs = f"; it does not run {', '.join(missing)}" if missing else ""
+    if Path(running.file) != file.absolute():
+        return f"the agent runs with {running.file}, not with {file.absolute()}{jobs}"
+    return (
+        f"{running.file} has changed since the agent read it at {running.read:%Y-%m-%d %H:%M:%S} UTC{jobs}:"
+        f" `kill -HUP {running.pid}` has it read again"
+    )
+
+
+def _jobs(settings: Settings) -> Iterable[str]:
+    return (str(job.name) for job in jobs_of(settings))
+
+
+def _digest(settings: Settings) -> str:
+    """Return a digest of what the configuration says; comments do not count."""
+    return hashlib.blake2b(settings.model_dump_json().encode(), digest_size=16).hexdigest()
+
+
+def _place(host: Host) -> Path:
+    return host.run / "agent-configuration.json"

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from apscheduler.triggers.combining import OrTrigger
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
+from zsnapdb.agent.children import StartChild
+from zsnapdb.agent.records import Records
+from zsnapdb.base import run_id
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.agent import ScheduleSettings
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.planning.agent.cron import CronTimes, cron_times
+from zsnapdb.planning.agent.jobs import JobKind, JobName, one_job
+from zsnapdb.planning.agent.runs import RunRecord, is_good
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHIFT = timedelta(hours=3)
@@ -110,3 +119,46 @@ def _trigger(times: CronTimes) -> OrTrigger:
             for days in times.days
         ]
     )
+
+
+_POLL = 0.2
+
+
+@dataclass(frozen=True)
+class RanJob:
+    """A job that was run to its end: its exit code, and the file with what it printed."""
+
+    name: JobName
+    exit_code: int
+    log: Path
+
+
+def run_now(settings: Settings, kind: str, instance: str | None, start: StartChild, host: Host) -> RanJob:
+    """Run the configured job of that kind to its end, keep its result, and return how it ended.
+
+    ConfigError if there is none, or if several instances have one.
+    The locks of the job keep two runs apart: while another run is at work, it ends with 75. An interrupt ends the job,
+    and its next scheduled run is made up for.
+    """
+    job, records = one_job(settings, kind, instance), Records(settings.agent.state)
+    before = records.run(job.name)
+    now = host.now()
+    record = RunRecord(
+        run_id=run_id.new(),
+        scheduled=now,
+        started=now,
+        failures=before.failures if before is not None else 0,
+        succeeded=before.succeeded if before is not None else None,
+    )
+    child = start(job.words, records.log(job.name), record.run_id)
+    code: int | None = None
+    try:
+        while (code := child.poll()) is None:
+            time.sleep(_POLL)
+    finally:
+        if code is None:
+            child.stop()
+        judges = job.name.kind in (JobKind.STATUS, JobKind.DOCTOR)
+        good = is_good(code, warns_with_one=judges)
+        records.set_run(job.name, record.ended(host.now(), code, child.tail(), is_good=good))
+    return RanJob(job.name, code, records.log(job.name))

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from zsnapdb.agent.children import Child, StartChild
-from zsnapdb.agent.held import held_back
-from zsnapdb.agent.killed_jobs import notify_of_killed
-from zsnapdb.agent.records import Records
+from zsnapdb.agent.records import Records, notify_of_killed
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.base import run_id
+from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.config.engine import FleetVerb
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.steps import exchanges, move_state
 from zsnapdb.planning.agent.jobs import ASIDE, HOST, JobKind, JobName, PlannedJob, jobs_of
 from zsnapdb.planning.agent.runs import (
     DueJob,
@@ -30,6 +31,40 @@ from zsnapdb.planning.agent.runs import (
 )
 from zsnapdb.planning.fleet.host_jobs import is_shared
 from zsnapdb.planning.fleet.messages import run_id_of
+from zsnapdb.planning.health.facts import ExchangedServer
+
+
+def held_back(settings: Settings) -> Mapping[str, str]:
+    """Return the instances whose jobs wait, each with the reason and both ways out.
+
+    While a restore that replaces the server is prepared, production goes on, and so do its jobs. Nothing is held back
+    because of what cannot be read: a job that fails says more than one that never begins.
+    """
+    reasons = {}
+    for name in settings.instance:
+        try:
+            reason = _reason(Instance.of(settings, name))
+        except (ZsnapdbError, OSError):
+            continue
+        if reason:
+            reasons[name] = reason
+    return reasons
+
+
+def _reason(instance: Instance) -> str:
+    for exchange in exchanges.under_way(instance):
+        onward, back = exchange.commands
+        if exchange.server is ExchangedServer.AWAY:
+            return "its server is down while a rewind, or a restore in its place, is at work"
+        if exchange.server is ExchangedServer.LEFT:
+            return (
+                "its server is down, and a rewind, or a restore in its place, did not end:"
+                f" `{onward}` goes on, `{back}` gives it up"
+            )
+    if move_state.is_moved(instance.settings.socket):
+        return "its server is down, and the move of its files did not end: `zsnapdb setup` with the same words goes on"
+    return ""
+
 
 _KEPT_AGAIN = 1.0
 """After how many seconds a record that the disk refused is written again."""

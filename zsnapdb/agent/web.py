@@ -12,14 +12,26 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
-from zsnapdb.base.errors import ConfigError
+from zsnapdb.agent.records import Records
+from zsnapdb.agent.schedule import Schedule
+from zsnapdb.agent.supervisor import held_back
+from zsnapdb.base.errors import BusyError, ConfigError
 from zsnapdb.base.text_files import password_in
 from zsnapdb.config.agent import HttpSettings
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.record import record_space
+from zsnapdb.planning.agent.jobs import HOST, PlannedJob, jobs_of
+from zsnapdb.planning.agent.readiness import KnownRun, not_ready
+from zsnapdb.planning.agent.runs import PauseRecord, RunRecord
 
 _SECONDS = 10.0
 """How long a client may take for its request, with the TLS handshake, and then for reading the answer."""
@@ -252,3 +264,145 @@ def _handler(answers: Answers, token: str) -> type[BaseHTTPRequestHandler]:
             """Keep no log of requests."""
 
     return Handler
+
+
+class Listener:
+    """Answers by HTTP where the settings say; nowhere before the first `use`, and after `close`."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self._settings: HttpSettings | None = None
+        self._server: WebServer | None = None
+
+    @property
+    def port(self) -> int | None:
+        """The port on which it listens; None if it does not."""
+        return self._server.port if self._server is not None else None
+
+    def use(self, settings: HttpSettings | None) -> None:
+        """Listen where these settings say, and nowhere else. Certificates and tokens are read again.
+
+        ConfigError if that is impossible: another address stays in use then; the same one is closed.
+        """
+        has_files = settings is not None and (settings.certificate is not None or settings.token_file is not None)
+        if self._server is not None and settings == self._settings and not has_files:
+            return
+        old, before = self._server, self._settings
+        is_same = settings is not None and before is not None and _place(settings) == _place(before)
+        if is_same:
+            self.close()
+            old = None
+        opened = WebServer(settings, self._answers) if settings is not None else None
+        if opened is not None:
+            opened.start()
+        if old is not None:
+            old.close()
+        self._server, self._settings = opened, settings
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            self._server.close()
+        self._server = self._settings = None
+
+
+def _place(settings: HttpSettings) -> tuple[str, int]:
+    return settings.address, settings.port
+
+
+_HANGS = 120.0
+"""After how many seconds without a turn the agent is not alive."""
+
+
+@dataclass
+class Pages:
+    """The pages. `settings` are those in use; `turned` is called after each turn that feeds the watchdog."""
+
+    settings: Settings
+    host: Host
+    steady: Callable[[], float] = time.monotonic
+    _last: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.turned()
+
+    def turned(self) -> None:
+        """Keep that the agent works."""
+        self._last = self.steady()
+
+    def alive(self) -> tuple[str, ...]:
+        """Return why the agent is not alive; nothing if it is."""
+        silence = self.steady() - self._last
+        return (f"the agent has done nothing for {silence:.0f} s",) if silence > _HANGS else ()
+
+    def ready(self) -> tuple[str, ...]:
+        """Return why not all is well; nothing if it is."""
+        records, http = Records(self.settings.agent.state), self.settings.agent.http
+        known = [KnownRun(job.name, records.run(job.name)) for job in jobs_of(self.settings)]
+        stale = http.stale if http is not None else 0.0
+        # On a full disk the last results of the jobs stay what they were.
+        room = record_space.objections(self.settings.agent.state)
+        return (*self.alive(), *room, *not_ready(known, stale, self.host.now()))
+
+    def metrics(self) -> str:
+        """Return the metrics that the status job wrote. OSError if there are none. They say how old they are."""
+        file = self.settings.agent.metrics_file
+        if file is None:
+            raise FileNotFoundError(2, "the agent has no file of metrics")
+        return file.read_text(encoding="utf-8")
+
+    @property
+    def answers(self) -> Answers:
+        """The pages, for a web server."""
+        return Answers(self.metrics, self.alive, self.ready)
+
+
+LOCK = "agent"
+"""The lock of this host that the agent holds."""
+
+
+@dataclass(frozen=True)
+class JobOverview:
+    """A job, its last run (None: none is known), and the next time of its schedule (None: it runs all the time)."""
+
+    job: PlannedJob
+    last: RunRecord | None
+    next: datetime | None
+
+
+@dataclass(frozen=True)
+class AgentOverview:
+    """The jobs of the agent, the pauses that are not over, and whether an agent runs on this host.
+
+    A pause of no instance is that of the host. `held` are the instances of which no job begins now, each with the
+    reason. `difference` says how the configuration of the running agent differs from the file that was asked about,
+    "" if it does not.
+    """
+
+    is_running: bool
+    jobs: tuple[JobOverview, ...]
+    pauses: tuple[tuple[str | None, PauseRecord], ...]
+    held: Mapping[str, str]
+    difference: str
+
+
+def overview(settings: Settings, file: Path, host: Host) -> AgentOverview:
+    """Return what the agent's files say now. `settings` are those of the configuration file."""
+    records, now = Records(settings.agent.state), host.now()
+    jobs = []
+    for job in jobs_of(settings):
+        following = Schedule.of(job.schedule, job.timezone).after(now) if job.schedule is not None else None
+        jobs.append(JobOverview(job, records.run(job.name), following))
+    known = ((name, records.pause(name or HOST)) for name in (*sorted(settings.instance), None))
+    pauses = tuple((name, pause) for name, pause in known if pause is not None and pause.until > now)
+    is_running, noted = _is_running(host), records.noted(host)
+    differ = records.difference(noted, settings, file) if is_running and noted is not None else ""
+    return AgentOverview(is_running, tuple(jobs), pauses, held_back(settings), differ)
+
+
+def _is_running(host: Host) -> bool:
+    try:
+        with exclusive(LOCK, doing="looking for the agent", folder=host.run):
+            return False
+    except BusyError:
+        return True

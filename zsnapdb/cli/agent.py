@@ -89,7 +89,7 @@ def agent_status(context: typer.Context, config: ConfigFile = None, json: AsJson
 
     A running agent that runs with another configuration than this file has now is named.
     """
-    from zsnapdb.agent.overview import overview
+    from zsnapdb.agent.web import overview
     from zsnapdb.config.settings import DEFAULT_PATH, load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.report.agent import AgentView
@@ -112,7 +112,7 @@ def agent_run(
     from functools import partial
 
     from zsnapdb.agent.children import start
-    from zsnapdb.agent.run_now import run_now
+    from zsnapdb.agent.schedule import run_now
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.report.agent import AgentRunView
@@ -138,7 +138,7 @@ def agent_pause(
     json: AsJson = False,
 ) -> None:
     """Let no job of an instance begin for some time. Running jobs go on. Objectives are judged all the same."""
-    from zsnapdb.agent.pauses import pause
+    from zsnapdb.agent.records import pause
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST

@@ -17,7 +17,7 @@ def check(config: ConfigFile = None, json: AsJson = False) -> None:
 
     `zsnapdb doctor` also checks servers and volumes.
     """
-    from zsnapdb.agent.check import check_schedules
+    from zsnapdb.agent.daemon import check_schedules
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.base.instance import Instance

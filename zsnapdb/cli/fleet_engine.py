@@ -46,7 +46,7 @@ def tell(text: str) -> None:
 
 def ready() -> None:
     """Tell the service manager that this works."""
-    from zsnapdb.agent.service_manager import notify
+    from zsnapdb.agent.daemon import notify
 
     notify("READY=1")
 

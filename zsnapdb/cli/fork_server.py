@@ -1,7 +1,7 @@
 """The fork server, `python -m zsnapdb.cli.fork_server DESCRIPTOR ROOM`: forks jobs with all imported.
 
 The agent has one, and so has the helper of `zsnapdb serve`: its owner. Requests come through the socket of that
-descriptor (`zsnapdb/agent/start_request.py`). A job is a process like one that was started from nothing: descriptors,
+descriptor (`zsnapdb/agent/fork_server.py`). A job is a process like one that was started from nothing: descriptors,
 environment, arguments and name of its own, and it reads the configuration. What it gets of the server is what was
 imported, and what the server inherited itself. The server runs nothing of a job, and ends with its owner. It ends
 before it forks a job of which any code was changed since it was loaded, such as by an upgrade: the owner starts that
@@ -28,7 +28,7 @@ from pydantic import BaseModel
 
 import zsnapdb
 from zsnapdb.agent.children import command_line
-from zsnapdb.agent.start_request import GO, LARGEST, NOT_STARTED, READY, StartRequest, Streams
+from zsnapdb.agent.fork_server import GO, LARGEST, NOT_STARTED, READY, StartRequest, Streams
 from zsnapdb.cli import app
 from zsnapdb.cli.command_name import show_as
 from zsnapdb.cli.loaded_code import LoadedCode

@@ -89,8 +89,8 @@ def serve_helper(config: ConfigFile = None) -> None:
     import os
 
     from zsnapdb.agent.children import apart
+    from zsnapdb.agent.daemon import notify
     from zsnapdb.agent.job_starter import JobStarter
-    from zsnapdb.agent.service_manager import notify
     from zsnapdb.base.foreign_json import fields_of
     from zsnapdb.cli.returned_memory import give_back_memory
     from zsnapdb.config.settings import load

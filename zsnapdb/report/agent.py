@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from zsnapdb.agent.overview import AgentOverview, JobOverview
-from zsnapdb.agent.run_now import RanJob
+from zsnapdb.agent.schedule import RanJob
+from zsnapdb.agent.web import AgentOverview, JobOverview
 from zsnapdb.base.errors import BusyError
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.documents.agent import AgentDocument, AgentPauseDocument, AgentRunDocument

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.unit.support.command_line import CHECKOUT
-from zsnapdb.agent.check import check_schedules
+from zsnapdb.agent.daemon import check_schedules
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.settings import parse
 from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text

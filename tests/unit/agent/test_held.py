@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.moving_host import MovingHost, moving_host
-from zsnapdb.agent.held import held_back
+from zsnapdb.agent.supervisor import held_back
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.steps import move_state
 from zsnapdb.jobs.steps.move_state import MoveRecord

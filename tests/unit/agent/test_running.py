@@ -6,8 +6,8 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-from zsnapdb.agent import running
-from zsnapdb.agent.overview import LOCK, overview
+from zsnapdb.agent import records
+from zsnapdb.agent.web import LOCK, overview
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.host import Host
@@ -44,7 +44,7 @@ def test_what_the_running_agent_does_not_know_is_named(tmp_path: Path) -> None:
     host, file, other = Host(run=tmp_path, now=lambda: NOW), Path("/etc/z/first.toml"), Path("/etc/z/second.toml")
     with exclusive(LOCK, doing="the agent of this host", folder=tmp_path):
         assert seen(host, FIRST, file) == ""
-        running.note(settings(FIRST), file, host)
+        records.note(settings(FIRST), file, host)
         assert seen(host, FIRST, file) == ""
         assert seen(host, "# a comment\n" + FIRST, file) == ""
         assert seen(host, FIRST + SECOND, file) == (
@@ -57,5 +57,5 @@ def test_what_the_running_agent_does_not_know_is_named(tmp_path: Path) -> None:
         )
     # What a killed agent left says nothing about one that does not run.
     assert seen(host, FIRST + SECOND, file) == ""
-    running.forget(host)
-    assert running.noted(host) is None
+    records.forget(host)
+    assert records.noted(host) is None

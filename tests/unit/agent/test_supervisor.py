@@ -18,9 +18,9 @@ from tests.unit.support.agent_month import AgentMonth, MemoryRecords
 from tests.unit.support.command_line import CHECKOUT, zsnapdb
 from zsnapdb.agent import supervisor
 from zsnapdb.agent.children import start
+from zsnapdb.agent.daemon import notify
 from zsnapdb.agent.process_work import work_of
 from zsnapdb.agent.records import Records
-from zsnapdb.agent.service_manager import notify
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName, jobs_of, one_job

@@ -19,10 +19,8 @@ import pytest
 from pydantic import ValidationError
 
 from tests.unit.support import certificates
-from zsnapdb.agent.listener import Listener
-from zsnapdb.agent.pages import Pages
 from zsnapdb.agent.records import Records
-from zsnapdb.agent.web import Answers, WebServer
+from zsnapdb.agent.web import Answers, Listener, Pages, WebServer
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.agent import HttpSettings
 from zsnapdb.config.settings import parse
