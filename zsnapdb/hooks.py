@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import IO
 
 from zsnapdb.base import program_start
-from zsnapdb.base.child_environment import for_site
 from zsnapdb.base.errors import CommandError, HookError, error_class, exit_code
+from zsnapdb.base.program_start import for_site
 
 GRACE_SECONDS = 1.0
 """The time between SIGTERM and SIGKILL for a process group."""

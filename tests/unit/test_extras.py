@@ -10,7 +10,7 @@ import venv
 import zipfile
 from pathlib import Path
 
-from zsnapdb.base.extras import how_to_install, missing_library
+from zsnapdb.base.errors import how_to_install, missing_library
 
 
 def printed(hint: str) -> list[str]:

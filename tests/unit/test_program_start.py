@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import zsnapdb
 from zsnapdb.base import program_start
-from zsnapdb.base.child_environment import for_programs, for_terminal
+from zsnapdb.base.program_start import for_programs, for_terminal
 
 ROOT = Path(zsnapdb.__file__).parent
 OF_PROGRAMS = {"PATH", "HOME", "LC_ALL", "LANGUAGE", "MYSQL_TEST_LOGIN_FILE"}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.base.errors import EXIT_CODES
-from zsnapdb.base.retry_classes import RetryClass, retry_class
+from zsnapdb.base.errors import EXIT_CODES, RetryClass, retry_class
 
 
 def test_each_exit_code_has_the_class_that_is_promised() -> None:

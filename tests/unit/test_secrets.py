@@ -14,8 +14,8 @@ import pytest
 from tests.unit.support.command_line import ENVIRONMENT, zsnapdb
 from tests.unit.support.secrets import HOOK_SECRET, PASSWORD, PLANTED, S3_SECRET, S3_TOKEN, VARIABLES, check_clean
 from zsnapdb import hooks
-from zsnapdb.base.child_environment import for_programs, for_site, for_terminal, is_secret_name
 from zsnapdb.base.errors import ConfigError
+from zsnapdb.base.program_start import for_programs, for_site, for_terminal, is_secret_name
 from zsnapdb.config.settings import parse
 from zsnapdb.hooks import Hook, When
 from zsnapdb.mysql.process import processes

@@ -33,7 +33,11 @@
 
 from __future__ import annotations
 
-from zsnapdb.base.printed import printed
+import importlib.util
+import sys
+from enum import StrEnum
+
+from zsnapdb.base.foreign_text import printed
 
 INTERNAL = 1
 """The exit code after an error that nobody expected."""
@@ -304,3 +308,68 @@ EXIT_CODES = {
     CLOSED_PIPE: "the reader of stdout went away before everything was printed",
 }
 """What each exit code means. `zsnapdb doctor` alone has a scale of its own: 0 fit, 1 warnings, 2 unfit."""
+
+
+def missing_library(extra: str, error: ImportError) -> ConfigError:
+    """Return the error for a library of the extra that cannot be imported."""
+    return ConfigError(f"the library {error.name} is missing", hint=how_to_install(f"zsnapdb[{extra}]"))
+
+
+def how_to_install(
+    what: str, python: str = sys.executable, *, has_pip: bool = importlib.util.find_spec("pip") is not None
+) -> str:
+    """Return the hint that installs it for this Python, which is seldom that of the command `pip`.
+
+    The package for Debian has a Python without pip. That of the system then works on it (pip 22.3 and later).
+    """
+    if has_pip:
+        return f"install it: `{python} -m pip install '{what}'`"
+    command = f"python3 -m pip --python {python} install '{what}'"
+    return f"install it with the pip of the system (Debian's package python3-pip): `{command}`"
+
+
+class RetryClass(StrEnum):
+    """How often a command that failed is worth repeating."""
+
+    AGAIN = "again"
+    """The cause passes: again, after a while, for as long as the result is wanted."""
+    NEVER = "never"
+    """The same command ends the same way until a person has changed something."""
+    TWICE = "twice"
+    """Nobody knows whether the cause passes: two attempts in all, then a person."""
+
+
+_CLASSES: dict[int, RetryClass] = {
+    0: RetryClass.NEVER,
+    INTERNAL: RetryClass.TWICE,
+    UsageError.exit_code: RetryClass.NEVER,
+    ConfigError.exit_code: RetryClass.NEVER,
+    PreflightError.exit_code: RetryClass.NEVER,
+    ServerError.exit_code: RetryClass.AGAIN,
+    RepositoryError.exit_code: RetryClass.AGAIN,
+    DamagedError.exit_code: RetryClass.NEVER,
+    ExistsError.exit_code: RetryClass.NEVER,
+    CommandError.exit_code: RetryClass.TWICE,
+    LockError.exit_code: RetryClass.AGAIN,
+    ConsistencyError.exit_code: RetryClass.NEVER,
+    HookError.exit_code: RetryClass.TWICE,
+    BusyError.exit_code: RetryClass.AGAIN,
+    INTERRUPTED: RetryClass.AGAIN,
+    CLOSED_PIPE: RetryClass.AGAIN,
+}
+assert _CLASSES.keys() == EXIT_CODES.keys()
+
+_PASSING = {CommandTimeout.code}
+"""Codes of errors that pass, of an exit code that others share: a pool or a guest that did not answer in time."""
+
+
+def retry_class(exit_code: int, error_code: str | None = None) -> RetryClass:
+    """Return whether a command that ended with `exit_code` is worth repeating.
+
+    `error_code` is `error.code` of its document, if it printed one; it says more than the exit code alone. A code that
+    is not known, such as that of a signal (-9, 137) or of a newer release, is worth two attempts. 0 is no failure:
+    never.
+    """
+    if exit_code == CommandError.exit_code and error_code in _PASSING:
+        return RetryClass.AGAIN
+    return _CLASSES.get(exit_code, RetryClass.TWICE)

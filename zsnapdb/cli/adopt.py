@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.base.printed import printed
+from zsnapdb.base.foreign_text import printed
 from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly, RepositoryName
 from zsnapdb.cli.output import show

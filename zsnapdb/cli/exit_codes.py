@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from zsnapdb.base import audience
 from zsnapdb.base.errors import CLOSED_PIPE, INTERNAL, INTERRUPTED, ZsnapdbError
-from zsnapdb.base.printed import printed
+from zsnapdb.base.foreign_text import printed
 from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.log_options import VALUED_LOG_OPTIONS, log_options, wants_json_progress
 

@@ -26,7 +26,7 @@ JobsFile = Annotated[
 @contextlib.contextmanager
 def extra() -> Iterator[None]:
     """Run the block, which imports the client of the engine. ConfigError if it is not installed."""
-    from zsnapdb.base.extras import missing_library
+    from zsnapdb.base.errors import missing_library
 
     try:
         yield

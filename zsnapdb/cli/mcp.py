@@ -83,7 +83,7 @@ def mcp(
 
     It asks the service that ZSNAPDB_URL names, with the rights of ZSNAPDB_TOKEN. Needs the extra zsnapdb[mcp].
     """
-    from zsnapdb.base.extras import missing_library
+    from zsnapdb.base.errors import missing_library
     from zsnapdb.base.quantities import parse_duration
 
     if ttl is not None:

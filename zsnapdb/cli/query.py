@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.base.printed import printed
+from zsnapdb.base.foreign_text import printed
 from zsnapdb.cli import completion
 from zsnapdb.cli.options import (
     POINT,

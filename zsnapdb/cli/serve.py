@@ -59,8 +59,7 @@ def serve(
     It passes requests to `zsnapdb serve-helper`, which decides about them. Needs the extra zsnapdb[serve]. With a
     certificate it may listen beyond loopback; SIGHUP lets it read certificate and key again.
     """
-    from zsnapdb.base.errors import ConfigError, UsageError
-    from zsnapdb.base.extras import missing_library
+    from zsnapdb.base.errors import ConfigError, UsageError, missing_library
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.serve.helper_client import HelperClient
 
@@ -91,7 +90,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.agent.children import apart
     from zsnapdb.agent.daemon import notify
     from zsnapdb.agent.job_starter import JobStarter
-    from zsnapdb.base.foreign_json import fields_of
+    from zsnapdb.base.foreign_text import fields_of
     from zsnapdb.cli.returned_memory import give_back_memory
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.exclusion import exclusive
@@ -185,8 +184,7 @@ def serve_helper(config: ConfigFile = None) -> None:
 
 def _id_tokens(keys: IssuerKeys, *, is_needed: bool) -> IdTokens | None:
     """Return the id tokens of issuers. Without the library that checks signatures there are none."""
-    from zsnapdb.base.errors import ConfigError
-    from zsnapdb.base.extras import how_to_install
+    from zsnapdb.base.errors import ConfigError, how_to_install
 
     try:
         from zsnapdb.serve.id_tokens import IdTokens

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.base.printed import printed
+from zsnapdb.base.foreign_text import printed
 from zsnapdb.cli.options import AsJson, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show, show_at_once
 from zsnapdb.cli.progress import Terminal

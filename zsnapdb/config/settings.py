@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from zsnapdb.base.child_environment import is_secret_name
 from zsnapdb.base.errors import ConfigError, UsageError
 from zsnapdb.base.patterns import RoleName
+from zsnapdb.base.program_start import is_secret_name
 from zsnapdb.base.quantities import Seconds, Size
 from zsnapdb.base.text_files import password_in, read_text
 from zsnapdb.config.address import AddressSettings

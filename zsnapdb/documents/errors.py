@@ -8,8 +8,7 @@ from typing import Annotated, NotRequired
 from typing_extensions import TypedDict
 
 from zsnapdb.base import audience
-from zsnapdb.base.errors import ZsnapdbError
-from zsnapdb.base.retry_classes import retry_class
+from zsnapdb.base.errors import ZsnapdbError, retry_class
 from zsnapdb.documents.base import At, Document
 
 

@@ -16,8 +16,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from zsnapdb.base import errors
-from zsnapdb.base.child_environment import is_secret_name
 from zsnapdb.base.patterns import printable
+from zsnapdb.base.program_start import is_secret_name
 from zsnapdb.planning.fleet.messages import JobProgress
 
 _TAIL = 65536

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.base import whole_file
-from zsnapdb.base.errors import CommandError, ConfigError, UnreachableError
-from zsnapdb.base.extras import how_to_install
+from zsnapdb.base.errors import CommandError, ConfigError, UnreachableError, how_to_install
 from zsnapdb.config.engine import EngineSettings, WorkerSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.fleet.connection import connect, identity_of, machine

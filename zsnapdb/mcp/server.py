@@ -12,7 +12,7 @@ from pydantic import Field
 
 from zsnapdb import __version__
 from zsnapdb.base.errors import ZsnapdbError
-from zsnapdb.base.printed import printed
+from zsnapdb.base.foreign_text import printed
 from zsnapdb.client.errors import CloneCommandError
 from zsnapdb.mcp.toolbox import Toolbox
 

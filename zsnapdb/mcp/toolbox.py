@@ -14,7 +14,7 @@ from typing import Any, Unpack
 from pydantic import SecretStr
 
 from zsnapdb.base.errors import ConfigError, UsageError
-from zsnapdb.base.printed import printed
+from zsnapdb.base.foreign_text import printed
 from zsnapdb.client.errors import CloneCommandError
 from zsnapdb.client.exchange import CloneOptions
 from zsnapdb.client.http import Client

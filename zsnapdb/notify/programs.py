@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Sequence
 
 from zsnapdb.base import program_start
-from zsnapdb.base.child_environment import for_site
 from zsnapdb.base.errors import CommandError
+from zsnapdb.base.program_start import for_site
 from zsnapdb.notify.failure import DeliveryFailure
 
 _OUTPUT = 500

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from zsnapdb.base.printed import printed
+from zsnapdb.base.foreign_text import printed
 
 _STYLE = """
 body { font: 14px/1.5 sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; color: #222; }

@@ -19,7 +19,7 @@ from typing import Annotated, BinaryIO, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from zsnapdb.base.errors import DamagedError, PreflightError
-from zsnapdb.base.foreign_json import parsed
+from zsnapdb.base.foreign_text import parsed
 from zsnapdb.base.model import is_backup_id
 from zsnapdb.base.patterns import DatasetName, Guid, RoleName, SendFlag, SnapshotName
 from zsnapdb.base.whole_file import sync_folder

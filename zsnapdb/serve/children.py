@@ -19,8 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from zsnapdb.base import audience, run_id, subject
 from zsnapdb.base.errors import INTERNAL, CommandTimeout
-from zsnapdb.base.foreign_json import fields_of
-from zsnapdb.base.printed import printed
+from zsnapdb.base.foreign_text import fields_of, printed
 from zsnapdb.jobs.clone.meant import MeantClone
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve.messages import FailureAnswer, ResultAnswer, cancelled, too_busy

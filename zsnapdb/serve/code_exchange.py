@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base import run_id
 from zsnapdb.base.errors import ConfigError, NotAllowedError, UnreachableError, UsageError
-from zsnapdb.base.foreign_json import exact_fields_of
+from zsnapdb.base.foreign_text import exact_fields_of
 from zsnapdb.base.patterns import printable
 from zsnapdb.base.text_files import secret_in
 from zsnapdb.config.issuer import HttpsUrl, IssuerSettings

@@ -18,7 +18,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, RSAKey
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
 
-from zsnapdb.base.foreign_json import exact_fields_of
+from zsnapdb.base.foreign_text import exact_fields_of
 from zsnapdb.config.issuer import IssuerSettings
 from zsnapdb.serve.claims import IdTokenHolder, IdTokenRefusal, judged
 from zsnapdb.serve.issuer_keys import IssuerKeys

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pydantic import TypeAdapter, ValidationError
 
 from zsnapdb.base.errors import ConfigError, UnreachableError
-from zsnapdb.base.foreign_json import exact_fields_of
+from zsnapdb.base.foreign_text import exact_fields_of
 from zsnapdb.base.text_files import read_text
 from zsnapdb.config.issuer import HttpsUrl, IssuerSettings
 from zsnapdb.serve.issuer_keys import FetchedKeys, LoginPlaces

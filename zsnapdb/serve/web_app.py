@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from zsnapdb import __version__
-from zsnapdb.base.printed import printed
+from zsnapdb.base.foreign_text import printed
 from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.messages import UNAUTHENTICATED, FailureAnswer
 from zsnapdb.serve.operation_events import MEDIA_TYPE as EVENTS_TYPE

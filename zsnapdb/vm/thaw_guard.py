@@ -21,8 +21,8 @@ import time
 from collections.abc import Iterator
 from typing import IO
 
-from zsnapdb.base.child_environment import for_site
 from zsnapdb.base.errors import CommandError, ZsnapdbError
+from zsnapdb.base.program_start import for_site
 from zsnapdb.vm.hypervisor import connected
 from zsnapdb.vm.thawing import Agent, is_frozen, thaw
 

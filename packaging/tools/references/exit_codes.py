@@ -6,8 +6,7 @@ import inspect
 from collections.abc import Iterator
 
 from zsnapdb.base import errors
-from zsnapdb.base.errors import EXIT_CODES, ZsnapdbError
-from zsnapdb.base.retry_classes import RetryClass, retry_class
+from zsnapdb.base.errors import EXIT_CODES, RetryClass, ZsnapdbError, retry_class
 
 _HEAD = """# Exit codes and errors
 

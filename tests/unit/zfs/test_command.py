@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.base import child_environment
+from zsnapdb.base import program_start
 from zsnapdb.base.errors import CommandError, ExistsError, NotThere, PreflightError
 from zsnapdb.zfs import command, mounts
 from zsnapdb.zfs.command import NotMountedByZfsError, PoolFullError, StreamRefusedError, failure, run, run_when_free
@@ -43,7 +43,7 @@ def test_a_command_that_the_system_may_not_start_is_an_error_with_a_hint(
     """As in a folder of PATH that the account may not read (execve(2), EACCES)."""
     (tmp_path / "zfs").write_text("not executable")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(child_environment, "_FOLDERS", ())
+    monkeypatch.setattr(program_start, "_FOLDERS", ())
     with pytest.raises(PreflightError, match="zfs cannot be started: Permission denied"):
         run(["zfs", "list"])
     with pytest.raises(PreflightError, match="zfs cannot be started: Permission denied"), SendStream("t@a", None, ()):

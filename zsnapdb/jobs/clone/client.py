@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from zsnapdb.base import program_start
-from zsnapdb.base.child_environment import search_path
 from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.program_start import search_path
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import lifecycle

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pydantic import SecretStr
 
 from zsnapdb.base import server_files
-from zsnapdb.base.child_environment import NO_LOGIN_PATHS
+from zsnapdb.base.program_start import NO_LOGIN_PATHS
 from zsnapdb.base.server_files import UnsafeFileError, read_text
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.process import server

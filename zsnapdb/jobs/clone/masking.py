@@ -16,10 +16,10 @@ from pydantic import SecretStr
 
 from zsnapdb import hooks
 from zsnapdb.base import server_files
-from zsnapdb.base.child_environment import NO_LOGIN_PATHS
 from zsnapdb.base.errors import ConfigError, HookError, PreflightError, ServerError
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Position
+from zsnapdb.base.program_start import NO_LOGIN_PATHS
 from zsnapdb.base.text_files import open_regular
 from zsnapdb.config.settings import MaskingSettings
 from zsnapdb.hooks import Hook, When

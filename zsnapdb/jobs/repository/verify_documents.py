@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zsnapdb.base import foreign_json
+from zsnapdb.base import foreign_text
 from zsnapdb.base.errors import DamagedError, NotThere
 from zsnapdb.repository import layout, marker, stored_document
 from zsnapdb.repository.layout import Key, KeyPrefix
@@ -69,7 +69,7 @@ def _read_document(repository: Repository, key: Key) -> bool | DamagedError | No
             marker.Marker.parse(body, place)
             return marker.has_digest(body)
         document = stored_document.opened(body, place)
-        foreign_json.parsed(document.line)
+        foreign_text.parsed(document.line)
     except DamagedError as error:
         return error
     except ValueError:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.base.foreign_json import fields_of
+from zsnapdb.base.foreign_text import fields_of
 from zsnapdb.base.patterns import is_line
 from zsnapdb.base.server_files import UnsafeFileError, read_text
 from zsnapdb.planning.backup.fitness import BlockSizes

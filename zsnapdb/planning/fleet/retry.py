@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from zsnapdb.base.errors import ConfigError, PreflightError, UsageError
-from zsnapdb.base.retry_classes import RetryClass, retry_class
+from zsnapdb.base.errors import ConfigError, PreflightError, RetryClass, UsageError, retry_class
 
 
 class JobVerdict(StrEnum):

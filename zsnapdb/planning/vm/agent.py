@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.base.foreign_json import fields_of
+from zsnapdb.base.foreign_text import fields_of
 from zsnapdb.base.patterns import is_line
 
 STATUS = '{"execute": "guest-fsfreeze-status"}'

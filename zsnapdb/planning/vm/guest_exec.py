@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.base.foreign_json import fields_of
+from zsnapdb.base.foreign_text import fields_of
 
 _LONGEST_OUTPUT = 1 << 22
 _LARGEST_NUMBER = 1 << 63

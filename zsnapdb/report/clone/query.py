@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from zsnapdb.base.printed import printed
+from zsnapdb.base.foreign_text import printed
 from zsnapdb.documents.comparison import ChangeFields, MomentFields, plain
 from zsnapdb.jobs.clone.query import Answer, Difference
 from zsnapdb.planning.clone.diff import Change, DifferenceKind, Shape

@@ -7,8 +7,7 @@ import re
 import pytest
 
 from tests.unit.support.command_line import CHECKOUT
-from zsnapdb.base.errors import EXIT_CODES
-from zsnapdb.base.retry_classes import retry_class
+from zsnapdb.base.errors import EXIT_CODES, retry_class
 from zsnapdb.planning.fleet.retry import JobVerdict, is_final, verdict
 
 
