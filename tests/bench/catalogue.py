@@ -218,7 +218,7 @@ def run(what: str, config: Path, folder: Path) -> None:
     if what == "bare":
         print(sum(1 for _ in listed_by_boto3(config)))
         return
-    from zsnapdb.cli.collector import collect_rarely
+    from zsnapdb.cli.process import collect_rarely
 
     collect_rarely()
     from zsnapdb.config.settings import load

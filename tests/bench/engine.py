@@ -138,7 +138,7 @@ def parts(stream: Path) -> None:
 
 def main() -> None:
     """Do what the arguments say, in a process like that of a command."""
-    from zsnapdb.cli.collector import collect_rarely
+    from zsnapdb.cli.process import collect_rarely
 
     collect_rarely()
     what, *words = sys.argv[1:]

@@ -30,7 +30,7 @@ ALLOWED = {
     "base/run_id.py": {"new": NOTED},
     "cli/clone/inventory.py": {"list_clones": SHOWN, "show_clone": SHOWN},
     "cli/config.py": {"check": SHOWN},
-    "cli/fleet_engine.py": {"worker": SCHEDULE, "dev": SCHEDULE},
+    "cli/fleet.py": {"worker": SCHEDULE, "dev": SCHEDULE},
     "cli/fork_server.py": {"main": NOTED},
     "cli/log.py": {"write": NOTED},
     "cli/serve.py": {
@@ -40,7 +40,7 @@ ALLOWED = {
     },
     "cli/status.py": {"_show": SHOWN},
     "cli/token.py": {"list_tokens": SHOWN, "revoke_token": NOTED},
-    "cli/vm/life.py": {"list_machines": SHOWN},
+    "cli/vm/app.py": {"list_machines": SHOWN},
     "fleet/engine.py": {"_made": SCHEDULE},
     "fleet/orders.py": {"begun": SCHEDULE},
     "jobs/backup/early_set.py": {"take_early": NOTED},

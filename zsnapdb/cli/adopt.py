@@ -11,7 +11,7 @@ from zsnapdb.base.errors import UsageError
 from zsnapdb.base.foreign_text import printed
 from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly, RepositoryName
-from zsnapdb.cli.output import show
+from zsnapdb.cli.output import renamed, show
 
 
 def adopt(
@@ -56,3 +56,40 @@ def _ask(text: str) -> None:
         print(printed(line), file=sys.stderr)
     if not typer.confirm("Adopt these?", default=False, err=True):
         raise UsageError("nothing was changed", hint="the same command asks again")
+
+
+def acknowledge_removed(
+    instance: NamedInstance,
+    backups: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="BACKUP...", help="Backup ids. Without any: all that are missing.", show_default=False),
+    ] = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Stop missing backups that were removed from the repository on purpose.
+
+    This host stored them, and another host or a person removed them. The next prune may destroy their local snapshots.
+    """
+    from zsnapdb.jobs.repository import forget as job
+    from zsnapdb.report.repository.forget import ForgetView
+
+    _, chosen = of_instance(config, instance)
+    names = tuple(backups or ())
+    show(ForgetView(job.plan_forget(chosen, names) if plan else job.forget(chosen, names), is_planned=plan), json)
+
+
+def forget(
+    instance: NamedInstance,
+    backups: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="BACKUP...", help="Backup ids. Without any: all that are missing.", show_default=False),
+    ] = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Stop missing backups: the old name of `zsnapdb acknowledge-removed`."""
+    renamed("forget", "acknowledge-removed")
+    acknowledge_removed(instance, backups, config, plan, json)

@@ -13,7 +13,6 @@ from typer.main import get_command
 from zsnapdb import __version__
 from zsnapdb.cli import (
     adopt,
-    advise,
     agent,
     backup,
     binlog,
@@ -26,15 +25,15 @@ from zsnapdb.cli import (
     example,
     exit_codes,
     fleet,
-    forget,
     init,
     inventory,
     key,
     mcp,
     migration_check,
     notify,
-    parent_death,
+    options,
     pin,
+    process,
     prune,
     query,
     report,
@@ -45,19 +44,17 @@ from zsnapdb.cli import (
     schema,
     serve,
     setup,
-    snapshot,
     status,
     token,
     undo,
-    variables,
     verify,
 )
 from zsnapdb.cli.clone import app as clone_app
-from zsnapdb.cli.clone import reap
-from zsnapdb.cli.collector import collect_rarely
+from zsnapdb.cli.clone import pool
 from zsnapdb.cli.evidencing import evidencing
 from zsnapdb.cli.groups import Heading
 from zsnapdb.cli.notifying import notifying
+from zsnapdb.cli.process import collect_rarely
 from zsnapdb.cli.vm import app as vm_app
 
 Command = Callable[..., object]
@@ -72,10 +69,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": variables.PREFIX},
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": options.PREFIX},
 )
 app.command("backup", rich_help_panel=Heading.BACKUP)(notifying("backup", evidencing("backup", backup.backup)))
-app.command("snapshot", rich_help_panel=Heading.BACKUP)(notifying("snapshot", snapshot.snapshot))
+app.command("snapshot", rich_help_panel=Heading.BACKUP)(notifying("snapshot", backup.snapshot))
 app.command("list", rich_help_panel=Heading.BACKUP)(inventory.list_backups)
 app.command("show", rich_help_panel=Heading.BACKUP)(inventory.show_backup)
 app.command("status", rich_help_panel=Heading.BACKUP)(status.status)
@@ -97,7 +94,7 @@ app.add_typer(token.app, name="token", rich_help_panel=Heading.CLONES)
 app.command("query", rich_help_panel=Heading.CLONES)(query.query)
 app.command("diff", rich_help_panel=Heading.CLONES)(query.diff)
 app.command("migration-check", rich_help_panel=Heading.CLONES)(migration_check.migration_check)
-app.command("reap", rich_help_panel=Heading.CLONES)(reap.reap)
+app.command("reap", rich_help_panel=Heading.CLONES)(pool.reap)
 app.command("init", rich_help_panel=Heading.REPOSITORY)(init.init)
 app.command("verify", rich_help_panel=Heading.REPOSITORY)(notifying("verify", verify.verify))
 app.command("copy", rich_help_panel=Heading.REPOSITORY)(notifying("copy", evidencing("copy", copy.copy)))
@@ -107,15 +104,15 @@ app.command("pin", rich_help_panel=Heading.REPOSITORY)(evidencing("pin", pin.pin
 app.command("unpin", hidden=True)(evidencing("unpin", pin.unpin))
 app.command("adopt", rich_help_panel=Heading.REPOSITORY)(evidencing("adopt", adopt.adopt))
 app.command("acknowledge-removed", rich_help_panel=Heading.REPOSITORY)(
-    evidencing("acknowledge-removed", forget.acknowledge_removed)
+    evidencing("acknowledge-removed", adopt.acknowledge_removed)
 )
-app.command("forget", hidden=True)(evidencing("forget", forget.forget))
+app.command("forget", hidden=True)(evidencing("forget", adopt.forget))
 app.add_typer(report.app, name="report", rich_help_panel=Heading.REPOSITORY)
 app.add_typer(agent.app, name="agent", rich_help_panel=Heading.HOST)
 app.add_typer(key.app, name="key", rich_help_panel=Heading.REPOSITORY)
 app.command("setup", rich_help_panel=Heading.HOST)(setup.setup)
 app.command("doctor", rich_help_panel=Heading.HOST)(doctor.doctor)
-app.command("advise", rich_help_panel=Heading.HOST)(advise.advise)
+app.command("advise", rich_help_panel=Heading.HOST)(doctor.advise)
 app.add_typer(config.app, name="config", rich_help_panel=Heading.HOST)
 app.add_typer(notify.app, name="notify", rich_help_panel=Heading.HOST)
 app.command("grants", rich_help_panel=Heading.HOST)(example.grants)
@@ -172,11 +169,11 @@ def main(whole: Command | None = None) -> None:
     exit_codes.open_standard_streams()
     exit_codes.own_umask()
     exit_codes.interrupt_on_signals()
-    parent_death.end_with_parent(os.environ)
+    process.end_with_parent(os.environ)
     completion.answer_shells()
     exit_codes.leave(exit_codes.exit_code_of(lambda: _run(whole)))
 
 
 def _run(whole: Command | None) -> object:
-    variables.refuse_unknown(os.environ, lambda: whole or built())
+    options.refuse_unknown(os.environ, lambda: whole or built())
     return (whole or narrowed(sys.argv[1:]))(prog_name="zsnapdb")

@@ -14,11 +14,13 @@ import typer
 from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.base.foreign_text import printed
 from zsnapdb.cli.exit_codes import of_the_system
-from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.opened import of_instance
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
 from zsnapdb.cli.output import show, show_errors
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.doctor.diagnose import Diagnosis
+
 
 _EXIT = {"ok": 0, "warning": 1, "unfit": 2}
 _UNKNOWN = 3
@@ -118,3 +120,24 @@ def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, 
         # Exit code 1 would mean "fit, with warnings" to a monitor.
         traceback.print_exc()
         raise typer.Exit(_EXIT["unfit"]) from None
+
+
+def advise(
+    instance: InstanceName = None,
+    period: Annotated[
+        str, typer.Option("--for", metavar="DURATION", help="Watch the load for this long, for example 10m.")
+    ] = "60s",
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Say what a change of memory, pool or records would bring for the present load; change nothing.
+
+    Reads counters of the server, the ARC, the intent log and the disks at the beginning and the end of a while. Shows
+    the figures behind each line, and what no counter knows.
+    """
+    from zsnapdb.base.quantities import parse_duration
+    from zsnapdb.jobs.doctor import load as job
+    from zsnapdb.report.load import LoadView
+
+    _, chosen = of_instance(config, instance)
+    show(LoadView(job.watch(chosen, parse_duration(period))), json)

@@ -91,7 +91,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.agent.daemon import notify
     from zsnapdb.agent.job_starter import JobStarter
     from zsnapdb.base.foreign_text import fields_of
-    from zsnapdb.cli.returned_memory import give_back_memory
+    from zsnapdb.cli.process import give_back_memory
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.exclusion import exclusive
     from zsnapdb.jobs.base.host import THIS_HOST

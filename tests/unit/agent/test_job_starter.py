@@ -22,8 +22,7 @@ from zsnapdb.agent.children import ProcessChild, command_line
 from zsnapdb.agent.fork_server import ForkServer
 from zsnapdb.agent.job_starter import FREQUENT, SPARED, JobStarter
 from zsnapdb.agent.process_work import children_of
-from zsnapdb.cli.fork_server import _is_one_thread
-from zsnapdb.cli.loaded_code import GRAIN, LoadedCode
+from zsnapdb.cli.fork_server import GRAIN, LoadedCode, _is_one_thread
 
 RUN_ID = "20261122T120000Z-0123abcd"
 JOB = ("list", "--json", "--config")

@@ -6,7 +6,7 @@ import pytest
 from typer.main import get_command
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.cli import variables
+from zsnapdb.cli import options
 from zsnapdb.cli.app import app
 
 
@@ -16,7 +16,7 @@ def tree() -> object:
 
 def test_every_variable_is_named_after_its_option_and_its_command() -> None:
     found: dict[str, str] = {}
-    for command in variables.commands(tree()):
+    for command in options.commands(tree()):
         for parameter in command.params:
             if isinstance(parameter.envvar, str):
                 long = next(name for name in parameter.opts if name.startswith("--"))
@@ -27,7 +27,7 @@ def test_every_variable_is_named_after_its_option_and_its_command() -> None:
                 found[parameter.envvar] = long
     assert len(found) > 250
     assert {found["ZSNAPDB_DRILL_ALL"], found["ZSNAPDB_BACKUP_WAIT"]} == {"--all", "--wait"}
-    assert not variables.OTHERS & (found.keys() - {"ZSNAPDB_CONFIG"})
+    assert not options.OTHERS & (found.keys() - {"ZSNAPDB_CONFIG"})
 
 
 @pytest.mark.parametrize(
@@ -42,16 +42,16 @@ def test_every_variable_is_named_after_its_option_and_its_command() -> None:
 )
 def test_a_variable_that_no_option_has_is_refused(name: str, hint: str) -> None:
     with pytest.raises(UsageError, match=name) as refused:
-        variables.refuse_unknown({name: "1"}, tree)
+        options.refuse_unknown({name: "1"}, tree)
     assert hint in str(refused.value.hint)
 
 
 def test_variables_of_options_of_hooks_and_of_others_are_accepted() -> None:
     for name in (
-        *variables.OTHERS,
+        *options.OTHERS,
         "ZSNAPDB_BACKUP_WAIT",
         "ZSNAPDB_VM_BASE_CREATE_MEMORY",
         "ZSNAPDB_VERSION",
         "ZSNAPDBX_Y",
     ):
-        variables.refuse_unknown({name: "1"}, tree)
+        options.refuse_unknown({name: "1"}, tree)

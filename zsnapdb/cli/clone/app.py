@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from zsnapdb.cli.clone import branch, create, inventory, life, pool, prepare, reset, upgrade
+from zsnapdb.cli.clone import branch, create, inventory, life, pool, upgrade
 from zsnapdb.cli.evidencing import evidencing, evidencing_clone
 from zsnapdb.cli.groups import CommandGroup
 
@@ -12,7 +12,7 @@ app = typer.Typer(
     cls=CommandGroup, help="Run ephemeral servers on clones of snapshots.", no_args_is_help=True, rich_markup_mode=None
 )
 app.command("create")(create.create)
-app.command("prepare")(evidencing("clone", prepare.prepare))
+app.command("prepare")(evidencing("clone", pool.prepare))
 app.command("pool")(pool.pool)
 app.command("addresses")(inventory.addresses)
 app.command("list")(inventory.list_clones)
@@ -21,7 +21,7 @@ app.command("connect", context_settings={"allow_extra_args": True, "ignore_unkno
 app.command("logs")(inventory.logs)
 app.command("start")(evidencing_clone(life.start))
 app.command("stop")(evidencing_clone(life.stop))
-app.command("reset")(evidencing_clone(reset.reset))
+app.command("reset")(evidencing_clone(life.reset))
 app.command("extend")(evidencing_clone(life.extend))
 app.command("protect")(evidencing_clone(life.protect))
 app.command("rename")(evidencing_clone(life.rename))

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from zsnapdb.cli.evidencing import evidence_of_pool
+import functools
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli import completion
+from zsnapdb.cli.evidencing import evidence_of_pool, evidence_of_removed
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.opened import of_instance
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly
+from zsnapdb.cli.opened import of_instance, on_host
+from zsnapdb.cli.options import (
+    AcceptOlder,
+    AsJson,
+    ConfigFile,
+    InstanceName,
+    Once,
+    PlanOnly,
+    ServerBinary,
+    WithForeignSnapshots,
+)
 from zsnapdb.cli.output import show
 
 
@@ -34,3 +49,88 @@ def pool(
         return CommandAnswer(report.FilledPoolView(filled))
 
     show_once(chosen.host, once, Repeatable("clone pool", chosen.name, tell=chosen.events.tell), make, json)
+
+
+def prepare(
+    instance: InstanceName = None,
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="SOURCE",
+            help="latest, the id of a backup or a commit, or @SNAPSHOT.",
+            autocompletion=completion.sources,
+        ),
+    ] = "latest",
+    mask: Annotated[bool, typer.Option("--mask", help="Mask it, also where the instance does not require it.")] = False,
+    removes: Annotated[
+        bool, typer.Option("--remove", help="Remove the prepared forms of that set instead; a form with clones stays.")
+    ] = False,
+    accepts_older: AcceptOlder = False,
+    once: Once = None,
+    binary: ServerBinary = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Prepare a snapshot set for clones that start fast.
+
+    A server recovers the snapshot set once and is shut down cleanly; where clones are masked, it is masked once. Clones
+    of it, and their resets, then need neither.
+    """
+    from zsnapdb.jobs.clone import plans
+    from zsnapdb.jobs.clone import prepare as job
+    from zsnapdb.report.clone.change import IntentionView
+    from zsnapdb.report.clone.create import PreparedView, RemovedFormsView
+
+    settings, chosen = of_instance(config, instance, binary=binary)
+    if removes:
+        act = job.forms_of if plan else job.remove_forms
+        show(RemovedFormsView(tuple(act(settings, chosen, source)), is_done=not plan), json)
+        return
+    if plan:
+        intention = plans.prepare(settings, chosen, source, masks=mask, accepts_older=accepts_older)
+        show(IntentionView(intention, "prepare"), json)
+        return
+
+    def make() -> CommandAnswer:
+        prepared = job.prepare(settings, chosen, source, masks=mask, accepts_older=accepts_older)
+        return CommandAnswer(PreparedView(prepared))
+
+    about = f"{chosen.name} from {source}{', masked' if mask else ''}"
+    command = Repeatable("clone prepare", about, tell=chosen.events.tell)
+    show_once(chosen.host, once, command, make, json)
+
+
+def reap(
+    with_foreign_snapshots: WithForeignSnapshots = False,
+    trust_clock: Annotated[
+        bool, typer.Option("--trust-clock", help="Confirm that the clock of this host is right, for all removals.")
+    ] = False,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Destroy expired clones and virtual machines and the leftovers of runs that died.
+
+    Servers that such runs left are ended.
+    """
+    from zsnapdb.jobs.base import removal_time
+    from zsnapdb.jobs.clone import reaper
+    from zsnapdb.jobs.copies.sweeping import GoesToo
+    from zsnapdb.jobs.doctor import orphans
+    from zsnapdb.jobs.vm import reaper as vm_reaper
+    from zsnapdb.report.clone import destroy as report
+
+    settings, host = on_host(config)
+    if trust_clock and not plan:
+        removal_time.confirm(host)
+    also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
+    note = functools.partial(evidence_of_removed, settings)
+    clones = reaper.plan(settings, host) if plan else reaper.reap(settings, host, also, note)
+    outcomes = [*clones, *(orphans.plan(settings) if plan else orphans.reap(settings))]
+    outcomes += vm_reaper.sweep(settings, host, act=not plan, also=also)
+    show(report.ReapPlanView(outcomes) if plan else report.ReapView(outcomes), json)
+    for item in outcomes:
+        if item.error is not None:
+            raise item.error

@@ -2,24 +2,325 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from zsnapdb.cli.groups import CommandGroup
-from zsnapdb.cli.vm import base, clone, life
+from zsnapdb.cli.opened import on_host
+from zsnapdb.cli.options import AsJson, ConfigFile, LeaseFromNow, PlanOnly, ProtectionFromNow, WithForeignSnapshots
+from zsnapdb.cli.output import show
+
+MachineName = Annotated[
+    str, typer.Argument(metavar="NAME", help="The name of the virtual machine.", show_default=False)
+]
+BaseName = Annotated[str, typer.Argument(metavar="BASE", help="The name of the base.", show_default=False)]
+CloneSourceName = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="A base; or an instance that is a virtual machine, as INSTANCE[@BACKUP]: its newest backup, or that one.",
+        show_default=False,
+    ),
+]
+WaitFor = Annotated[
+    str,
+    typer.Option(
+        "--wait-for",
+        metavar="WHAT",
+        help="When a started machine is ready: started, agent (the agent inside answers), serial:TEXT (its serial"
+        " line prints TEXT), or server:PORT (a MySQL or MariaDB server greets on this TCP port).",
+    ),
+]
+
+
+def create(
+    name: BaseName,
+    image: Annotated[
+        Path | None,
+        typer.Option("--image", metavar="FILE", help="Copy this image (raw or qcow2) to a zvol.", show_default=False),
+    ] = None,
+    from_domain: Annotated[
+        str | None,
+        typer.Option(
+            "--from-domain",
+            metavar="DOMAIN",
+            help="Clone the zvols of this domain of libvirt, which must be shut off.",
+            show_default=False,
+        ),
+    ] = None,
+    domain_xml: Annotated[
+        Path | None,
+        typer.Option(
+            "--domain-xml",
+            metavar="FILE",
+            help="With --image: the XML of the machine.",
+            show_default="a plain machine with virtio devices",
+        ),
+    ] = None,
+    memory: Annotated[
+        str, typer.Option("--memory", metavar="SIZE", help="With --image: the memory of the plain machine.")
+    ] = "2GiB",
+    cpus: Annotated[
+        int, typer.Option("--cpus", metavar="N", min=1, help="With --image: its number of processors.")
+    ] = 2,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Make a base from an image, or from a domain that is shut off. Machines are cloned from a base."""
+    from zsnapdb.base.quantities import parse_size
+    from zsnapdb.jobs.vm import base as job
+    from zsnapdb.report.vm import base as report
+
+    settings, host = on_host(config)
+    request = job.BaseRequest(name, image, from_domain, domain_xml, parse_size(memory), cpus)
+    if plan:
+        show(report.BasePlanView(job.plan(settings, request)), json)
+        return
+    show(report.BaseCreatedView(job.create(settings, host, request)), json)
+
+
+def list_bases(config: ConfigFile = None, json: AsJson = False) -> None:
+    """List the bases."""
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.vm import catalogue
+    from zsnapdb.report.vm import base as report
+
+    show(report.BasesView(catalogue.bases(load(config))), json)
+
+
+def destroy_base(name: BaseName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+    """Destroy a base that no machine depends on. A base that does not exist is not an error."""
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.vm import base as job
+    from zsnapdb.report.vm import base as report
+
+    settings = load(config)
+    if plan:
+        show(report.BaseDestroyPlanView(name, job.plan_destroy(settings, name)), json)
+        return
+    show(report.BaseDestroyedView(name, job.destroy(settings, name)), json)
+
+
+NameTemplate = Annotated[
+    str,
+    typer.Option(
+        "--name-template",
+        metavar="TEMPLATE",
+        help="The name of each clone; {n} becomes its number.",
+        show_default=False,
+    ),
+]
+MachineTtl = Annotated[
+    str | None,
+    typer.Option(
+        "--ttl", metavar="DURATION", help="How long the lease lasts, for example 2h.", show_default="clones.ttl"
+    ),
+]
+MachineOwner = Annotated[
+    str | None, typer.Option("--owner", metavar="NAME", help="The owner of the clones.", show_default="the caller")
+]
+MachineMemory = Annotated[
+    str | None, typer.Option("--memory", metavar="SIZE", help="The memory.", show_default="that of the base")
+]
+MachineProcessors = Annotated[
+    int | None,
+    typer.Option("--cpus", metavar="N", min=1, help="The number of processors.", show_default="that of the base"),
+]
+MachineNetwork = Annotated[
+    str | None,
+    typer.Option(
+        "--network",
+        metavar="NAME",
+        help="A network of libvirt, or bridge:NAME of this host, for all interfaces.",
+        show_default="vms.network, else a network that leads to other clones only",
+    ),
+]
+GuestIdentityOption = Annotated[
+    str,
+    typer.Option(
+        "--identity",
+        metavar="HOW",
+        help="How the guest gets a host name, a machine-id and ssh host keys of its own: none (it keeps those"
+        " of the source), or cloud-init (by a NoCloud CD; the guest needs cloud-init).",
+    ),
+]
+
+
+def clone(
+    source: CloneSourceName,
+    name_template: NameTemplate,
+    count: Annotated[
+        int, typer.Option("--count", metavar="N", help="How many clones to make: all of them, or none.")
+    ] = 1,
+    ttl: MachineTtl = None,
+    owner: MachineOwner = None,
+    memory: MachineMemory = None,
+    cpus: MachineProcessors = None,
+    network: MachineNetwork = None,
+    identity: GuestIdentityOption = "none",
+    no_start: Annotated[bool, typer.Option("--no-start", help="Define the machines and do not start them.")] = False,
+    wait_for: WaitFor = "started",
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Clone virtual machines from a base, or from a backup of a machine on this host, and start them."""
+    from zsnapdb.base.quantities import parse_duration, parse_size
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.jobs.vm import create as job
+    from zsnapdb.jobs.vm import readiness
+    from zsnapdb.report.vm import machines as report
+
+    settings, host = on_host(config)
+    request = job.MachinesRequest(
+        source=source,
+        owner=owner or os.environ.get("SUDO_USER") or getpass.getuser(),
+        template=name_template,
+        count=count,
+        ttl=parse_duration(ttl) if ttl is not None else None,
+        memory=parse_size(memory) if memory is not None else None,
+        cpus=cpus,
+        network=network,
+        starts=not no_start,
+        marker=readiness.marker(wait_for),
+        identity=job.chosen_identity(identity),
+    )
+    if plan:
+        show(report.MachinesPlanView(job.plan(settings, host, request)), json)
+        return
+    show(report.MachinesMadeView(job.create(settings, host, request, Terminal())), json)
+
+
+def list_machines(config: ConfigFile = None, json: AsJson = False) -> None:
+    """List the virtual machines that were cloned."""
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.vm import life
+    from zsnapdb.report.vm import machines as report
+
+    known = life.listing(load(config))
+    show(report.MachinesView(known.copies, THIS_HOST.now(), known.unreadable), json)
+
+
+def start(
+    name: MachineName,
+    wait_for: WaitFor = "started",
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Start a virtual machine."""
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.vm import life, readiness
+    from zsnapdb.report.vm import machines as report
+
+    settings, marker = load(config), readiness.marker(wait_for)
+    if plan:
+        show(report.MachineStepView(life.plan_start(settings, name, marker), "start"), json)
+        return
+    show(report.MachineChangedView(life.start(settings, name, marker), "started"), json)
+
+
+def stop(name: MachineName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+    """Shut a virtual machine down; take its power if its guest does not end in time."""
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.vm import life
+    from zsnapdb.report.vm import machines as report
+
+    settings = load(config)
+    if plan:
+        show(report.MachineStepView(life.plan_stop(settings, name), "stop"), json)
+        return
+    show(report.MachineChangedView(life.stop(settings, name), "stopped"), json)
+
+
+def reset(
+    name: MachineName,
+    wait_for: WaitFor = "started",
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Give a virtual machine the disks again that it was cloned with. Name, addresses and lease stay."""
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.vm import life, readiness
+    from zsnapdb.report.vm import machines as report
+
+    settings, marker = load(config), readiness.marker(wait_for)
+    if plan:
+        show(report.MachineStepView(life.plan_reset(settings, name, marker), "reset"), json)
+        return
+    show(report.MachineChangedView(life.reset(settings, name, marker), "reset"), json)
+
+
+def extend(
+    name: MachineName,
+    ttl: LeaseFromNow = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Extend the lease of a virtual machine. A lease is never shortened."""
+    from zsnapdb.base.quantities import parse_duration
+    from zsnapdb.jobs.vm import life
+    from zsnapdb.report.vm import machines as report
+
+    seconds = parse_duration(ttl) if ttl is not None else None
+    show(report.MachineChangedView(life.extend(*on_host(config), name, seconds), "extended"), json)
+
+
+def protect(
+    name: MachineName,
+    time: ProtectionFromNow,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Protect a virtual machine from `zsnapdb reap` for some time."""
+    from zsnapdb.base.quantities import parse_duration
+    from zsnapdb.jobs.vm import life
+    from zsnapdb.report.vm import machines as report
+
+    show(report.MachineChangedView(life.protect(*on_host(config), name, parse_duration(time)), "protected"), json)
+
+
+def destroy(
+    name: MachineName,
+    with_foreign_snapshots: WithForeignSnapshots = False,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """End a virtual machine and destroy its domain and zvols. A machine that does not exist is not an error."""
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.vm import life
+    from zsnapdb.report.vm import machines as report
+
+    settings = load(config)
+    if plan:
+        planned = life.plan_destroy(settings, name, snapshots_may_go=with_foreign_snapshots)
+        show(report.MachineDestroyPlanView(name, planned), json)
+        return
+    gone = life.destroy(settings, name, snapshots_may_go=with_foreign_snapshots)
+    show(report.MachineDestroyedView(name, gone), json)
+
 
 app = typer.Typer(
     cls=CommandGroup, help="Clone virtual machines on zvols.", no_args_is_help=True, rich_markup_mode=None
 )
 _base = typer.Typer(cls=CommandGroup, help="Make, list and destroy bases.", no_args_is_help=True, rich_markup_mode=None)
-_base.command("create")(base.create)
-_base.command("list")(base.list_bases)
-_base.command("destroy")(base.destroy_base)
+_base.command("create")(create)
+_base.command("list")(list_bases)
+_base.command("destroy")(destroy_base)
 app.add_typer(_base, name="base")
-app.command("clone")(clone.clone)
-app.command("list")(life.list_machines)
-app.command("start")(life.start)
-app.command("stop")(life.stop)
-app.command("reset")(life.reset)
-app.command("extend")(life.extend)
-app.command("protect")(life.protect)
-app.command("destroy")(life.destroy)
+app.command("clone")(clone)
+app.command("list")(list_machines)
+app.command("start")(start)
+app.command("stop")(stop)
+app.command("reset")(reset)
+app.command("extend")(extend)
+app.command("protect")(protect)
+app.command("destroy")(destroy)
