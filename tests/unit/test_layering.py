@@ -136,8 +136,8 @@ HOMES = {
     "uvicorn": {"serve/web_server.py", "serve/slow_clients.py"},
     "h11": {"serve/slow_clients.py"},
     "mcp": {"mcp/server.py"},
-    "httpx": {"client/http.py", "client/one_limit.py"},
-    "httpcore": {"client/one_limit.py"},
+    "httpx": {"client/http.py"},
+    "httpcore": {"client/http.py"},
     "temporalio": {
         *("fleet/activities.py", "fleet/connection.py", "fleet/control.py", "fleet/engine.py", "fleet/orders.py"),
         *("fleet/specification.py", "fleet/worker.py", "fleet/workflows.py"),

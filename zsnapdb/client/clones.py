@@ -12,9 +12,8 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from zsnapdb.client.beats import HEARTBEAT
 from zsnapdb.client.errors import CloneCommandError as CloneCommandError
-from zsnapdb.client.holder import CloneHolder, holding
+from zsnapdb.client.holder import HEARTBEAT, CloneHolder, holding
 from zsnapdb.client.models import CloneReset, D, MadeClone, ReachableClone, failure_in, parsed, reachable
 
 ROOT = ("zsnapdb", "clone")
