@@ -101,7 +101,7 @@ def backup(instance: str, host: str, repository_id: str, number: int, at: dateti
     """Return key and content of the manifest of a backup."""
     from tests.unit.support.manifests import manifest
     from zsnapdb.base.model import new_backup_id
-    from zsnapdb.config.objectives import ObjectiveSettings
+    from zsnapdb.config.instance import ObjectiveSettings
     from zsnapdb.repository.objectives_part import ObjectivesPart
 
     example = manifest(new_backup_id(at, number), instance)

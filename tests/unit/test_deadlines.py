@@ -33,7 +33,7 @@ from zsnapdb.base.errors import (
 from zsnapdb.client import http as client_http
 from zsnapdb.client.errors import CloneCommandError
 from zsnapdb.client.exchange import ApiRequest
-from zsnapdb.config.address import AddressSettings
+from zsnapdb.config.clones import AddressSettings
 from zsnapdb.fleet import orders
 from zsnapdb.hooks import Hook, When
 from zsnapdb.hooks import run as run_hook

@@ -7,8 +7,7 @@ import string
 import pytest
 from pydantic import ValidationError
 
-from zsnapdb.config.repository import RepositorySettings, S3Settings
-from zsnapdb.config.store_address import parse_address
+from zsnapdb.config.repository import RepositorySettings, S3Settings, parse_address
 from zsnapdb.store.open import open_store
 from zsnapdb.store.retrying import RetryingStore
 

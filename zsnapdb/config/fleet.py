@@ -12,7 +12,7 @@ from zsnapdb.base.patterns import INSTANCE
 from zsnapdb.base.quantities import Seconds
 from zsnapdb.base.text_files import read_text
 from zsnapdb.config.errors import settings_in
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.section import ConfigSection
 

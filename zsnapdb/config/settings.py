@@ -13,21 +13,16 @@ from zsnapdb.base.patterns import RoleName
 from zsnapdb.base.program_start import is_secret_name
 from zsnapdb.base.quantities import Seconds, Size
 from zsnapdb.base.text_files import password_in, read_text
-from zsnapdb.config.address import AddressSettings
 from zsnapdb.config.agent import AgentSettings, InstanceAgentSettings
-from zsnapdb.config.control import ControlSettings
-from zsnapdb.config.doctor import DoctorSettings
+from zsnapdb.config.clones import AddressSettings, MigrationSettings, PoolSettings
 from zsnapdb.config.engine import WorkerSettings
 from zsnapdb.config.errors import every_error, explain, read_toml
-from zsnapdb.config.migration import MigrationSettings
+from zsnapdb.config.instance import ControlSettings, DoctorSettings, ObjectiveSettings, VmSourceSettings
 from zsnapdb.config.notifications import NotificationSettings
-from zsnapdb.config.objectives import ObjectiveSettings
-from zsnapdb.config.pool import PoolSettings
 from zsnapdb.config.references import unknown_names
 from zsnapdb.config.repository import KeepRules, KeepSettings, RepositorySettings
 from zsnapdb.config.section import ConfigSection
 from zsnapdb.config.serve import ServeSettings
-from zsnapdb.config.vm import VmSourceSettings
 
 DEFAULT_PATH = Path("/etc/zsnapdb/zsnapdb.toml")
 _EXAMPLE = "`zsnapdb example zsnapdb.toml` prints an example that explains every key"

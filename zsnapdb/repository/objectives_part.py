@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import ConfigDict, model_validator
 
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 
 
 class ObjectivesPart(ObjectiveSettings):

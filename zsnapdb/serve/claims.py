@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from zsnapdb.base.subject import is_subject
-from zsnapdb.config.issuer import SUBJECT_OF_EMAIL, IssuerRule, IssuerSettings
+from zsnapdb.config.serve import SUBJECT_OF_EMAIL, IssuerRule, IssuerSettings
 from zsnapdb.serve.roles import Role
 
 LEEWAY = 60.0

@@ -19,8 +19,7 @@ from zsnapdb.base.errors import ConfigError, NotAllowedError, UnreachableError, 
 from zsnapdb.base.foreign_text import exact_fields_of
 from zsnapdb.base.patterns import printable
 from zsnapdb.base.text_files import secret_in
-from zsnapdb.config.issuer import HttpsUrl, IssuerSettings
-from zsnapdb.config.login import LoginSettings
+from zsnapdb.config.serve import HttpsUrl, IssuerSettings, LoginSettings
 from zsnapdb.serve.children import CommandCall, RunCommand
 from zsnapdb.serve.login_messages import Code, Verifier
 from zsnapdb.serve.messages import FailureAnswer, RefusedRequest

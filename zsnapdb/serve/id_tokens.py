@@ -19,7 +19,7 @@ from joserfc.jwk import ECKey, RSAKey
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
 
 from zsnapdb.base.foreign_text import exact_fields_of
-from zsnapdb.config.issuer import IssuerSettings
+from zsnapdb.config.serve import IssuerSettings
 from zsnapdb.serve.claims import IdTokenHolder, IdTokenRefusal, judged
 from zsnapdb.serve.issuer_keys import IssuerKeys
 from zsnapdb.serve.jwks import IssuerKey, KeyName, key_for

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from zsnapdb.base import run_id, whole_file
 from zsnapdb.base.errors import UnreachableError, ZsnapdbError
 from zsnapdb.base.patterns import Moment
-from zsnapdb.config.issuer import HttpsUrl, IssuerSettings
+from zsnapdb.config.serve import HttpsUrl, IssuerSettings
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.serve.children import CommandCall, RunCommand
 from zsnapdb.serve.jwks import IssuerKey

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from zsnapdb.base.errors import ConfigError, UnreachableError
 from zsnapdb.base.foreign_text import exact_fields_of
 from zsnapdb.base.text_files import read_text
-from zsnapdb.config.issuer import HttpsUrl, IssuerSettings
+from zsnapdb.config.serve import HttpsUrl, IssuerSettings
 from zsnapdb.serve.issuer_keys import FetchedKeys, LoginPlaces
 from zsnapdb.serve.jwks import keys_in
 from zsnapdb.serve.unprivileged_https import AskHttps, HttpsRequest

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping
 
-from zsnapdb.config.issuer import IssuerSettings
+from zsnapdb.config.serve import IssuerSettings
 from zsnapdb.serve.claims import IdTokenHolder, IdTokenRefusal, judged
 
 LONGEST_AGE = 600.0

@@ -21,8 +21,7 @@ from zsnapdb.base.errors import (
     UnreachableError,
     ZsnapdbError,
 )
-from zsnapdb.config.issuer import IssuerSettings
-from zsnapdb.config.serve import ServeSettings
+from zsnapdb.config.serve import IssuerSettings, ServeSettings
 from zsnapdb.serve import messages
 from zsnapdb.serve.claims import IdTokenHolder
 from zsnapdb.serve.code_exchange import CodeGrant, ExchangeCode

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
-from zsnapdb.config.issuer import HttpsUrl
+from zsnapdb.config.serve import HttpsUrl
 
 LOGIN_NAME = r"[a-z0-9][a-z0-9_-]{0,31}"
 LoginName = Annotated[str, StringConstraints(pattern=rf"^{LOGIN_NAME}$", strict=True)]

@@ -17,7 +17,7 @@ import pytest
 from tests.unit.support.fleet_month import Event, FleetMonth
 from tests.unit.support.fleet_yard import FleetYard
 from zsnapdb.config import fleet_jobs
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.fleet import job_runner
 from zsnapdb.planning.health.objectives import Verdict

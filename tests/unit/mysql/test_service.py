@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.base.errors import PreflightError, ServerError
-from zsnapdb.config.control import ControlSettings
+from zsnapdb.config.instance import ControlSettings
 from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import DiscoveredProcess
 from zsnapdb.mysql.process.service import ServerService, ServingProcess, configured_server_id, service_of, serving

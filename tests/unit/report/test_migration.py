@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from zsnapdb.config.migration import MigrationSettings
+from zsnapdb.config.clones import MigrationSettings
 from zsnapdb.jobs.clone.migration import CheckedMigration
 from zsnapdb.planning.clone.migration import (
     MigrationFindings,

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from tests.unit.support.manifests import manifest
 from tests.unit.support.world import made
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.repository.manifest import decode
 from zsnapdb.repository.objectives_part import ObjectivesPart
 

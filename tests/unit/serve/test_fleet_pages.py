@@ -17,7 +17,7 @@ from tests.unit.support.fleet_yard import NOW, FleetYard
 from tests.unit.support.page_browser import Page, PageBrowser
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.fleet.seen import LONGEST, SeenFiles, SeenProblem, SeenRepository
 from zsnapdb.report.fleet.look import FleetLook

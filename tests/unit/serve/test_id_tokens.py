@@ -28,8 +28,7 @@ from tests.unit.support.issuers import (
     signed,
     whom,
 )
-from zsnapdb.config.issuer import IssuerSettings
-from zsnapdb.config.serve import ServeSettings
+from zsnapdb.config.serve import IssuerSettings, ServeSettings
 from zsnapdb.serve.claims import IdTokenHolder, IdTokenRefusal, judged
 from zsnapdb.serve.id_tokens import IdTokens
 from zsnapdb.serve.roles import Role

@@ -19,7 +19,7 @@ from tests.unit.support.https_issuer import HttpsIssuer, https_issuer
 from tests.unit.support.issuers import AUDIENCE, EC, RSA, RULES, jwk
 from zsnapdb.agent.children import apart
 from zsnapdb.base.errors import ConfigError, UnreachableError
-from zsnapdb.config.issuer import IssuerSettings
+from zsnapdb.config.serve import IssuerSettings
 from zsnapdb.serve.children import ChildRunner
 from zsnapdb.serve.issuer_keys import FetchedKeys, fetch_with
 from zsnapdb.serve.key_fetch import DISCOVERY, fetched, tls_context

@@ -30,8 +30,7 @@ from zsnapdb.base.errors import (
     RepositoryError,
     UnreachableError,
 )
-from zsnapdb.config.repository import RepositorySettings, S3Settings
-from zsnapdb.config.store_address import STORE_ADDRESSES
+from zsnapdb.config.repository import STORE_ADDRESSES, RepositorySettings, S3Settings
 from zsnapdb.store.base import Afterlife, Store
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.open import STORES, open_store

@@ -13,7 +13,7 @@ from tests.unit.support.manifests import manifest
 from tests.unit.support.stored_backups import Site
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Flavour
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record

@@ -17,7 +17,7 @@ from tests.unit.support.agent_month import AgentMonth, MemoryRecords
 from tests.unit.support.fleet_yard import FleetYard
 from tests.unit.support.literal_times import literal_times
 from zsnapdb.config.fleet_jobs import FleetJobsSettings
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.fleet.engine import CATCH_UP
 from zsnapdb.fleet.job_runner import JobRefused, JobRunner

@@ -13,7 +13,7 @@ from tests.unit.support.manifests import manifest
 from zsnapdb.base.model import new_backup_id
 from zsnapdb.config import fleet as fleet_config
 from zsnapdb.config.fleet import FleetSettings
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.fleet import fleet

@@ -13,7 +13,7 @@ from typing import Any
 from joserfc import jws
 from joserfc.jwk import ECKey, RSAKey
 
-from zsnapdb.config.issuer import IssuerSettings
+from zsnapdb.config.serve import IssuerSettings
 from zsnapdb.serve.credentials import CredentialHolder
 from zsnapdb.serve.id_tokens import IdTokens
 from zsnapdb.serve.issuer_keys import FetchedKeys, IssuerKeys

@@ -19,7 +19,7 @@ import httpx
 from tests.unit.support.https_issuer import AskedPage, HttpsIssuer, https_issuer
 from tests.unit.support.issuers import RSA, jwk, signed
 from tests.unit.support.serve_host import ServeHost
-from zsnapdb.config.issuer import IssuerSettings
+from zsnapdb.config.serve import IssuerSettings
 from zsnapdb.serve.code_exchange import CodeGrant, exchanged
 from zsnapdb.serve.id_tokens import IdTokens
 from zsnapdb.serve.issuer_keys import FetchedKeys, IssuerKeys

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from zsnapdb.base.errors import LockNotGranted, NotThere, PreflightError
 from zsnapdb.base.model import SnapshotSet
-from zsnapdb.config.vm import VmSourceSettings
+from zsnapdb.config.instance import VmSourceSettings
 from zsnapdb.jobs.backup import guest_freeze, inside_server
 from zsnapdb.jobs.backup.guest_freeze import GuardOpener, GuestFreeze
 from zsnapdb.jobs.backup.hooks import Hooked

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from zsnapdb.base import whole_file
 from zsnapdb.base.errors import ConfigError, PreflightError, ZsnapdbError
-from zsnapdb.config.address import AddressSettings
+from zsnapdb.config.clones import AddressSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host

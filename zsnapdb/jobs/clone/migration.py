@@ -19,7 +19,7 @@ from typing import TypeVar
 from zsnapdb import hooks
 from zsnapdb.base.errors import ConfigError, HookError, ServerError, UsageError
 from zsnapdb.base.model import pool_of
-from zsnapdb.config.migration import MigrationSettings
+from zsnapdb.config.clones import MigrationSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.hooks import Hook, When
 from zsnapdb.jobs.base.instance import Instance

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from zsnapdb.base.errors import ConfigError, ConsistencyError, UnknownNameError, UsageError, ZsnapdbError
 from zsnapdb.base.model import backup_time, is_backup_id
-from zsnapdb.config.pool import PoolSettings
+from zsnapdb.config.clones import PoolSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.instance import Instance

@@ -20,7 +20,7 @@ from zsnapdb.base.errors import NotThere, ZsnapdbError
 from zsnapdb.base.patterns import INSTANCE
 from zsnapdb.base.quantities import counted
 from zsnapdb.config.fleet import FleetSettings
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import InstanceSettings
 from zsnapdb.jobs.base.host import Host

@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.model import backup_time
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.repository import KeepSettings, RepositorySettings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health import evidence

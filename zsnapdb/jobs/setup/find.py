@@ -11,8 +11,8 @@ from pathlib import Path
 from zsnapdb.base import text_files
 from zsnapdb.base.errors import ConfigError, PreflightError, ServerError, ZsnapdbError
 from zsnapdb.base.model import Flavour
+from zsnapdb.config.repository import STORE_ADDRESSES, parse_address
 from zsnapdb.config.settings import DEFAULT_PATH, Settings, load, parse
-from zsnapdb.config.store_address import STORE_ADDRESSES, parse_address
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import init, keys
 from zsnapdb.jobs.setup import configuration as setup_configuration

@@ -18,7 +18,7 @@ from pathlib import Path
 from zsnapdb.base import program_start
 from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.base.patterns import printable
-from zsnapdb.config.control import ControlSettings
+from zsnapdb.config.instance import ControlSettings
 from zsnapdb.mysql.process import discovery, processes
 
 _DEFAULTS = re.compile(r"--(no-defaults|defaults-(file|extra-file|group-suffix)=[A-Za-z0-9/_.@-]{1,512})")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.model import BinlogCoordinates
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.binlog.history import CompleteUntil, EndKind, RouteEnd, RouteFile
 
 INTERVAL = 60.0

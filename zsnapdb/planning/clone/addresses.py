@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.config.address import AddressSettings
+from zsnapdb.config.clones import AddressSettings
 
 _BACKEND = "zsnapdb_"
 _SERVER = "clone"

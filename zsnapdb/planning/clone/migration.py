@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zsnapdb.base.quantities import counted, format_duration
-from zsnapdb.config.migration import MigrationSettings
+from zsnapdb.config.clones import MigrationSettings
 from zsnapdb.planning.clone.changed_files import Changes, TableFiles, changed, key_of_file
 from zsnapdb.planning.clone.recorded_load import LoadFindings
 from zsnapdb.planning.table_name import TableName

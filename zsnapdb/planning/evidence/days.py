@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.health.objectives import Objective
 
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.base.quantities import format_duration
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.health.facts import HealthFacts
 from zsnapdb.planning.health.objectives import Health, Judgement, Objective, Verdict, judge, worst
 

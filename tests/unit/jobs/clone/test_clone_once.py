@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.config import settings as config
-from zsnapdb.config.address import AddressSettings
+from zsnapdb.config.clones import AddressSettings
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.base.instance import Instance

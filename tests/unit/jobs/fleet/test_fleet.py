@@ -15,7 +15,7 @@ import pytest
 from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.fleet_yard import NOW, FleetYard
 from zsnapdb.base.errors import UsageError
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.health.objectives import Verdict
 from zsnapdb.report.fleet.metrics import text as metrics_text
 from zsnapdb.report.fleet.status import FleetView

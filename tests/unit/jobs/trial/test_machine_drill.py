@@ -11,8 +11,8 @@ from tests.unit.support.guests import MemoryClient
 from tests.unit.support.machine_yard import Receiver, Yard, made_yard
 from zsnapdb.base.errors import CommandError, PreflightError, UsageError
 from zsnapdb.base.model import Flavour
+from zsnapdb.config.instance import HostBootSettings, VmSourceSettings
 from zsnapdb.config.settings import InstanceSettings, ProbeSettings
-from zsnapdb.config.vm import HostBootSettings, VmSourceSettings
 from zsnapdb.jobs.doctor import orphans
 from zsnapdb.jobs.restore.machine_run import MachineWork
 from zsnapdb.jobs.trial import drill, machine_drill, machine_scratch

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
 from zsnapdb.base.errors import NotThere
 from zsnapdb.base.model import BinlogCoordinates
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.binlog.completeness import (
     CommitHorizon,
     LastRecord,

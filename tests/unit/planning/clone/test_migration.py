@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.config.migration import MigrationSettings
+from zsnapdb.config.clones import MigrationSettings
 from zsnapdb.planning.clone.changed_files import Changes, FileState, TableFiles
 from zsnapdb.planning.clone.migration import (
     MOST_PROBED,

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink, findings
 from zsnapdb.planning.evidence.days import DoneRun, days, judged
 from zsnapdb.planning.health.objectives import Objective

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.health.facts import (
     CheckFact,
     CopyFact,
