@@ -33,7 +33,7 @@ OTHER = "the word means something else here"
 ALLOWED = {
     "agent/adoption.py": {"orphans": "start times of processes by the kernel's clock since boot"},
     "cli/progress_bars.py": {"_text": MEASURED},
-    "jobs/backup/once.py": {"stored": "whether a run that a scheduler repeats was made since it was due"},
+    "jobs/backup/run.py": {"stored": "whether a run that a scheduler repeats was made since it was due"},
     "jobs/binlog/archiver.py": {
         "__init__": "an incarnation has a number; its time only grows with it, for the time of one that is unreadable",
         "_begin": "an incarnation has a number; its time only grows with it, for the time of one that is unreadable",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.jobs.backup.sample import zstd_effect
+from zsnapdb.base import server_files
+from zsnapdb.base.server_files import UnsafeFileError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.backup.send_form import (
     AUTO,
@@ -19,8 +25,89 @@ from zsnapdb.planning.backup.send_form import (
     form_of,
 )
 from zsnapdb.repository.catalogue import Summary
+from zsnapdb.stream.chunks import Workspace, room_for
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.datasets import Property
+
+_BLOCK, _BLOCKS = 128 << 10, 64
+_MOST_FILES = 100_000
+"""Files that are looked at; a volume with more is judged by these."""
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    size: int
+
+
+def zstd_effect(mountpoints: Iterable[Path], level: int) -> ZstdEffect | None:
+    """Return what zstd of the level makes of 64 blocks of the files below the mount points.
+
+    None if no file that this account may read has bytes that are not zero. Only these file systems are read, and no
+    link is followed.
+    """
+    files = [file for mountpoint in mountpoints for file in _some_files(mountpoint)]
+    blocks = list(_blocks(files))
+    plain = b"".join(blocks)
+    if not plain:
+        return None
+    began = time.thread_time()
+    size = Workspace().compress(plain, level, memoryview(bytearray(room_for(len(plain)))))
+    return ZstdEffect(
+        size / len(plain),
+        f"in {len(blocks)} sampled blocks",
+        (time.thread_time() - began) / len(plain) * (1 << 30),
+    )
+
+
+def _some_files(mountpoint: Path) -> list[_File]:
+    found: list[_File] = []
+    # A backup does not fail because a sample of it cannot be read.
+    with contextlib.suppress(OSError, UnsafeFileError):
+        found.extend(itertools.islice(_files(mountpoint), _MOST_FILES))
+    return found
+
+
+def _files(mountpoint: Path) -> Iterator[_File]:
+    with server_files.folder(mountpoint) as top:
+        device = os.stat(top).st_dev
+        for folder, below, names, at in os.fwalk(".", dir_fd=top):
+            # Another volume may be mounted inside.
+            below[:] = [name for name in below if _device(name, at) == device]
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    status = os.stat(name, dir_fd=at, follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode) and status.st_size:
+                        yield _File(mountpoint / folder / name, status.st_size)
+
+
+def _device(name: str, at: int) -> int | None:
+    try:
+        return os.stat(name, dir_fd=at, follow_symlinks=False).st_dev
+    except FileNotFoundError:
+        return None
+
+
+def _blocks(files: list[_File]) -> Iterator[bytes]:
+    """Yield blocks evenly from the files as if they were one, but those of zeros, which no stream has."""
+    ends = list(itertools.accumulate(file.size for file in files))
+    step = max(_BLOCK, ends[-1] // _BLOCKS) if ends else _BLOCK
+    wanted, before = step // 2, 0
+    for file, end in zip(files, ends, strict=True):
+        while wanted < end:
+            block = _read(file.path, (wanted - before) // _BLOCK * _BLOCK)
+            if block.strip(b"\0"):
+                yield block
+            wanted += step
+        before = end
+
+
+def _read(path: Path, offset: int) -> bytes:
+    # The server may have removed the file, or its account have planted something.
+    with contextlib.suppress(OSError, UnsafeFileError), server_files.open_to_read(path) as file:
+        return os.pread(file.fileno(), _BLOCK, offset)
+    return b""
+
 
 _LYING, _LOGICAL, _MOUNTED, _MOUNTPOINT = "referenced", "logicalreferenced", "mounted", "mountpoint"
 

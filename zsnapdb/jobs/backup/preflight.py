@@ -11,7 +11,7 @@ from zsnapdb import hooks
 from zsnapdb.base.errors import HookError, PreflightError, ZsnapdbError
 from zsnapdb.base.model import Position, pool_of
 from zsnapdb.hooks import OnFailure, When
-from zsnapdb.jobs.backup import applier, space
+from zsnapdb.jobs.backup import snapshot_set
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import installed_plugins, server_view
 from zsnapdb.mysql import locks
@@ -58,12 +58,37 @@ from zsnapdb.planning.backup.placement import (
     place,
 )
 from zsnapdb.planning.backup.server_view import judge as judge_view
+from zsnapdb.planning.backup.space import DatasetSpace, judge_space
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.identity import binlog_paths
 from zsnapdb.planning.server_copy.restorable import objections_to_files, objections_to_settings
 from zsnapdb.zfs import datasets, version
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.mounts import mounted
+
+NAMES = ("available", "used", "written", "usedbyrefreservation", "quota", "refquota", "refreservation")
+"""The properties that say what space a dataset has."""
+
+
+def judge_volumes_space(
+    volumes: Sequence[str], read: Mapping[str, dict[str, Property]] | None = None
+) -> list[FitnessFinding]:
+    """Return the findings about the space for a snapshot of the volumes, which lie in one pool.
+
+    `read`: the properties NAMES of the pool and the volumes, if the caller has just read them.
+    """
+    if not volumes:
+        return []
+    pool = pool_of(volumes[0])
+    if read is None:
+        read = datasets.properties_of(list(dict.fromkeys([pool, *volumes])), NAMES)
+    return judge_space(_space(pool, read[pool]), [_space(name, read[name]) for name in volumes])
+
+
+def _space(name: str, values: dict[str, Property]) -> DatasetSpace:
+    # Without a limit `zfs get -p` prints 0, or none in some releases.
+    numbers = [int(values[key].value) if values[key].value.isdigit() else 0 for key in NAMES]
+    return DatasetSpace(name, *numbers)
 
 
 @dataclass(frozen=True)
@@ -146,7 +171,7 @@ def examine(instance: Instance, session: Session) -> Examined:
         instance.name, placement, volumes, _objections_to_copies(instance, facts, mounts, volumes)
     )
     if objection(findings) is None:
-        findings += space.judge_volumes_space(list(volumes.values()), judged.seen)
+        findings += judge_volumes_space(list(volumes.values()), judged.seen)
     findings += _judge_surroundings(facts, mounts, volumes)
     keys = BinlogKeys(tuple(Path(path.path) for path in keyring_paths(facts.variables))).remembered()
     key_findings, binlog_key = _judge_keys(facts, keys)
@@ -202,7 +227,7 @@ def _objections_to_copies(
 
 
 def _judge_applier(instance: Instance) -> list[FitnessFinding]:
-    if not applier.is_forgotten(instance):
+    if not snapshot_set.is_forgotten(instance):
         return []
     return [
         warning(
@@ -266,7 +291,7 @@ def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> JudgedDatase
     ciphers: dict[str, str] = {}
     there = [dataset for dataset in volumes.values() if datasets.exists(dataset)]
     with_pools = dict.fromkeys([*map(pool_of, there), *there])
-    seen = datasets.properties_of(list(with_pools), ["type", "encryption", *space.NAMES]) if there else {}
+    seen = datasets.properties_of(list(with_pools), ["type", "encryption", *NAMES]) if there else {}
     for role, dataset in sorted(volumes.items()):
         name = f"dataset {dataset} (volume {role} of instance {instance.name})"
         if dataset not in there:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError, ZsnapdbError
-from zsnapdb.jobs.backup import held_bases, local_manifests
+from zsnapdb.jobs.backup import held_bases, local_snapshot
 from zsnapdb.jobs.backup.send import keep_as_base, settle
 from zsnapdb.jobs.base import known_local
 from zsnapdb.jobs.base.instance import Instance
@@ -239,7 +239,7 @@ def sweep(
     stored = known.listed
     journalled = {file.name for file in journals(folder(instance))}
     volumes = set(instance.volumes.values())
-    described = local_manifests.names(instance)
+    described = local_snapshot.names(instance)
     held_bases.release(instance, volumes)
     here = SetsHere.look(instance, volumes)
     seen = here.all_but_noted((known_local.HOLDS, REPOSITORY_PROPERTY))
@@ -260,7 +260,7 @@ def sweep(
         try:
             if backup_id in stored:
                 keep_as_base(names, repository)
-            elif local_manifests.read(instance, backup_id) is not None:
+            elif local_snapshot.read(instance, backup_id) is not None:
                 # It was local, and no run got as far as to store it.
                 snapshots.set_on(names, {STATE_PROPERTY: LOCAL})
                 holds.release(names)
@@ -274,7 +274,7 @@ def sweep(
         here = SetsHere.look(instance, volumes)
         seen = here.all_but_noted((REPOSITORY_PROPERTY,))
     ids = here.ids | {one.properties[BACKUP_PROPERTY] for one in seen}
-    local_manifests.remove_stale(instance, described, ids)
+    local_snapshot.remove_stale(instance, described, ids)
     for item in announced(repository, instance.name, stored):
         if item.host == socket.gethostname() and item.backup_id not in journalled:
             with contextlib.suppress(RepositoryError):

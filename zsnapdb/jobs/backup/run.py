@@ -6,24 +6,35 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from zsnapdb.base.errors import CommandError, CommandTimeout, ConsistencyError, DamagedError
+from zsnapdb.base.errors import (
+    BusyError,
+    CommandError,
+    CommandTimeout,
+    ConsistencyError,
+    DamagedError,
+    NotThere,
+    UnreachableError,
+)
 from zsnapdb.base.model import SnapshotSet, pool_of
-from zsnapdb.jobs.backup import held_bases, local_manifests
-from zsnapdb.jobs.backup import once as once_only
+from zsnapdb.jobs.backup import held_bases, local_snapshot
 from zsnapdb.jobs.backup import resume as interrupted
-from zsnapdb.jobs.backup.early_set import EarlySet, kept_on_error, store_is_away, take_early, wait_for_store
 from zsnapdb.jobs.backup.hooks import DoneHooks
-from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.plan import BackupPlan, plan, refuse_clear
 from zsnapdb.jobs.backup.resume import InterruptedBackup
-from zsnapdb.jobs.backup.send import Sender, protect
-from zsnapdb.jobs.backup.snapshot_set import take
+from zsnapdb.jobs.backup.send import Sender, protect, started_backup
+from zsnapdb.jobs.backup.snapshot_set import at_low_priority, take
 from zsnapdb.jobs.backup.source import SourceDescription, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
-from zsnapdb.jobs.backup.started_backup import started_backup
-from zsnapdb.jobs.backup.stored_later import open_set
+from zsnapdb.jobs.backup.stored_later import (
+    EarlySet,
+    kept_on_error,
+    open_set,
+    store_is_away,
+    take_early,
+    wait_for_store,
+)
 from zsnapdb.jobs.base.events import KeptWarnings
 from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance, is_at_work
 from zsnapdb.jobs.base.instance import Instance
@@ -37,6 +48,46 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.zfs import holds, owned, version
+
+_CLOCKS = timedelta(minutes=5)
+"""How far clocks may be apart."""
+_PATIENCE = 10.0
+"""For how many seconds a store that does not answer is asked again before the snapshots are made."""
+
+
+def stored(instance: Instance) -> Manifest | None:
+    """Return the stored backup that the run of this id began; None if there is none, or no repository yet.
+
+    One from the future is none: a clock that was ahead used up the id of a time of the schedule that is now.
+    RepositoryError if the store cannot be read.
+    """
+    try:
+        repository = instance.open_repository()
+        known = host_record.counted(instance, repository)
+        latest = instance.host.now() + _CLOCKS
+        own = next((one for one in known if one.run_id == instance.host.run_id() and one.created <= latest), None)
+        return repository.manifest(instance.name, own.backup_id) if own is not None else None
+    except NotThere:
+        return None
+
+
+def stored_if_known(instance: Instance) -> Manifest | None:
+    """Return the same before anything is done. None also if the store does not answer: it is asked again later."""
+    with contextlib.suppress(UnreachableError):
+        return stored(instance.impatient(_PATIENCE))
+    return None
+
+
+@contextlib.contextmanager
+def hinting(instance: Instance) -> Iterator[None]:
+    """Run the block. If another run is at work, the hint is to repeat this one with the same id."""
+    try:
+        yield
+    except BusyError as error:
+        own = instance.host.run_id()
+        raise BusyError(
+            error.message, hint=f"repeat the command with `--once {own}`: it makes a backup only if run {own} made none"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -97,7 +148,7 @@ def backup(
     events = KeptWarnings(instance.events)
     done = DoneHooks(instance.name, instance.hooks(), events)
     request = _BackupRequest(instance.with_events(events), events, full, fresh, once, opener, done)
-    known = once_only.stored_if_known(instance) if once else None
+    known = stored_if_known(instance) if once else None
     # Whoever was killed after the manifest left a journal, which is settled below, unless another run is at work.
     if known is not None and (not interrupted.is_any(instance) or is_at_work(instance, "backup")):
         return BackupResult(known, 0.0, 0.0, (), is_repeat=True)
@@ -145,14 +196,14 @@ def _alone(request: _BackupRequest) -> Iterator[None]:
     """Be the only backup of the instance on this host. BusyError if another run is at work."""
     with contextlib.ExitStack() as stack:
         if request.once:
-            stack.enter_context(once_only.hinting(request.instance))
+            stack.enter_context(hinting(request.instance))
         stack.enter_context(for_instance(request.instance, "backup", "backing up"))
         yield
 
 
 def _made_before(request: _BackupRequest) -> BackupResult | None:
     """Return the stored backup that the run of this id began, if it makes at most one."""
-    manifest = once_only.stored(request.instance) if request.once else None
+    manifest = stored(request.instance) if request.once else None
     return BackupResult(manifest, 0.0, 0.0, (), is_repeat=True) if manifest is not None else None
 
 
@@ -263,7 +314,7 @@ def _store_early(request: _BackupRequest, early: EarlySet) -> BackupResult:
                 request, instance, lambda: early.described, planned, repository, early.set, early.created, undo
             )
             if journal.is_durable:
-                local_manifests.remove(instance, early.set.backup_id)
+                local_snapshot.remove(instance, early.set.backup_id)
             manifest = _store(instance, repository, journal, writer, give_back=undo)
     return BackupResult(manifest, early.seconds, time.monotonic() - started, ())
 

@@ -14,10 +14,13 @@ import contextlib
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
+from zsnapdb import __version__
 from zsnapdb.base.errors import DamagedError, RepositoryError, ZsnapdbError
-from zsnapdb.base.model import Progress
-from zsnapdb.jobs.backup import held_bases, local_manifests
+from zsnapdb.base.model import Progress, Snapshot, SnapshotSet, pool_of
+from zsnapdb.jobs.backup import held_bases, local_snapshot
+from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BASE_TAG, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED
@@ -25,21 +28,23 @@ from zsnapdb.jobs.host.object_locks import extend_locks
 from zsnapdb.jobs.record.host_record import next_sequence, note_stored, stored
 from zsnapdb.planning.backup.at_rest import judge_storing
 from zsnapdb.planning.backup.fitness import objection
-from zsnapdb.planning.backup.send_form import SendForm, form_of
+from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm, form_of
 from zsnapdb.repository import layout
-from zsnapdb.repository.backup_journal import BackupJournal, StartedVolume
+from zsnapdb.repository.backup_journal import BackupJournal, StartedBackup, StartedVolume, StreamFormat
+from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.repository.layout import ChunkKey
-from zsnapdb.repository.manifest import Manifest, SentVolume, VolumePart, expected_stream
+from zsnapdb.repository.manifest import Manifest, SentVolume, SourcePart, VolumePart, VolumeType, expected_stream
+from zsnapdb.repository.objectives_part import ObjectivesPart
 from zsnapdb.repository.repository import Repository, VolumeChunks
 from zsnapdb.repository.unfinished import SnapshotMark, Unfinished, remove
 from zsnapdb.repository.writer_lease import WriterLease
-from zsnapdb.stream.chunks import Body, ChunkSink
+from zsnapdb.stream.chunks import Body, ChunkSink, Codec
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.stream.upload import KnownChunk, Uploaded, UploadSettings, upload
-from zsnapdb.zfs import datasets, holds, snapshots
+from zsnapdb.zfs import datasets, holds, snapshots, version
 from zsnapdb.zfs.streams import SendStream, estimate
 
 
@@ -116,7 +121,7 @@ class Sender:
             )
             manifest = self._committed(volumes)
             self._settle([name for name in bases.values() if "@" in name])
-        local_manifests.keep(self.instance, manifest)
+        local_snapshot.keep(self.instance, manifest)
         return manifest
 
     def _committed(self, volumes: Sequence[VolumePart]) -> Manifest:
@@ -368,3 +373,78 @@ def keep_as_base(names: Sequence[str], repository: Repository) -> None:
 
 def _stored(repository: Repository) -> dict[str, str]:
     return {STATE_PROPERTY: STORED, REPOSITORY_PROPERTY: repository.id}
+
+
+def started_backup(
+    instance: Instance,
+    described: SourceDescription,
+    repository: Repository,
+    made: SnapshotSet,
+    base: Summary | None,
+    created: datetime,
+    form: SendForm,
+    sequence: int,
+) -> StartedBackup:
+    """Return all that is known about the backup before its streams are sent. A later run needs nothing else."""
+    settings = instance.upload_settings()
+    # Blocks that the pool has compressed are not compressed again.
+    codec = settings.codec if form is SendForm.PLAIN else Codec.NONE
+    volumes = tuple(
+        _volume(described.volumes[role], SEND_FLAGS[form], role, snapshot, base)
+        for role, snapshot in sorted(made.snapshots.items())
+    )
+    return StartedBackup(
+        draft=_draft(instance, described.source, repository, made, created, sequence),
+        base=base.backup_id if base is not None else None,
+        recipients=repository.keyring.recipients,
+        cut=StreamFormat(
+            chunk_size=settings.chunk_size,
+            codec=codec,
+            level=settings.level,
+            adaptive=settings.adaptive,
+            first_chunk=settings.first_chunk,
+        ),
+        volumes=volumes,
+    )
+
+
+def _volume(
+    kind: VolumeType, flags: tuple[str, ...], role: str, snapshot: Snapshot, base: Summary | None
+) -> StartedVolume:
+    before = base.volume(role) if base is not None else None
+    return StartedVolume(
+        role=role,
+        dataset=snapshot.dataset,
+        snapshot=snapshot.name,
+        guid=snapshot.guid,
+        from_guid=before.guid if before is not None else None,
+        send_flags=flags,
+        type=kind,
+    )
+
+
+def _draft(
+    instance: Instance,
+    source: SourcePart,
+    repository: Repository,
+    made: SnapshotSet,
+    created: datetime,
+    sequence: int,
+) -> Manifest:
+    pool = pool_of(next(iter(made.snapshots.values())).dataset)
+    return Manifest(
+        backup_id=made.backup_id,
+        instance=instance.name,
+        repository_id=repository.id,
+        created=created,
+        tool_version=__version__,
+        run_id=instance.host.run_id(),
+        host=instance.host.who().host,
+        objectives=ObjectivesPart.of(instance.settings.objectives),
+        zfs_version=version.userland(),
+        pool_guid=version.pool_guid(pool),
+        createtxg=made.createtxg,
+        sequence=sequence,
+        source=source,
+        volumes=(),
+    )

@@ -6,27 +6,30 @@ Hooks, the stop of the applier and a lock hold the server still. The binlog insi
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from zsnapdb.base.errors import LockError, LockNotGranted, PreflightError
+from zsnapdb.base import gtid
+from zsnapdb.base.errors import ConsistencyError, LockError, LockNotGranted, PreflightError, ZsnapdbError
 from zsnapdb.base.model import Position, SnapshotSet
-from zsnapdb.jobs.backup import applier
+from zsnapdb.jobs.backup import snapshot_set
 from zsnapdb.jobs.backup.hooks import Hooked
-from zsnapdb.jobs.backup.low_priority import at_low_priority
-from zsnapdb.jobs.backup.mapped_files import is_written_through_memory, write_back
-from zsnapdb.jobs.backup.position_proof import in_snapshot, prove_position, tail_before
-from zsnapdb.jobs.backup.preflight import Observed, observe
+from zsnapdb.jobs.backup.preflight import Observed, observe, role_of
+from zsnapdb.jobs.backup.snapshot_set import at_low_priority, is_written_through_memory, write_back
 from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import LOCK_PROPERTY, POSITION_PROPERTY
+from zsnapdb.jobs.base.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.host.site_settings import recorded_settings
+from zsnapdb.jobs.record import tail_record
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.known_tail import KnownTail
+from zsnapdb.mysql.binlog.read import find_position, tail_near_end
 from zsnapdb.mysql.probe import published_position, what_may_have_changed
 from zsnapdb.mysql.process.ddl_log import statements_half_done
 from zsnapdb.mysql.process.paths import absolute_tablespaces, keyring_paths
@@ -37,6 +40,7 @@ from zsnapdb.planning.backup.lock_strategy import LockChoice, still_enough
 from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.facts import Channel
 from zsnapdb.planning.family import family
+from zsnapdb.planning.server_copy.identity import binlog_paths
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.planning.server_copy.records import recorded_origins, recorded_variables
 from zsnapdb.planning.unlogged import unlogged_changes
@@ -49,6 +53,107 @@ from zsnapdb.repository.server_source import (
     ServerPart,
     ServerSourcePart,
 )
+from zsnapdb.zfs import snapshot_files
+
+_CATCH_UP_SECONDS = 30.0
+
+
+def tail_before(instance: Instance, observed: Observed) -> KnownTail | None:
+    """Return the newest tail of the server's newest binlog that is known before the server is held.
+
+    That is the recorded one, if little was written since. Else the server's own files are walked from there. The proof
+    uses a tail only if the binlog in the snapshot has it too, and nothing but a proof records one. What cannot be read
+    here is left to the proof, which says why.
+    """
+    known = tail_record.read(instance, observed.facts.flavour)
+    paths = binlog_paths(observed.facts.variables, "log_bin")
+    is_walked_whole = observed.binlog_key is not None and family(observed.facts.flavour).encrypts_each_event
+    if not observed.facts.has_binlog or paths is None or is_walked_whole:
+        return known
+    base, index = (Path(path) for path in paths)
+    has_gtids = observed.position.gtids is not None
+    with at_low_priority(), contextlib.suppress(OSError, ZsnapdbError):
+        return tail_near_end(index, base.parent, known, observed.facts.flavour, has_gtids=has_gtids, keys=observed.keys)
+    return known
+
+
+def prove_position(
+    instance: Instance,
+    observed: Observed,
+    session: Session,
+    backup_id: str,
+    before: Position,
+    known: KnownTail | None,
+) -> Position:
+    """Return the position from the snapshot's own binlog, which is walked from the `known` tail on if it has this tail.
+
+    The position must contain what the server published before the snapshot, and the server must publish it soon.
+    Afterwards the tail of the snapshot is recorded.
+    """
+    facts = observed.facts
+    paths = binlog_paths(facts.variables, "log_bin")
+    if not facts.has_binlog or paths is None:
+        return before
+    base, index = paths
+    with in_snapshot([index, os.path.dirname(base)], observed, instance, backup_id) as (its_index, folder):
+        found = find_position(
+            its_index, folder, facts.flavour, known, has_gtids=before.gtids is not None, keys=observed.keys
+        )
+    position = found.position
+    if isinstance(position.gtids, gtid.GtidSet):
+        # Transactions that are in no binlog at all (gtid_purged) are part of the state too (refman 8.4, "gtid_purged").
+        position = replace(position, gtids=position.gtids.union(facts.gtid_purged))
+    if not _covers(position, before):
+        raise ConsistencyError(
+            f"the server had published {before.describe()} before the snapshot, but the binlog in the snapshot ends at"
+            f" {position.describe()}",
+            hint="check that all paths of the server are on the volumes; the snapshots were removed",
+        )
+    deadline = time.monotonic() + _CATCH_UP_SECONDS
+    while not _covers(published_position(session, facts), position):
+        if time.monotonic() > deadline:
+            raise ConsistencyError(
+                f"the snapshot's binlog ends at {position.describe()}, which the server has not published"
+                f" {_CATCH_UP_SECONDS:.0f} s later",
+                hint="check whether the server restarted or its binlog was reset; run the backup again",
+            )
+        time.sleep(0.05)
+    if found.tail is not None:
+        tail_record.write(instance, facts.flavour, found.tail)
+    return position
+
+
+def _covers(later: Position, earlier: Position) -> bool:
+    """Whether all of `earlier` is in `later`, by GTIDs and by binlog coordinates."""
+    if later.gtids is not None and earlier.gtids is not None and not gtid.contains(later.gtids, earlier.gtids):
+        return False
+    if later.coordinates is None or earlier.coordinates is None:
+        return True
+    there, here = later.coordinates, earlier.coordinates
+    return (_number(there.file), there.offset) >= (_number(here.file), here.offset)
+
+
+def _number(file: str) -> int:
+    """Return the number at the end of the name of a binlog file."""
+    return int(file.rpartition(".")[2])
+
+
+@contextlib.contextmanager
+def in_snapshot(paths: Sequence[str], observed: Observed, instance: Instance, backup_id: str) -> Iterator[list[Path]]:
+    """Yield the paths of the server's files in the snapshot set of the backup, valid during the block."""
+    roots: dict[str, Path] = {}
+    with contextlib.ExitStack() as opened:
+        inside = []
+        for path in paths:
+            real = os.path.realpath(path)
+            role = role_of(real, observed, instance)
+            mountpoint = observed.mountpoints[role]
+            if role not in roots:
+                name = f"{observed.volumes[role]}@{snapshot_name(backup_id)}"
+                roots[role] = opened.enter_context(snapshot_files.root_of(name, Path(mountpoint)))
+            inside.append(roots[role] / os.path.relpath(real, mountpoint))
+        yield inside
+
 
 _AT_ONCE_SECONDS = 1.0
 """How long to wait for a lock that has a fallback, in seconds: the smallest lock_wait_timeout."""
@@ -101,7 +206,7 @@ class ServerSource:
 
     def recover(self) -> str | None:
         """Start an applier that a killed run left stopped. The caller holds the lock of the instance."""
-        return applier.start_forgotten(self.instance, self.session)
+        return snapshot_set.start_forgotten(self.instance, self.session)
 
     def observe(self) -> Observed:
         """Check server, files and datasets. PreflightError with every objection if they are not fit for a backup."""
@@ -198,7 +303,7 @@ def _under_least_lock(
     pauses = delays()
     while True:
         try:
-            with applier.stopped(instance, session, observed.facts) as channels:
+            with snapshot_set.stopped(instance, session, observed.facts) as channels:
                 try:
                     return _attempt(instance, observed, session, hooked, choice, channels, request, marks)
                 except LockNotGranted as error:

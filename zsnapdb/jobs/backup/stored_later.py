@@ -2,17 +2,142 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
-from zsnapdb.base.errors import NotThere, PreflightError
-from zsnapdb.jobs.backup import local_manifests
-from zsnapdb.jobs.backup.early_set import EarlySet
-from zsnapdb.jobs.backup.source import SourceDescription
+from zsnapdb.base.errors import NotThere, PreflightError, UnreachableError, ZsnapdbError
+from zsnapdb.base.model import SnapshotSet
+from zsnapdb.jobs.backup import local_snapshot
+from zsnapdb.jobs.backup.hooks import DoneHooks
+from zsnapdb.jobs.backup.snapshot_set import at_low_priority, take
+from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
+from zsnapdb.jobs.base import known_local
+from zsnapdb.jobs.base.events import KeptWarnings
+from zsnapdb.jobs.base.exclusion import alone_at_source
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import LOCAL
+from zsnapdb.jobs.base.set_properties import BASE_TAG, LOCAL, STATE_PROPERTY, TAKEN
 from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.planning.backup.fitness import FitnessFinding, warnings
+from zsnapdb.zfs import holds, snapshots
+
+
+@dataclass(frozen=True)
+class EarlySet:
+    """A proved snapshot set that no repository knows yet. `created` is when it was proved, `seconds` how long it took.
+
+    `instance` is the instance with its volumes.
+    """
+
+    instance: Instance
+    observed: Observation
+    described: SourceDescription
+    set: SnapshotSet
+    created: datetime
+    seconds: float
+
+    @property
+    def names(self) -> list[str]:
+        """The full names of the snapshots."""
+        return [snapshot.full_name for snapshot in self.set.snapshots.values()]
+
+    def spare(self) -> None:
+        """Hold the set: rules about local sets spare it now. If this run is killed, the next one releases it."""
+        with known_local.changing(self.instance, self.instance.volumes.values()):
+            holds.ensure_held(self.names, BASE_TAG)
+
+    def becomes_backup(self) -> None:
+        """Make the set that of a backup that is not stored yet. The caller writes its journal next.
+
+        Its manifest of a local set stays until then: by it the next run knows that a set without a journal was local.
+        """
+        with known_local.changing(self.instance, self.instance.volumes.values()):
+            holds.ensure_held(self.names, holds.HOLD_TAG)
+            snapshots.set_on(self.names, {STATE_PROPERTY: TAKEN})
+        # Retention spares a local set with this hold alone. So it goes last; the next run releases what is left of it.
+        with contextlib.suppress(ZsnapdbError):
+            holds.release(self.names, BASE_TAG)
+
+    def stays_local(self) -> None:
+        """Make the set a local one again, which stays although its backup failed."""
+        snapshots.set_on(self.names, {STATE_PROPERTY: LOCAL})
+        local_snapshot.write(self.instance, self.described, self.set, self.created)
+        holds.release(self.names)
+
+
+def store_is_away(instance: Instance) -> UnreachableError | None:
+    """Return the error if the store cannot be reached, after asking for some seconds. Other errors are raised."""
+    try:
+        instance.open_store()[0].check()
+    except UnreachableError as error:
+        return error
+    return None
+
+
+def take_early(
+    instance: Instance, events: KeptWarnings, opener: SourceOpener, done: DoneHooks, outage: UnreachableError
+) -> EarlySet:
+    """Make the snapshot set of a backup whose store is away.
+
+    `away` is raised if this host has stored nothing of the instance yet: then the address may be wrong.
+    """
+    with opener(instance) as source:
+        with alone_at_source(instance):
+            recovered = source.recover()
+        if recovered is not None:
+            events.warn(recovered)
+        with at_low_priority():
+            observed = source.observe()
+        instance = instance.with_volumes(observed.volumes)
+        if not local_sets(instance):
+            raise outage
+        started = time.monotonic()
+        backup_id = instance.host.new_backup_id()
+        done.begins(backup_id, observed.volumes)
+        with alone_at_source(instance):
+            taken = take(source, observed, instance.name, backup_id, events, LOCAL, run_id=instance.host.run_id())
+        made = EarlySet(
+            instance,
+            observed,
+            source.describe(observed, taken.proof),
+            taken.set,
+            instance.host.now(),
+            time.monotonic() - started,
+        )
+    local_snapshot.write(instance, made.described, made.set, made.created)
+    made.spare()
+    return made
+
+
+@contextlib.contextmanager
+def kept_on_error(early: EarlySet) -> Iterator[None]:
+    """Run the block. If it fails before the set is that of a backup, a note says where the set is."""
+    try:
+        yield
+    except BaseException as error:
+        with contextlib.suppress(ZsnapdbError):
+            holds.release(early.names, BASE_TAG)
+        error.add_note(
+            f"the snapshot set {early.set.backup_id} of this run stays on this host (`zsnapdb list --local`), and"
+            " expires by the rules of [instance.NAME.local]"
+        )
+        raise
+
+
+def wait_for_store(instance: Instance, events: KeptWarnings, early: EarlySet, outage: UnreachableError) -> None:
+    """Return when the store can be reached. UnreachableError if it is still away after the repository's `patience`."""
+    patience = instance.repository.patience
+    events.warn(
+        f"the store is away ({outage.message}): the snapshots of {early.set.backup_id} are made, and are stored when it"
+        f" is back, within {patience:.0f} s"
+    )
+    deadline = time.monotonic() + patience
+    while (error := store_is_away(instance)) is not None:
+        if time.monotonic() >= deadline:
+            raise error
+
 
 LATEST = "latest"
 """Names the newest local set."""
@@ -40,7 +165,7 @@ def open_set(instance: Instance, requested: str) -> EarlySet:
 
     NotThere if this host has no such set whole; PreflightError if nothing describes its server.
     """
-    known = local_manifests.load(instance)
+    known = local_snapshot.load(instance)
     if instance.settings.volumes is None and known:
         instance = instance.with_volumes({volume.role: volume.dataset for volume in known[-1].volumes})
     sets = {one.backup_id: one for one in local_sets(instance, LOCAL)}

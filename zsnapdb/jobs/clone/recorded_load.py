@@ -17,7 +17,7 @@ from zsnapdb.base import server_files
 from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.backup import local_manifests
+from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import masking_policy
 from zsnapdb.jobs.clone.ephemeral import RunningClone
@@ -85,7 +85,7 @@ def plan_load(settings: Settings, instance: Instance, source: str, seconds: floa
 
 
 def _set_of(instance: Instance, source: str, seconds: float) -> Manifest:
-    known = [one for one in local_manifests.load(instance) if is_of_server(one)]
+    known = [one for one in local_snapshot.load(instance) if is_of_server(one)]
     named = [one for one in known if source in (_LATEST, one.backup_id)]
     latest = instance.host.now() - timedelta(seconds=seconds)
     old = [one for one in named if one.created <= latest]

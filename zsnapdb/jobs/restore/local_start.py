@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.model import pool_of
-from zsnapdb.jobs.backup import local_manifests
+from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import put_back_record
 from zsnapdb.jobs.record.host_record import StoredCheck
@@ -22,7 +22,7 @@ from zsnapdb.repository.repository import Repository
 
 def is_local_set(manifest: Manifest) -> bool:
     """Whether the manifest is one that this host keeps: the set cannot be fetched with it, only cloned."""
-    return manifest.repository_id == local_manifests.IN_NO_REPOSITORY
+    return manifest.repository_id == local_snapshot.IN_NO_REPOSITORY
 
 
 def standing_of(instance: Instance, backup_id: str) -> SetStanding:
@@ -43,7 +43,7 @@ def standing_of(instance: Instance, backup_id: str) -> SetStanding:
 
 def first_manifest(instance: Instance, repository: Repository, planned: RestorePlan) -> Manifest:
     """Return the manifest of the backup, or of the local set, that a plan begins with."""
-    local = local_manifests.read(instance, planned.backup_id) if planned.clones else None
+    local = local_snapshot.read(instance, planned.backup_id) if planned.clones else None
     return local or repository.manifest(instance.name, planned.backup_id)
 
 
@@ -51,7 +51,7 @@ def names_local_set(instance: Instance, target: Target, origin: RestoreOrigin) -
     """Whether the target names a local set at which the restore may begin."""
     if origin is RestoreOrigin.REPOSITORY or not isinstance(target, AtBackup) or target.backup_id is None:
         return False
-    return local_manifests.read(instance, target.backup_id) is not None
+    return local_snapshot.read(instance, target.backup_id) is not None
 
 
 def with_local_sets(
@@ -71,7 +71,7 @@ def with_local_sets(
         return list(stored)
     known = {manifest.backup_id for manifest in stored}
     writer = stored[-1].writer if stored else None
-    loaded = local_manifests.load(instance)
+    loaded = local_snapshot.load(instance)
     left = put_back_record.taken_back(instance, loaded) if asks_for_newest(target) else {}
     local = [
         manifest

@@ -12,7 +12,7 @@ from zsnapdb.base.errors import ExistsError, NotThere, PreflightError, UsageErro
 from zsnapdb.base.model import Flavour, pool_of
 from zsnapdb.base.server_files import Owner
 from zsnapdb.config.settings import ServerSettings, Settings
-from zsnapdb.jobs.backup.local_manifests import IN_NO_REPOSITORY
+from zsnapdb.jobs.backup.local_snapshot import IN_NO_REPOSITORY
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import restorable
 from zsnapdb.jobs.host.dataset_tuning import unknown_here

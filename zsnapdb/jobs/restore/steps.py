@@ -12,7 +12,7 @@ from zsnapdb.base.errors import ConsistencyError, DamagedError
 from zsnapdb.base.model import Position
 from zsnapdb.base.server_files import Owner
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.backup import local_manifests
+from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
@@ -90,7 +90,7 @@ class ServerWork:
 
     def manifest(self, backup_id: str) -> Manifest:
         """Return the manifest of a backup, or of the local set that the plan clones."""
-        local = local_manifests.read(self.instance, backup_id) if self.plan.clones else None
+        local = local_snapshot.read(self.instance, backup_id) if self.plan.clones else None
         return local or self.repository.manifest(self.instance.name, backup_id)
 
 

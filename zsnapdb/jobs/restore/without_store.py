@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from zsnapdb.base.errors import DamagedError, NotThere, UnreachableError, ZsnapdbError
-from zsnapdb.jobs.backup import local_manifests
-from zsnapdb.jobs.backup.local_manifests import IN_NO_REPOSITORY
+from zsnapdb.jobs.backup import local_snapshot
+from zsnapdb.jobs.backup.local_snapshot import IN_NO_REPOSITORY
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.host.binlog_spans import SpanBuilder, whole_span
@@ -50,7 +50,7 @@ def open_for_restore(instance: Instance, origin: RestoreOrigin) -> Repository:
     try:
         return instance.open_repository()
     except UnreachableError as error:
-        if origin is RestoreOrigin.REPOSITORY or not local_manifests.load(instance):
+        if origin is RestoreOrigin.REPOSITORY or not local_snapshot.load(instance):
             raise
         instance.events.warn(
             f"the store is away ({error.message}): only what is on this host is used, and whether a newer state is"
@@ -79,13 +79,13 @@ def archive_of(
     """
     if not is_stand_in(repository):
         return BinlogArchive(repository, instance.name)
-    sets = tuple(manifest for manifest in local_manifests.load(instance) if is_of_server(manifest))
+    sets = tuple(manifest for manifest in local_snapshot.load(instance) if is_of_server(manifest))
     return _HostArchive(repository, instance.name, sets, target, only)
 
 
 def host_alone(instance: Instance) -> Repository | None:
     """Return the stand-in, without a question to the store. None if this host has no set to begin with."""
-    return _stand_in(instance) if local_manifests.load(instance) else None
+    return _stand_in(instance) if local_snapshot.load(instance) else None
 
 
 T = TypeVar("T")

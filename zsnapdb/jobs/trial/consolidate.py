@@ -20,8 +20,8 @@ from zsnapdb import __version__
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError
 from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.send import store_stream
+from zsnapdb.jobs.backup.snapshot_set import at_low_priority
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, NotThere
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.backup import local_manifests
+from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.restore import plan as restore_plan
@@ -63,7 +63,7 @@ def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str,
     Empty if there is neither.
     """
     known = host_record.choosable(instance, repository)
-    newest = known[-1:] or local_manifests.load(instance)[-1:]
+    newest = known[-1:] or local_snapshot.load(instance)[-1:]
     return tuple(volume.dataset for part in newest for volume in part.volumes)
 
 

@@ -13,7 +13,7 @@ from tests.unit.support.interruption import interrupt
 from tests.unit.support.world import Died, World
 from zsnapdb.base.errors import CommandError, NotThere, PreflightError, RepositoryError
 from zsnapdb.config.repository import KeepRules
-from zsnapdb.jobs.backup import local_manifests, local_snapshot, plan
+from zsnapdb.jobs.backup import local_snapshot, plan
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.backup.plan import BackupPlan
 from zsnapdb.zfs import snapshots
@@ -38,7 +38,7 @@ def states(world: World, backup_id: str) -> set[str]:
 @pytest.mark.parametrize("requested", ["latest", "its id"])
 def test_a_local_set_becomes_an_increment_and_the_next_backup_builds_on_it(world: World, requested: str) -> None:
     made = snapshot(world)
-    described = local_manifests.read(world.instance, made)
+    described = local_snapshot.read(world.instance, made)
     result = store(world, made if requested == "its id" else requested)
     assert described is not None
     assert (result.manifest.backup_id, result.manifest.is_full) == (made, False)
@@ -85,7 +85,7 @@ def test_a_set_that_is_not_here_or_that_nothing_describes_is_refused(world: Worl
         with pytest.raises(NotThere, match="has no local set"):
             store(world, requested)
     made = snapshot(world)
-    local_manifests.remove(world.instance, made)
+    local_snapshot.remove(world.instance, made)
     with pytest.raises(PreflightError, match="nothing on this host describes"):
         store(world, made)
     assert states(world, made) == {"local"}
@@ -102,7 +102,7 @@ def test_a_set_that_cannot_be_bookmarked_stays_a_local_set(world: World, monkeyp
         with pytest.raises(CommandError):
             store(world, made)
     assert states(world, made) == {"local"}
-    assert local_manifests.read(world.instance, made) is not None
+    assert local_snapshot.read(world.instance, made) is not None
     world.backup()
     assert states(world, made) == {"local"}
     assert store(world, made).manifest.backup_id == made

@@ -16,9 +16,8 @@ from tests.unit.support.manifests import manifest
 from zsnapdb.base.errors import LockNotGranted
 from zsnapdb.base.model import BinlogCoordinates, Flavour, Position
 from zsnapdb.documents.manifest import ManifestFields
-from zsnapdb.jobs.backup import inside_server
-from zsnapdb.jobs.backup.inside_server import ExaminedInside, HeldInside, ObservedInside
-from zsnapdb.jobs.backup.vm_source import MachineSource
+from zsnapdb.jobs.backup import vm_source
+from zsnapdb.jobs.backup.vm_source import ExaminedInside, HeldInside, MachineSource, ObservedInside
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.locks import HeldLock
@@ -66,7 +65,7 @@ def _position(offset: int) -> Position:
 @pytest.fixture
 def lock(barn: Barn, monkeypatch: pytest.MonkeyPatch) -> FakeLock:
     lock = FakeLock(barn)
-    monkeypatch.setattr("zsnapdb.jobs.backup.inside_server.examine", lock.examine)
+    monkeypatch.setattr("zsnapdb.jobs.backup.vm_source.examine", lock.examine)
     source = barn.source
 
     def with_lock(**settings: Any) -> MachineSource:
@@ -117,7 +116,7 @@ def test_a_server_at_an_address_that_is_not_the_machines_proves_nothing(barn: Ba
     inside = instance.settings.model_copy(update={"host": "127.0.0.1"})
     instance = replace(instance, settings=inside)
     for minimum, severity in ((Grade.QUIESCED, Severity.UNFIT), (Grade.CRASH, Severity.WARNING)):
-        examined = inside_server.examine(instance, ("10.0.0.7",), minimum)
+        examined = vm_source.examine(instance, ("10.0.0.7",), minimum)
         assert examined.observed is None
         (finding,) = examined.findings
         assert finding.severity is severity

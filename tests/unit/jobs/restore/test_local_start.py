@@ -12,7 +12,7 @@ from tests.unit.support.manifests import manifest
 from tests.unit.support.planning_host import BACKUPS, VARIABLES, PlanningHost
 from zsnapdb.base.errors import NotThere, PreflightError, UnreachableError
 from zsnapdb.base.model import Snapshot, SnapshotSet
-from zsnapdb.jobs.backup import local_manifests
+from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
@@ -58,7 +58,7 @@ def local(host: PlanningHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         {volume.role: volume.type for volume in like.volumes},
     )
     made_set = SnapshotSet(SET, {v.role: here[f"{v.dataset}@zsnapdb-{SET}"] for v in like.volumes})
-    local_manifests.write(host.instance, described, made_set, host.instance.host.now())
+    local_snapshot.write(host.instance, described, made_set, host.instance.host.now())
 
     def describe(names: list[str]) -> list[Snapshot]:
         for name in names:
@@ -88,12 +88,12 @@ def test_local_set_comes_after_the_backups_that_this_host_stored_before(
     repository = host.instance.open_repository()
     stored = repository.manifest("main", BACKUPS[0]).model_copy(update={"sequence": 7, "pool_guid": 5})
     note_stored(host.instance, repository, stored)
-    before = local_manifests.read(host.instance, SET)
+    before = local_snapshot.read(host.instance, SET)
     assert before is not None
     described = SourceDescription(before.source, {volume.role: volume.type for volume in before.volumes})
     made = {volume.role: local[f"{volume.dataset}@zsnapdb-{SET}"] for volume in before.volumes}
-    local_manifests.write(host.instance, described, SnapshotSet(SET, made), host.instance.host.now())
-    after = local_manifests.read(host.instance, SET)
+    local_snapshot.write(host.instance, described, SnapshotSet(SET, made), host.instance.host.now())
+    after = local_snapshot.read(host.instance, SET)
     assert after is not None
     assert after.sequence == 8
     assert in_order([after, stored]) == [stored, after]
@@ -124,7 +124,7 @@ def test_local_set_is_found_under_the_new_name_of_its_datasets(
                 replace(moved[name], dataset=name.partition("@")[0], createtxg=txg) for name in names
             ],
         )
-        found = [volume.dataset for one in local_manifests.load(host.instance) for volume in one.volumes]
+        found = [volume.dataset for one in local_snapshot.load(host.instance) for volume in one.volumes]
         assert sorted(found) == expected
 
 
@@ -158,8 +158,8 @@ def test_a_stored_backup_whose_store_is_away_is_not_called_a_local_set(
 def test_the_steps_of_the_plan_read_the_description_of_the_set(host: PlanningHost, local: dict[str, Snapshot]) -> None:
     plan = host.plan(SET, origin=RestoreOrigin.LOCAL)
     work = ServerWork(host.settings, host.instance, host.instance.open_repository(), plan)
-    assert work.manifest(SET).repository_id == local_manifests.IN_NO_REPOSITORY
-    assert work.manifest(BACKUPS[0]).repository_id != local_manifests.IN_NO_REPOSITORY
+    assert work.manifest(SET).repository_id == local_snapshot.IN_NO_REPOSITORY
+    assert work.manifest(BACKUPS[0]).repository_id != local_snapshot.IN_NO_REPOSITORY
 
 
 def test_the_repository_and_the_newest_backup_are_never_a_local_set(
@@ -178,7 +178,7 @@ def test_a_set_that_lost_a_snapshot_has_another_pool_or_server_or_no_description
 ) -> None:
     host.datasets.add("other")
     assert host.plan("latest", origin=RestoreOrigin.AUTO, top="other/near").backup_id == BACKUPS[0]
-    file = local_manifests.folder(host.instance) / SET
+    file = local_snapshot.folder(host.instance) / SET
     whole = file.read_bytes()
     for broken in (b"", whole[:-40], whole.replace(SET.encode(), BACKUPS[1].encode())):
         file.write_bytes(broken)
@@ -187,15 +187,15 @@ def test_a_set_that_lost_a_snapshot_has_another_pool_or_server_or_no_description
     assert host.plan("latest", origin=RestoreOrigin.AUTO).backup_id == SET
     name, _ = local.popitem()
     assert host.plan("latest", origin=RestoreOrigin.AUTO).backup_id == BACKUPS[0]
-    local_manifests.remove_stale(host.instance, [SET], {SET})
+    local_snapshot.remove_stale(host.instance, [SET], {SET})
     assert file.exists()
-    local_manifests.remove_stale(host.instance, [], {BACKUPS[0]})
+    local_snapshot.remove_stale(host.instance, [], {BACKUPS[0]})
     assert file.exists(), "it was made after the snapshots were listed"
     host.datasets.add(name)
-    local_manifests.remove_stale(host.instance, [SET], {BACKUPS[0]})
+    local_snapshot.remove_stale(host.instance, [SET], {BACKUPS[0]})
     assert file.exists(), "a snapshot of it is there, on a volume that is none of the instance now"
     host.datasets.remove(name)
-    local_manifests.remove_stale(host.instance, [SET], {BACKUPS[0]})
+    local_snapshot.remove_stale(host.instance, [SET], {BACKUPS[0]})
     assert not file.exists()
 
 
@@ -203,7 +203,7 @@ def test_of_sets_with_ids_of_one_second_the_one_that_zfs_made_last_is_the_newest
     host: PlanningHost, local: dict[str, Snapshot]
 ) -> None:
     """Only the time in an id says something, and the clock may have been set back."""
-    first = local_manifests.read(host.instance, SET)
+    first = local_snapshot.read(host.instance, SET)
     assert first is not None
     for later in (f"{SET[:-4]}0001", "20261120T092959Z-ffff"):
         volumes = [
@@ -213,7 +213,7 @@ def test_of_sets_with_ids_of_one_second_the_one_that_zfs_made_last_is_the_newest
             made = Snapshot(one.dataset, one.snapshot, one.guid, first.createtxg + 1)
             local[made.full_name] = made
         second = first.model_copy(update={"backup_id": later, "createtxg": first.createtxg + 1, "volumes": (*volumes,)})
-        file = local_manifests.folder(host.instance) / later
+        file = local_snapshot.folder(host.instance) / later
         file.write_bytes(second.encode())
         assert host.plan("latest", origin=RestoreOrigin.AUTO).backup_id == later
         file.unlink()
@@ -244,7 +244,7 @@ def test_without_a_store_a_restore_begins_with_a_set_of_the_host(
         plan = restore_plan.make(
             host.settings, host.instance, repository, RestoreRequest(to, origin=RestoreOrigin.AUTO)
         )
-        assert (plan.backup_id, plan.repository) == (SET, local_manifests.IN_NO_REPOSITORY)
+        assert (plan.backup_id, plan.repository) == (SET, local_snapshot.IN_NO_REPOSITORY)
         assert {step.origin for step in plan.clones} == set(local)
     assert without_store.reopen(host.instance, plan).id == repository.id
     work = ServerWork(host.settings, host.instance, repository, plan)
@@ -277,22 +277,22 @@ def test_a_stored_backup_is_known_to_the_host_when_the_store_is_away(
     for volume in stored.volumes:
         made = Snapshot(volume.dataset, volume.snapshot, volume.guid, 2)
         local[made.full_name] = made
-    local_manifests.keep(host.instance, stored)
+    local_snapshot.keep(host.instance, stored)
     assert host.plan("latest-backup", origin=RestoreOrigin.AUTO).clones
-    known = local_manifests.read(host.instance, BACKUPS[0])
+    known = local_snapshot.read(host.instance, BACKUPS[0])
     assert known is not None
     assert (known.is_full, known.source, [volume.chunks for volume in known.volumes]) == (
         True,
         stored.source,
         [()] * len(stored.volumes),
     )
-    assert [manifest.backup_id for manifest in local_manifests.load(host.instance)] == sorted([BACKUPS[0], SET])
+    assert [manifest.backup_id for manifest in local_snapshot.load(host.instance)] == sorted([BACKUPS[0], SET])
 
 
 def test_without_a_store_the_binlogs_of_the_server_lead_to_any_transaction(
     host: PlanningHost, local: dict[str, Snapshot], away: None, tmp_path: Path
 ) -> None:
-    known = local_manifests.read(host.instance, SET)
+    known = local_snapshot.read(host.instance, SET)
     assert known is not None
     assert isinstance(known.source, ServerSourcePart)
     file = File(version=b"11.8.6-MariaDB-log", when=1_795_170_000).gtid_list((0, 1, 77)).mark("head")
@@ -315,7 +315,7 @@ def test_without_a_store_the_binlogs_of_the_server_lead_to_any_transaction(
     source = known.source.model_copy(update={"server": part, "position": position})
     (volume,) = known.volumes
     volumes = (volume.model_copy(update={"type": volume.type.model_copy(update={"mountpoint": str(server)})}),)
-    local_manifests._write(host.instance, known.model_copy(update={"source": source, "volumes": volumes}))
+    local_snapshot._write(host.instance, known.model_copy(update={"source": source, "volumes": volumes}))
     repository = without_store.open_for_restore(host.instance, RestoreOrigin.LOCAL)
     for to, end in (("before-0-1-80", "79"), ("0-1-78", "78"), ("latest", "80")):
         plan = restore_plan.make(
