@@ -38,8 +38,8 @@ from zsnapdb.jobs.backup.stored_later import (
 from zsnapdb.jobs.base.events import KeptWarnings
 from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance, is_at_work
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import BASE_TAG
-from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.backup.resume import Cause, ResumeDecision, ResumeJudgement
 from zsnapdb.repository.backup_journal import DISK, BackupJournal

@@ -21,8 +21,8 @@ from zsnapdb.base.model import Flavour, SnapshotSet
 from zsnapdb.jobs.backup.source import H, O, P, SnapshotRequest, Source
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import BASE_TAG, TAKEN
-from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.mysql.probe import channels, flavour_and_dialect
 from zsnapdb.mysql.replication import applier as statements
 from zsnapdb.mysql.session import Session

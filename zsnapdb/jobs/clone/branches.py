@@ -14,7 +14,7 @@ from zsnapdb.base.errors import PreflightError, UnknownNameError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.undo import undone_on_error
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.clone import address, branch_heads, data_age, data_reset, foreign, handed, log_end
 from zsnapdb.jobs.clone.catalogue import held, of_dataset, ready
 from zsnapdb.jobs.clone.clone_info import CloneInfo

@@ -12,8 +12,8 @@ from zsnapdb.base.model import SnapshotSet
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RUN_PROPERTY, snapshot_name
-from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import branch_heads, log_end, masking_policy, properties, volumes
 from zsnapdb.jobs.clone.catalogue import held
 from zsnapdb.jobs.clone.clone_info import CloneInfo

@@ -14,8 +14,8 @@ from pydantic import SecretStr
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.base.model import Position
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password
-from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import credentials, locks
 from zsnapdb.jobs.server_copy.file_owner import give_files
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered

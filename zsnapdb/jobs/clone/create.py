@@ -14,9 +14,9 @@ from zsnapdb.base.model import Position
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.snapshot_set import at_low_priority
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
-from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import (
     address,
     contract,

@@ -11,9 +11,8 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.interruption import undone_on_error, uninterrupted
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, snapshot_name
-from zsnapdb.jobs.base.undo import undone_on_error
-from zsnapdb.jobs.base.uninterrupted import uninterrupted
 from zsnapdb.jobs.clone import (
     address,
     branch_heads,

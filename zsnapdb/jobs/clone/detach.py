@@ -10,7 +10,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.undo import undone_on_error
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.clone import branch_heads, foreign, masking_policy, properties, room, volumes
 from zsnapdb.jobs.clone.catalogue import held, of_dataset, ready
 from zsnapdb.jobs.clone.clone_info import CloneInfo

@@ -12,8 +12,8 @@ from zsnapdb.base import server_files
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import snapshot_name
-from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import locks, properties, received_room, reusable_sets
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
 from zsnapdb.jobs.clone.reusable_sets import RECEIVED, facts_of

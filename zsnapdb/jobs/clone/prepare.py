@@ -13,9 +13,9 @@ from zsnapdb.base import server_files
 from zsnapdb.base.errors import UnknownNameError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.base.set_properties import snapshot_name
-from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import locks, masking, masking_policy, properties, reusable_sets, room
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.locate import bring_here, locate

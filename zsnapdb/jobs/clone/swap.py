@@ -19,8 +19,8 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.interruption import uninterrupted
 from zsnapdb.jobs.base.set_properties import RUN_PROPERTY
-from zsnapdb.jobs.base.uninterrupted import uninterrupted
 from zsnapdb.jobs.clone import (
     address,
     credentials,

@@ -11,8 +11,8 @@ from zsnapdb.base.errors import ConsistencyError, ServerError, UsageError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password
-from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.clone import catalogue, create_plan, destroy
 from zsnapdb.jobs.clone.create_plan import ClonePlan
 from zsnapdb.jobs.clone.ephemeral import RunningClone, make

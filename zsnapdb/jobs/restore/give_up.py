@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.uninterrupted import uninterrupted
+from zsnapdb.jobs.base.interruption import uninterrupted
 from zsnapdb.jobs.record.once_record import OnceRecords
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.old_server import control_of

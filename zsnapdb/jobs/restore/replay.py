@@ -21,8 +21,8 @@ from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.base.model import Progress, parse_gtids
 from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
-from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.host.binlog_structure import check_content
 from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore.plan import client_programs

@@ -16,7 +16,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.run import BackupResult, backup
 from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.uninterrupted import uninterrupted
+from zsnapdb.jobs.base.interruption import uninterrupted
 from zsnapdb.jobs.host import readers
 from zsnapdb.jobs.restore import exchange, run
 from zsnapdb.jobs.restore.exchange import is_in_place

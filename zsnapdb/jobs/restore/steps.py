@@ -15,8 +15,8 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
-from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.host.dataset_tuning import tune
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.plan import copy_of

@@ -22,8 +22,8 @@ from pydantic import SecretStr
 from zsnapdb.base import whole_file
 from zsnapdb.base.errors import CommandError, ConsistencyError, ExistsError, PreflightError, ServerError, ZsnapdbError
 from zsnapdb.base.quantities import size
+from zsnapdb.jobs.base.interruption import uninterrupted
 from zsnapdb.jobs.base.private_folder import make_private
-from zsnapdb.jobs.base.uninterrupted import uninterrupted
 from zsnapdb.jobs.host import tree_copy
 from zsnapdb.jobs.setup import files as setup_files
 from zsnapdb.jobs.setup import move_copy

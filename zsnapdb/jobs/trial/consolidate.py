@@ -25,7 +25,7 @@ from zsnapdb.jobs.backup.snapshot_set import at_low_priority
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.undo import undone_on_error
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.restore import receiving, stored_chain
 from zsnapdb.jobs.restore.preflight import judge_pool

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import ConsistencyError, ExistsError, PreflightError
-from zsnapdb.jobs.base.undo import undone_on_error
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.trial.dumps import DumpLogin, Tools, load, write_file
 from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.mysql import account_rights

@@ -11,8 +11,8 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.base.text_files import read_text
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.private_folder import make_private
-from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase

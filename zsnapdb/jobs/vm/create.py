@@ -16,8 +16,8 @@ from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.private_folder import make_passable
-from zsnapdb.jobs.base.undo import undone_on_error
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
 from zsnapdb.jobs.vm import catalogue, locks, origins, properties, readiness, removal

@@ -1,4 +1,4 @@
-"""Lets a few seconds of work end before a signal is obeyed."""
+"""What an interruption finds: work that is undone if it fails, and seconds that no signal cuts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,23 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+
+
+@contextlib.contextmanager
+def undone_on_error(undo: Callable[[], None]) -> Iterator[None]:
+    """Call `undo` if the block fails.
+
+    The error of the block is raised. If `undo` fails too, a note on that error says so.
+    """
+    try:
+        yield
+    except BaseException as error:
+        try:
+            undo()
+        except Exception as second:
+            error.add_note(f"the cleanup failed too: {second}")
+        raise
+
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
