@@ -182,7 +182,7 @@ PROCESSES = {
     "mysql/process/service.py",
     "vm/images.py",
     "hooks.py",
-    "jobs/binlog/new_history.py",
+    "jobs/binlog/archive.py",
     "agent/children.py",
     "base/program_start.py",
     "agent/fork_server.py",

@@ -38,7 +38,7 @@ ALLOWED = {
         "__init__": "an incarnation has a number; its time only grows with it, for the time of one that is unreadable",
         "_begin": "an incarnation has a number; its time only grows with it, for the time of one that is unreadable",
     },
-    "jobs/binlog/logged.py": {"began": SERVER_TIME},
+    "jobs/binlog/undo.py": {"began": SERVER_TIME},
     "jobs/binlog/purge.py": {"_unread": AGE},
     "jobs/clone/catalogue.py": {"known": SHOWN},
     "jobs/clone/prepare.py": {"forms_of": SHOWN},

@@ -50,7 +50,7 @@ STARTERS = {
     "client/clones.py",
     "client/holder.py",
     "fleet/dev.py",
-    "jobs/binlog/new_history.py",
+    "jobs/binlog/archive.py",
     "vm/thaw_guard.py",
 }
 

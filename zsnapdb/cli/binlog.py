@@ -80,8 +80,8 @@ def archive(
     import signal
 
     from zsnapdb.cli.exit_codes import stop_on_signals
+    from zsnapdb.jobs.binlog import archive
     from zsnapdb.jobs.binlog import archive as job
-    from zsnapdb.jobs.binlog import new_history
     from zsnapdb.report import binlog as report
 
     _, chosen = of_instance(config, instance, wait=wait)
@@ -90,8 +90,8 @@ def archive(
     else:
         # A signal is the usual end of this command: the upload is finished, and the rest of the binlog archived.
         stop = stop_on_signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
-        command = new_history.command_of(chosen.name, config)
-        outcome = job.archive_continuously(chosen, stop, lambda: new_history.start_command(command))
+        command = archive.command_of(chosen.name, config)
+        outcome = job.archive_continuously(chosen, stop, lambda: archive.start_command(command))
     show(report.ArchivingView(chosen.name, outcome), json)
 
 
@@ -164,7 +164,7 @@ def _follow(instance: Instance, request: FindRequest, *, json: bool) -> None:
     import signal
 
     from zsnapdb.cli.exit_codes import stop_on_signals
-    from zsnapdb.jobs.binlog import follow as job
+    from zsnapdb.jobs.binlog import find as job
     from zsnapdb.report import binlog_find as report
 
     stop = stop_on_signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))

@@ -75,8 +75,8 @@ def undo(
 
     It undoes all rows or none: a row that was changed since prevents it. Without --apply the server is not changed.
     """
+    from zsnapdb.jobs.binlog import undo
     from zsnapdb.jobs.binlog import undo as job
-    from zsnapdb.jobs.binlog import undo_apply
     from zsnapdb.report import undo as report
 
     settings, chosen = of_instance(config, instance)
@@ -94,7 +94,7 @@ def undo(
 
         job.refuse_conflicts(undone)
         if applied:
-            undo_apply.check(writing)
+            undo.check(writing)
         proof = prove(settings, chosen, gtid, undone.changes)
         undone = replace(undone, changes=proof.changes, is_tried=True)
     if into is not None:
@@ -102,5 +102,5 @@ def undo(
     if applied:
         question = f"Undo {len(undone.changes)} changes of rows on the server of {chosen.name}?"
         if yes or typer.confirm(question, default=False, err=True):
-            undone = undo_apply.apply(writing, undone, proof.before)
+            undone = undo.apply(writing, undone, proof.before)
     show(report.UndoView(undone), json)

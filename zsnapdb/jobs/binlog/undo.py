@@ -8,21 +8,121 @@ to be read, once they are proved to be those of the transaction, and whether its
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
-from zsnapdb.base import whole_file
-from zsnapdb.base.errors import ExistsError, PreflightError, ServerError
+from zsnapdb.base import server_files, whole_file
+from zsnapdb.base.errors import ConsistencyError, ExistsError, NotThere, PreflightError, ServerError
+from zsnapdb.base.gtid import contains
+from zsnapdb.base.model import parse_gtids
+from zsnapdb.base.patterns import below
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
-from zsnapdb.jobs.binlog.logged import HINT, LoggedTransaction, find_transaction
 from zsnapdb.mysql.account_rights import account_privileges
+from zsnapdb.mysql.binlog.row_changes import row_changes
+from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
+from zsnapdb.mysql.schema.exact_rows import exact_rows
 from zsnapdb.mysql.schema.table_shapes import TableShapes
 from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog import undo as planning
+from zsnapdb.planning.binlog.archive import ServerBinlog
 from zsnapdb.planning.binlog.changes import TransactionChanges
 from zsnapdb.planning.binlog.table_shape import METADATA_HINT, TableShape, logged_difference
-from zsnapdb.planning.binlog.undo import RowChange
+from zsnapdb.planning.binlog.undo import LoggedRow, RowChange
+from zsnapdb.planning.binlog.undo_proof import StateBefore
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
+
+HINT = "restore beside the server, or rescue the table: `zsnapdb rescue --to before-GTID`"
+
+
+@dataclass(frozen=True)
+class LoggedTransaction:
+    """A transaction in the binlogs of the server, and its rows."""
+
+    transaction: TransactionChanges
+    rows: tuple[LoggedRow, ...]
+
+    @property
+    def began(self) -> int:
+        """When the transaction began, in seconds since 1970: not after its first statement, nor after its commit."""
+        return min(self.transaction.began, self.transaction.committed) // 1_000_000
+
+
+def find_transaction(instance: Instance, files: LocalFiles, gtid: str) -> LoggedTransaction:
+    """Return a transaction by its GTID, as the server prints it.
+
+    The archive is read only if the server's own binlogs do not have it. NotThere if neither has the transaction.
+    """
+    live = [binlog for binlog in files.list() if not binlog.problem]
+    for binlog in live:
+        with files.open(binlog.name) as file:
+            found = _found_in(file, binlog.name, gtid)
+        if found is not None:
+            return found
+    found = _archived(instance, files, live, gtid)
+    if found is None:
+        raise NotThere(
+            f"transaction {gtid} is not in the binlogs that the server has, nor in the archive of its history",
+            hint="`zsnapdb binlog find` lists transactions; `zsnapdb rescue --to before-GTID` brings tables back",
+        )
+    return found
+
+
+def _found_in(file: BinaryIO, name: str, gtid: str) -> LoggedTransaction | None:
+    """Return the transaction from a binlog; None if the binlog does not have it."""
+    for transaction in transaction_changes(file, name):
+        if transaction.gtid == gtid:
+            _check_rows(transaction, gtid)
+            return LoggedTransaction(transaction, tuple(row_changes(file, name, transaction)))
+    return None
+
+
+def _archived(instance: Instance, files: LocalFiles, live: list[ServerBinlog], gtid: str) -> LoggedTransaction | None:
+    """Return the transaction from the archive; None if the server's present history does not have it there."""
+    archive = BinlogArchive(instance.open_repository(), instance.name)
+    stored = archive.load().files
+    on_server = {files.opening(binlog.name).fingerprint for binlog in live}
+    present = {file.incarnation for file in stored if file.fingerprint in on_server}
+    history = [file for file in stored if file.incarnation in present and _may_hold(file, gtid)]
+    if len(present) != 1:
+        return None
+    with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:
+        for file in sorted(history, key=lambda file: file.number):
+            instance.events.tell(f"fetching {file.name} of history {file.incarnation}")
+            path = Path(below(folder, f"{file.incarnation}-{file.name}"))
+            archive.fetch(file, path)
+            with server_files.open_to_read(path) as fetched:
+                found = _found_in(fetched, file.name, gtid)
+            if found is not None:
+                return found
+            path.unlink()
+    return None
+
+
+def _may_hold(file: ArchivedFile, gtid: str) -> bool:
+    try:
+        wanted = parse_gtids(file.flavour, gtid)
+    except ValueError:
+        return False
+    own, before = file.gtids, file.previous
+    return own is not None and contains(own, wanted) and not (before is not None and contains(before, wanted))
+
+
+def _check_rows(transaction: TransactionChanges, gtid: str) -> None:
+    """Raise PreflightError unless the transaction changed rows, and the binlog has all that it changed."""
+    objection = None
+    if transaction.statements or transaction.other_statements:
+        objection = "it has statements whose rows are not in the binlog, such as DDL"
+    elif transaction.is_prepared or transaction.has_incident:
+        objection = "; ".join(transaction.unknown)
+    elif not transaction.rows:
+        objection = "it changed no row"
+    if objection is not None:
+        raise PreflightError(f"transaction {gtid} cannot be undone by rows: {objection}", hint=HINT)
 
 
 @dataclass(frozen=True)
@@ -159,3 +259,75 @@ def _conflicts(session: Session, changes: list[RowChange]) -> list[Conflict]:
         for expected in planning.expectations(changes)
         if bool(session.query(expected.question)) is expected.is_absent
     ]
+
+
+_LONGEST_SECONDS = 86400.0
+_READ_ONLY = ("read_only", "super_read_only")
+
+
+def check(instance: Instance) -> None:
+    """Raise PreflightError if the server is read-only. Nothing is changed.
+
+    A replica that is changed by itself has another history than its source.
+    """
+    with instance.session(read_timeout=_LONGEST_SECONDS) as session:
+        seen = global_variables(session, _READ_ONLY)
+    closed = [name for name in _READ_ONLY if seen.get(name, "OFF") not in ("OFF", "0")]
+    if closed:
+        raise PreflightError(
+            f"the server of {instance.name} has {closed[0]} = {seen[closed[0]]}",
+            hint="undo the transaction on its source, where the binlogs have it too",
+        )
+
+
+def apply(instance: Instance, undone: Undo, before: StateBefore) -> Undo:
+    """Undo the transaction on the server, in one transaction: all its rows, or none. The account may change them.
+
+    Before its commit the tables must be defined as they were, and every row must be as in the clone right before the
+    transaction. PreflightError if nothing was undone; ConsistencyError if a row was not as it was: it was rolled back.
+    """
+    try:
+        with instance.session(read_timeout=_LONGEST_SECONDS) as session:
+            _run(instance, session, undone, before)
+    except ServerError as error:
+        if not _is_undone(instance, before):
+            raise PreflightError(
+                f"nothing was undone: {error.message}",
+                hint="a row was changed since, the account may not change it, or another session kept it locked",
+            ) from error
+        # The connection was lost after the commit.
+    return replace(undone, is_applied=True)
+
+
+def _run(instance: Instance, session: Session, undone: Undo, before: StateBefore) -> None:
+    """Run the statements, prove their result, and commit. If the session ends before, the server rolls back."""
+    for statement in (*planning.opening(undone.changes), *map(planning.holding, before.shapes)):
+        session.query(statement)
+    # Now the open transaction holds the definitions of its tables: no DDL changes one of them before its end.
+    with instance.session() as other:
+        reader = TableShapes(other)
+        now = [reader.read(shape.schema, shape.table) for shape in before.shapes]
+        difference = before.definition_difference(now)
+    if difference is not None:
+        raise PreflightError(f"nothing was undone: {difference}", hint="see what was changed meanwhile")
+    for statement in planning.changing(undone.changes):
+        session.query(statement)
+    wrong = None
+    if int(session.value(planning.COUNTED)) == len(undone.changes):
+        wrong = before.row_difference(exact_rows(session, before.questions))
+    if wrong is not None:
+        session.query("ROLLBACK")
+        raise ConsistencyError(
+            f"the undo of transaction {undone.gtid} was rolled back: {wrong}",
+            hint="nothing was changed; rescue the table: `zsnapdb rescue --to before-GTID`",
+        )
+    for statement in planning.ending(undone.changes):
+        session.query(statement)
+
+
+def _is_undone(instance: Instance, before: StateBefore) -> bool:
+    """Whether every row is as before the transaction."""
+    with instance.session() as session:
+        for statement in planning.SESSION:
+            session.query(statement)
+        return before.row_difference(exact_rows(session, before.questions)) is None

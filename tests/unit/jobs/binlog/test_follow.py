@@ -13,8 +13,7 @@ from tests.unit.support.binlog_file import UUID
 from zsnapdb.base.errors import DamagedError, UsageError
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
-from zsnapdb.jobs.binlog.find import FindRequest
-from zsnapdb.jobs.binlog.follow import follow, follow_files
+from zsnapdb.jobs.binlog.find import FindRequest, follow, follow_files
 
 from .test_find import delete, instance
 

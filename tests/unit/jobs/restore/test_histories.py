@@ -10,7 +10,7 @@ import pytest
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.events import Recorder
 from zsnapdb.base.errors import HistoryError
-from zsnapdb.jobs.binlog.new_history import NewHistoryWatch
+from zsnapdb.jobs.binlog.archive import NewHistoryWatch
 from zsnapdb.jobs.doctor import diagnose
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.binlog.history import EndKind
