@@ -52,7 +52,7 @@ ALLOWED = {
     "jobs/base/removal_time.py": {"removal_time": GUARD},
     "jobs/binlog/archiver.py": {"_look_now": NOTED, "_begin": NOTED},
     "jobs/binlog/purge.py": {"_read": NOTED},
-    "jobs/clone/recorded_load.py": {"_set_of": WANTED, "start_load": WANTED},
+    "jobs/clone/migration.py": {"_set_of": WANTED, "start_load": WANTED},
     "jobs/clone/state_at.py": {"find": WANTED},
     "jobs/doctor/advice.py": {"gather": SHOWN},
     "jobs/fleet/fleet.py": {"status": OBJECTIVE, "_repository": NOTED},

@@ -42,7 +42,7 @@ ALLOWED = {
     "jobs/binlog/purge.py": {"_unread": AGE},
     "jobs/clone/catalogue.py": {"known": SHOWN},
     "jobs/clone/prepare.py": {"forms_of": SHOWN},
-    "jobs/clone/recorded_load.py": {"_set_of": AGE},
+    "jobs/clone/migration.py": {"_set_of": AGE},
     "jobs/copies/sweeping.py": {"sweep": OTHER},
     "jobs/host/backup_point.py": {"points_of": AT_A_TIME, "point_of": AT_A_TIME},
     "jobs/repository/copy.py": {"_plan": "bases go before increments; the order of the backups stays"},

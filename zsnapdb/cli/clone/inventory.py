@@ -54,7 +54,7 @@ def connect(
     json: AsJson = False,
 ) -> None:
     """Connect to a clone with the server's own client. The words after NAME are passed to the client."""
-    from zsnapdb.jobs.clone import client, lifecycle
+    from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import connect as report
 
     settings, host = on_host(config)
@@ -63,7 +63,7 @@ def connect(
     if dsn or env or json:
         show(report.LoginView(login, as_environment=env), json)
         return
-    client.open_client(settings, host, name, login, context.args)
+    lifecycle.open_client(settings, host, name, login, context.args)
 
 
 def logs(
@@ -75,10 +75,10 @@ def logs(
     json: AsJson = False,
 ) -> None:
     """Show the end of the error log of a clone's server."""
-    from zsnapdb.jobs.clone import server_log
+    from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone.server_log import ServerLogView
 
-    show(ServerLogView(server_log.tail(*on_host(config), name, lines)), json)
+    show(ServerLogView(lifecycle.tail(*on_host(config), name, lines)), json)
 
 
 def addresses(

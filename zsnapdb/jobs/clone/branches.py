@@ -15,12 +15,12 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.clone import address, branch_heads, data_age, data_reset, foreign, handed, log_end
+from zsnapdb.jobs.clone import address, branch_heads, data_reset, handed, reusable_sets, volumes
 from zsnapdb.jobs.clone.catalogue import held, of_dataset, ready
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.commits import commit_locked, end_of_log
+from zsnapdb.jobs.clone.handed import LogEnd
 from zsnapdb.jobs.clone.lifecycle import server_of, server_settings, start_locked
-from zsnapdb.jobs.clone.log_end import LogEnd
 from zsnapdb.jobs.clone.plans import Intention
 from zsnapdb.jobs.clone.properties import BRANCHES_PROPERTY
 from zsnapdb.jobs.clone.revision import mend
@@ -170,7 +170,7 @@ def switch_plan(settings: Settings, host: Host, name: str, branch: str) -> Inten
     if is_kept and seen.branches.head == target:
         return Intention(info, (f"the data stays: both branches are at {target}",))
     data_reset.quota_beside(settings, info, is_committed=not is_kept)
-    data_age.begun_after(settings, host, info, _source_of(commit))
+    reusable_sets.begun_after(settings, host, info, _source_of(commit))
     return Intention(
         info,
         (
@@ -197,7 +197,7 @@ def switch(settings: Settings, host: Host, name: str, branch: str, events: Event
             if info.pid is None:
                 # A switch to it, or from it, may have been interrupted.
                 start_locked(settings, host, info)
-                foreign.warn_of_kept(mend(info), info.name, events)
+                volumes.warn_of_kept(mend(info), info.name, events)
             now = address.open_to(settings, of_dataset(settings, host, info.name), events)
             return SwitchedBranch(now, known, left, known.head, is_new_commit=False)
         target = resolve(seen, branch)
@@ -211,7 +211,7 @@ def switch(settings: Settings, host: Host, name: str, branch: str, events: Event
             )
         data_reset.quota_beside(settings, info, is_committed=not is_kept)
         source = _source_of(target)
-        data_age.begun_after(settings, host, info, source)
+        reusable_sets.begun_after(settings, host, info, source)
         info.process.stop(timeout=settings_of_server.start_timeout)
         stopped, is_new = replace(info, pid=None), False
         with undone_on_error(lambda: _start_again(settings, host, info)):
@@ -233,7 +233,7 @@ def _mended(settings: Settings, host: Host, info: CloneInfo, events: Events) -> 
     """Return the clone with its old data, if a change of it was interrupted before the new data counted."""
     if info.phase is not CopyPhase.CHANGING:
         return info
-    foreign.warn_of_kept(mend(info), info.name, events)
+    volumes.warn_of_kept(mend(info), info.name, events)
     return of_dataset(settings, host, info.name)
 
 
@@ -253,7 +253,7 @@ def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
     state = handed.read(host, info)
     if state is None:
         return None
-    noted, newest = log_end.of_state(state), branch_heads.newest(info)
+    noted, newest = handed.of_state(state), branch_heads.newest(info)
     if newest is None:
         return noted if known.head == info.backup_id else None
     end = LogEnd.parse(newest.log_end)
@@ -276,5 +276,5 @@ def _ended_there(settings: Settings, info: CloneInfo, end: LogEnd | None) -> boo
     if end is None:
         return True
     with contextlib.suppress(ZsnapdbError, OSError):
-        return log_end.is_end_of_stopped(server_of(settings, info).copy, end)
+        return handed.is_end_of_stopped(server_of(settings, info).copy, end)
     return False

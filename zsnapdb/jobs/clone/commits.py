@@ -14,11 +14,11 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RUN_PROPERTY, snapshot_name
-from zsnapdb.jobs.clone import branch_heads, log_end, masking_policy, properties, volumes
+from zsnapdb.jobs.clone import branch_heads, handed, masking_policy, properties, volumes
 from zsnapdb.jobs.clone.catalogue import held
 from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.handed import LogEnd
 from zsnapdb.jobs.clone.lifecycle import session
-from zsnapdb.jobs.clone.log_end import LogEnd
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.mysql.locks import GlobalReadLock, Terms, Watchdog, holding
@@ -101,7 +101,7 @@ def end_of_log(info: CloneInfo) -> LogEnd | None:
     """Return where the binlog of the clone ends now; None if its server does not run, or if that is not known."""
     if info.pid is not None:
         with contextlib.suppress(ZsnapdbError), session(info) as opened:
-            return log_end.of_running(opened)
+            return handed.of_running(opened)
     return None
 
 

@@ -17,16 +17,15 @@ from zsnapdb.jobs.clone import (
     address,
     catalogue,
     causer,
-    data_age,
     haproxy,
     masking_policy,
     received_room,
+    reusable_sets,
     room,
 )
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.clone_info import CloneClaim
 from zsnapdb.jobs.clone.contract import CloneServer
-from zsnapdb.jobs.clone.live_set import origin_of_live
 from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
 from zsnapdb.jobs.clone.properties import is_clone_name
 from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
@@ -37,6 +36,7 @@ from zsnapdb.jobs.clone.sources import (
     RemoteBackup,
     origin_at,
     origin_in,
+    origin_of_live,
     with_volumes,
 )
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
@@ -264,8 +264,8 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     bind = request.bind_address or limits.bind_address
     known = catalogue.claims(settings)
     lease, port, kept = _admitted(settings, instance.host, request, name, seen.free, known)
-    begun = data_age.begun(made_from.source, known.copies, instance.host)
-    data_age.require(settings, lease, None, begun)
+    begun = reusable_sets.begun(made_from.source, known.copies, instance.host)
+    reusable_sets.require(settings, lease, None, begun)
     root = limits.mount_root / name
     _refuse_files_in(root)
     layout = layout_of(origin, f"{anchor}/r1", root)

@@ -17,8 +17,6 @@ from zsnapdb.jobs.clone import (
     address,
     branch_heads,
     credentials,
-    data_age,
-    foreign,
     locks,
     masking_policy,
     properties,
@@ -31,11 +29,10 @@ from zsnapdb.jobs.clone.catalogue import home, of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import start_locked
-from zsnapdb.jobs.clone.live_set import take_live
 from zsnapdb.jobs.clone.locate import bring_here, locate
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
-from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Commit, RemoteBackup, commits, with_volumes
+from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Commit, RemoteBackup, commits, take_live, with_volumes
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone.branches import Branches
@@ -73,7 +70,7 @@ def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None,
         source = locate(settings, instance, requested, _rules(settings, info), accepts_older=accepts_older)
     received_room.refuse_source(settings, info.top.rpartition("/")[0], source)
     if isinstance(source, CloneSource):
-        data_age.begun_after(settings, host, info, source)
+        reusable_sets.begun_after(settings, host, info, source)
     set_id = source.manifest.backup_id if isinstance(source, RemoteBackup) else source.set.backup_id
     is_original = source.key == info.original_key or (
         not info.original_key and set_id == info.original.removeprefix("@")
@@ -170,7 +167,7 @@ def replace_data(
     if requested != LIVE_STATE:
         with locks.using_received(info.instance):
             source = _source(settings, host, info, requested, events, accepts_older=accepts_older)
-            begun = data_age.begun_after(settings, host, info, source)
+            begun = reusable_sets.begun_after(settings, host, info, source)
             made = commits(info.current)
             revision = _clone_beside(settings, info, source, made)
     else:
@@ -178,7 +175,7 @@ def replace_data(
         with locks.on_live_sets(instance.name):
             made, source = commits(info.current), take_live(instance)
             with undone_on_error(lambda: drop_live(source)):
-                begun = data_age.begun_after(settings, host, info, source)
+                begun = reusable_sets.begun_after(settings, host, info, source)
                 revision = _clone_beside(settings, info, source, made)
     kept = branch_heads.kept(info, made)
     return _replace_data(settings, host, info, source, revision, requested, events, kept, begun)
@@ -226,7 +223,7 @@ def put(
     """Give the clone the data of this source, and with it these branches; the caller holds its lock."""
     revision = _clone_beside(settings, info, source, commits(info.current))
     of, branches = f"branch {known.current}", {properties.BRANCHES_PROPERTY: known.encode()}
-    begun = data_age.begun_after(settings, host, info, source)
+    begun = reusable_sets.begun_after(settings, host, info, source)
     return _replace_data(settings, host, info, source, revision, of, events, branches, begun)
 
 
@@ -271,7 +268,7 @@ def _replace_data(
         )
         raise
     datasets.set_on_all(list(changed.volumes.values()), {"canmount": "on"})
-    foreign.warn_of_kept(drop_leftovers(changed), info.name, events)
+    volumes.warn_of_kept(drop_leftovers(changed), info.name, events)
     if info.source == SourceKind.LIVE:
         drop_unused_live(with_volumes(Instance.of(settings, info.instance).on_host(host)), info.backup_id)
     reusable_sets.drop_unused_of_subjects(settings, info.instance, info.source)

@@ -3,29 +3,178 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from zsnapdb.base.errors import NotThere, ZsnapdbError
+from zsnapdb.base.errors import NotThere, PreflightError, ZsnapdbError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, SnapshotSet
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LIVE
-from zsnapdb.jobs.clone import address, foreign, locks, meant, reusable_sets
+from zsnapdb.jobs.clone import address, handed, heartbeat, locks, meant, reusable_sets, taken_over, volumes
 from zsnapdb.jobs.clone.catalogue import find, is_dataset, listing, of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.properties import SOURCE_PART
-from zsnapdb.jobs.clone.removal import CloneRemoval, plan_removal, refuse_obstacles, remove_all
+from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, SOURCE_PART, clone_mark
+from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet
 from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CloneSource, Commit, commits_among
+from zsnapdb.jobs.clone.volumes import SeenSnapshots, drop_detaching, is_detaching, remove_folders
+from zsnapdb.jobs.copies.properties import PHASE_PROPERTY, CopyPhase
 from zsnapdb.jobs.copies.sweeping import GoesToo
 from zsnapdb.jobs.host.local_sets import described_sets
+from zsnapdb.mysql.process.server import PRIVATE_FOLDER, ServerProcess
 from zsnapdb.planning.clone.pool import PoolMark
+from zsnapdb.planning.clone.removal import OwnSnapshot, Removal, removal
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
 from zsnapdb.zfs import datasets, mounts, owned, snapshots
 from zsnapdb.zfs.mounts import ForeignMount
+
+
+@dataclass(frozen=True)
+class CloneRemoval:
+    """What destroying a clone does.
+
+    `prepared` are prepared forms of its commits, which go before it. `obstacles` say why it cannot be destroyed.
+    `has_detaching`: whether an interrupted detach left snapshots on it.
+    """
+
+    steps: Removal
+    prepared: tuple[ReusableSet, ...] = ()
+    obstacles: tuple[str, ...] = ()
+    has_detaching: bool = False
+
+    @property
+    def heirs(self) -> tuple[str, ...]:
+        """The names of the clones that take over commits."""
+        return tuple(sorted({step.clone for step in self.steps.promotions}))
+
+
+def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> CloneRemoval:
+    """Return what destroying the clone would do; change nothing.
+
+    NotOursError if a dataset below the anchor does not carry the clone's name. `seen` are all snapshots below the
+    anchor, with `foreign.COLUMNS` (None: they are read here).
+    """
+    members = owned.members_with(anchor, ["origin"], clone_mark(name))
+    if not members:
+        return CloneRemoval(removal({}, (), {}))
+    seen = snapshots.below(anchor, volumes.COLUMNS) if seen is None else seen
+    own, has_detaching = _snapshots(seen), any(is_detaching(snapshot.name) for snapshot in seen)
+    home = anchor.rpartition("/")[0]
+    commits = sorted({snapshot.commit for snapshot in own if snapshot.commit})
+    prepared = tuple(reusable_sets.prepared_commits(home, commits)) if commits else ()
+    obstacles = [
+        f"{', '.join(item.clones)} depends on the prepared form of commit {item.set_id}"
+        for item in prepared
+        if item.clones
+    ]
+    without = {dataset for item in prepared for dataset in item.members}
+    own = [replace(s, clones=tuple(clone for clone in s.clones if clone not in without)) for s in own]
+    heirs = _heirs({clone: s.full_name for s in own for clone in s.clones if clone not in members})
+    obstacles += [f"{dataset}, which is not ours, is a clone of {base}" for dataset, base in heirs.foreign.items()]
+    if obstacles:
+        return CloneRemoval(removal({}, (), {}), prepared, tuple(obstacles))
+    origins = {dataset: values["origin"].value for dataset, values in members.items()}
+    origins = {dataset: "" if origin == datasets.UNSET else origin for dataset, origin in origins.items()}
+    return CloneRemoval(removal(origins, own, heirs.clones), prepared, has_detaching=has_detaching)
+
+
+def _snapshots(seen: SeenSnapshots) -> list[OwnSnapshot]:
+    result = []
+    for snapshot, values in seen.items():
+        mark = values[COMMIT_PROPERTY]
+        is_commit = mark.is_local and snapshot.name == f"{SNAPSHOT_PREFIX}{mark.value}"
+        clones = tuple(c for c in values["clones"].value.split(",") if c not in ("", datasets.UNSET))
+        if not is_detaching(snapshot.name):
+            result.append(
+                OwnSnapshot(
+                    snapshot.dataset, snapshot.name, snapshot.createtxg, mark.value if is_commit else "", clones
+                )
+            )
+    return result
+
+
+@dataclass(frozen=True)
+class _Heirs:
+    """The datasets that were cloned from the clone's snapshots: of other clones (with their names), and foreign ones.
+
+    `foreign` has the snapshot that each was cloned from.
+    """
+
+    clones: Mapping[str, str]
+    volumes: Mapping[str, str]
+
+
+def _heirs(dependents: Mapping[str, str]) -> _Heirs:
+    marks = datasets.properties_of(sorted(dependents), [CLONE_PROPERTY]) if dependents else {}
+    ours = {
+        dataset: values[CLONE_PROPERTY].value for dataset, values in marks.items() if values[CLONE_PROPERTY].is_local
+    }
+    return _Heirs(ours, {dataset: base for dataset, base in dependents.items() if dataset not in ours})
+
+
+def refuse_obstacles(name: str, planned: CloneRemoval) -> None:
+    """Raise PreflightError if something that cannot take over its origin depends on the clone."""
+    if planned.obstacles:
+        raise PreflightError(
+            f"clone {name} cannot be destroyed: {'; '.join(planned.obstacles)}",
+            hint="destroy what depends on the clone first, or `zsnapdb clone detach` it",
+        )
+
+
+def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRemoval | None = None) -> None:
+    """End the clone's server, destroy the anchor and all datasets below it, and remove the mount folders.
+
+    Every dataset is proved to carry the clone's name first. A commit that another clone depends on is handed over to
+    that clone. PreflightError, and nothing is changed, if something else depends on the clone. The caller holds the
+    clone's lock. `planned` is the plan that it made under the lock (None: it is made here).
+    """
+    mark = clone_mark(name)
+    planned = planned or plan_removal(anchor, name)
+    with contextlib.ExitStack() as locked:
+        if planned.heirs:
+            for heir in planned.heirs:
+                locked.enter_context(locks.on_clone(heir))
+            planned = plan_removal(anchor, name)
+        refuse_obstacles(name, planned)
+        if planned.steps.datasets:
+            datasets.set_properties(anchor, {PHASE_PROPERTY: CopyPhase.DESTROYING})
+        ServerProcess(root / PRIVATE_FOLDER).kill()
+        if planned.has_detaching:
+            drop_detaching(anchor, mark)
+        for item in planned.prepared:
+            with locks.on_reusable_set(PREPARED, item.name):
+                reusable_sets.remove(item)
+        heirs = {_revision_of(anchor, step.dataset) for step in planned.steps.promotions}
+        if heirs:
+            most = int(datasets.properties(anchor, ["used"])["used"].value)
+            locked.enter_context(taken_over.taking_over(sorted(heirs), most))
+        for step in planned.steps.promotions:
+            datasets.promote(step.dataset)
+        if not planned.steps.snapshots:
+            owned.destroy_datasets(planned.steps.datasets, mark)
+        for dataset in planned.steps.datasets if planned.steps.snapshots else ():
+            _destroy_commits(planned.steps, dataset)
+            owned.destroy_datasets([dataset], mark)
+        for dataset in {step.dataset for step in planned.steps.promotions}:
+            _destroy_commits(planned.steps, dataset)
+    remove_folders(root)
+    heartbeat.forget(host, name)
+    handed.forget(host, name)
+
+
+def _revision_of(anchor: str, dataset: str) -> str:
+    """Return the dataset of the revision that a volume of another clone beside the anchor belongs to."""
+    return "/".join(dataset.split("/")[: anchor.count("/") + 2])
+
+
+def _destroy_commits(steps: Removal, dataset: str) -> None:
+    for snapshot in steps.snapshots:
+        if snapshot.dataset == dataset:
+            owned.destroy_set([snapshot.name], snapshot.commit)
 
 
 @dataclass(frozen=True)
@@ -39,7 +188,7 @@ class DestroyPlan:
     info: CloneInfo
     commits: tuple[Commit, ...]
     removal: CloneRemoval
-    foreign: tuple[ForeignSnapshot, ...] = ()
+    volumes: tuple[ForeignSnapshot, ...] = ()
     elsewhere: tuple[ForeignMount, ...] = ()
 
     @property
@@ -69,10 +218,10 @@ def named(settings: Settings, host: Host, name: str) -> list[CloneInfo]:
 
 
 def _plan_one(info: CloneInfo, also: Collection[GoesToo]) -> DestroyPlan:
-    seen = snapshots.below(info.top, tuple({*foreign.COLUMNS, *COMMIT_COLUMNS}))
+    seen = snapshots.below(info.top, tuple({*volumes.COLUMNS, *COMMIT_COLUMNS}))
     planned = plan_removal(info.top, info.name, seen)
     refuse_obstacles(info.name, planned)
-    going = foreign.refuse(info.top, info.name, may_go=GoesToo.FOREIGN_SNAPSHOTS in also, seen=seen)
+    going = volumes.refuse(info.top, info.name, may_go=GoesToo.FOREIGN_SNAPSHOTS in also, seen=seen)
     own = mounts.namespace_of(info.pid) if info.pid is not None else ""
     elsewhere = [
         mount
@@ -160,7 +309,7 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
     if info.source in (SourceKind.LIVE, SourceKind.COMMIT) and instance is not None and instance.volumes is not None:
         seen = datasets.properties_of(list(info.volumes.values()), ["origin"])
         origins = [values["origin"].value for values in seen.values()]
-    foreign.let_go(planned.foreign, name)
+    volumes.let_go(planned.foreign, name)
     remove_all(host, info.top, name, info.mount, None if planned.foreign else planned.removal)
     address.close(settings, host, info)
     reusable_sets.drop_unused_of_subjects(settings, info.instance, info.source)

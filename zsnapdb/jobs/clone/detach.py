@@ -11,7 +11,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.clone import branch_heads, foreign, masking_policy, properties, room, volumes
+from zsnapdb.jobs.clone import branch_heads, masking_policy, properties, room, volumes
 from zsnapdb.jobs.clone.catalogue import held, of_dataset, ready
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.destroy import drop_unused_live
@@ -116,7 +116,7 @@ def detach(settings: Settings, host: Host, name: str, events: Events) -> DetachP
         hide_volumes(info)
         datasets.set_properties(info.top, facts)
         changed = of_dataset(settings, host, info.name)
-        foreign.warn_of_kept(drop_leftovers(changed), info.name, events)
+        volumes.warn_of_kept(drop_leftovers(changed), info.name, events)
         volumes.mount_for_good(changed.volumes.values())
         if info.source == SourceKind.LIVE:
             drop_unused_live(with_volumes(Instance.of(settings, info.instance).on_host(host)), info.backup_id)

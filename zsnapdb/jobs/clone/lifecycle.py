@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 from pydantic import SecretStr
 
+from zsnapdb.base import program_start
 from zsnapdb.base.errors import (
     ConfigError,
     NotThere,
@@ -20,43 +23,46 @@ from zsnapdb.base.errors import (
     UsageError,
     ZsnapdbError,
 )
+from zsnapdb.base.program_start import search_path
 from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.removal_time import removal_time
-from zsnapdb.jobs.base.set_properties import (
-    POSITION_PROPERTY,
-)
+from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY
 from zsnapdb.jobs.clone import (
     address,
     contract,
     credentials,
-    data_age,
-    foreign,
     handed,
     heartbeat,
     locks,
     masking_policy,
+    meant,
     properties,
+    reusable_sets,
     volumes,
 )
-from zsnapdb.jobs.clone.catalogue import claims, held, of_dataset, ready, refuse_label, refuse_other
+from zsnapdb.jobs.clone.catalogue import claims, find, held, of_dataset, ready, refuse_label, refuse_other
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
+from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.jobs.clone.handed import HandedData
 from zsnapdb.jobs.clone.revision import mend
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
+from zsnapdb.mysql.process import server_program
 from zsnapdb.mysql.process.discovery import is_server_program
 from zsnapdb.mysql.replication import applier
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import lease as leases
+from zsnapdb.planning.clone.client_arguments import client_arguments
 from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT
 from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, policy, stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.family import family
 from zsnapdb.zfs import datasets, mounts
 from zsnapdb.zfs.users import users_of
 
@@ -99,7 +105,7 @@ def start(settings: Settings, host: Host, name: str, events: Events) -> CloneInf
             start_locked(settings, host, info)
         # An interrupted reset leaves its new data never started, beside the old, or its server at work beside new data.
         if info.leftovers or info.phase is CopyPhase.CHANGING:
-            foreign.warn_of_kept(mend(info), info.name, events)
+            volumes.warn_of_kept(mend(info), info.name, events)
         return address.open_to(settings, of_dataset(settings, host, info.name), events)
 
 
@@ -186,13 +192,13 @@ def protect(settings: Settings, host: Host, name: str, seconds: float) -> CloneI
 def extended_lease(settings: Settings, host: Host, info: CloneInfo, seconds: float | None) -> CloneLease:
     """Return the lease of the clone after an extension. The errors are those of `leases.extended`, and of its age."""
     lease = leases.extended(info.lease, seconds, policy(settings.clones), host.latest())
-    return data_age.require(settings, lease, info.lease, info.begun or info.created)
+    return reusable_sets.require(settings, lease, info.lease, info.begun or info.created)
 
 
 def protected_lease(settings: Settings, host: Host, info: CloneInfo, seconds: float) -> CloneLease:
     """Return the lease of the clone with another protection. The errors are as for an extension."""
     lease = leases.protected(info.lease, seconds, policy(settings.clones), host.latest())
-    return data_age.require(settings, lease, info.lease, info.begun or info.created)
+    return reusable_sets.require(settings, lease, info.lease, info.begun or info.created)
 
 
 def rename(settings: Settings, host: Host, name: str, new: str) -> CloneInfo:
@@ -306,3 +312,41 @@ def session(info: CloneInfo) -> Iterator[Session]:
     password = _password(info, info.internal_file)
     with Session.open(Address(user=INTERNAL_ACCOUNT, socket=info.process.socket), password) as opened:
         yield opened
+
+
+def open_client(settings: Settings, host: Host, name: str, login: Login, words: Sequence[str]) -> NoReturn:
+    """Replace this process by the client, logged in to the clone with its `login`; `words` are its arguments.
+
+    The client gets its option file as an open file. The credentials file of the clone lies where its server can replace
+    it, for example by one that names a plugin, which the client would load as root.
+    PreflightError if this host has no client program.
+    """
+    info = find(settings, host, name)
+    beside = server_program.chosen(server_settings(settings, info), info.flavour, info.origin.version).parent
+    path = os.pathsep.join((str(beside), str(beside.parent / "bin"), search_path()))
+    installed = (shutil.which(name, path=path) for name in family(info.flavour).client_programs)
+    program = next(filter(None, installed), None)
+    if program is None:
+        raise PreflightError(
+            f"no client program for {info.flavour} is installed", hint="install the client, or use --dsn or --env"
+        )
+    options = os.memfd_create("client.cnf", 0)
+    # Clients ignore an option file that everybody may write.
+    os.fchmod(options, 0o600)
+    os.write(options, login.option_file.encode())
+    program_start.become(client_arguments(program, f"/proc/self/fd/{options}", login.host, login.port, words))
+
+
+@dataclass(frozen=True)
+class ServerLog:
+    """The last lines of the log, at most 64 KiB. The server's account, and whoever uses the clone, chose their text."""
+
+    info: CloneInfo
+    lines: tuple[str, ...]
+
+
+def tail(settings: Settings, host: Host, name: str, lines: int) -> ServerLog:
+    """Return the last lines of the error log of the clone's server, whether it runs or not. No link is followed."""
+    info = find(settings, host, name)
+    meant.require(info, name)
+    return ServerLog(info, tuple(info.process.log_tail(lines).splitlines()))

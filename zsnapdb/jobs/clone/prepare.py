@@ -26,10 +26,10 @@ from zsnapdb.jobs.clone.reusable_sets import (
     ReusableSet,
     anchor_of,
     name_of,
+    oldest_first,
     prepared_facts,
     prepared_form,
 )
-from zsnapdb.jobs.clone.set_order import oldest_first
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, with_volumes
 from zsnapdb.jobs.clone.volumes import (
     clone_volumes,

@@ -21,18 +21,17 @@ from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.clone import (
     address,
     catalogue,
-    foreign,
     heartbeat,
     locks,
     properties,
     reusable_sets,
     room,
     taken_over,
+    volumes,
 )
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.destroy import destroy_locked, unused_live
+from zsnapdb.jobs.clone.destroy import destroy_locked, plan_removal, remove_all, unused_live
 from zsnapdb.jobs.clone.lifecycle import session
-from zsnapdb.jobs.clone.removal import plan_removal, remove_all
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, RECEIVED, ReusableSet
 from zsnapdb.jobs.clone.revision import mend
 from zsnapdb.jobs.clone.sources import commits, with_volumes
@@ -236,7 +235,7 @@ def _remove_half_made(host: Host, info: CloneInfo, also: Collection[GoesToo]) ->
 
 def _let_foreign_go(top: str, name: str, also: Collection[GoesToo]) -> None:
     """Destroy the snapshots that others made below `top`. PreflightError if `also` does not let them go."""
-    foreign.let_go(foreign.refuse(top, name, may_go=GoesToo.FOREIGN_SNAPSHOTS in also), name)
+    volumes.let_go(volumes.refuse(top, name, may_go=GoesToo.FOREIGN_SNAPSHOTS in also), name)
 
 
 def _mend(info: CloneInfo, also: Collection[GoesToo]) -> ZsnapdbError | None:

@@ -8,19 +8,43 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from zsnapdb.base.errors import PreflightError, ZsnapdbError
+from pydantic import SecretStr
+
+from zsnapdb.base.errors import PreflightError, UnknownNameError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone import address, handed, heartbeat, row_reset
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.interruption import uninterrupted
+from zsnapdb.jobs.base.set_properties import RUN_PROPERTY
+from zsnapdb.jobs.clone import (
+    address,
+    credentials,
+    handed,
+    haproxy,
+    heartbeat,
+    locks,
+    masking_policy,
+    pool,
+    properties,
+    row_reset,
+)
 from zsnapdb.jobs.clone.catalogue import held, of_dataset, ready, refuse_other
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.handed import NotedReset
 from zsnapdb.jobs.clone.row_reset import UndoneRows
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.planning.clone import swap as planning
+from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.clone.pool import PoolMark, SlotWish, objection
+from zsnapdb.planning.clone.swap import SwapCase
+from zsnapdb.zfs import datasets, snapshots
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.clone.data_reset import ResetPlan
@@ -85,7 +109,7 @@ def reset_plan(
     replaces: bool = False,
 ) -> ResetIntention:
     """Return what `reset` would do; change nothing. What is written meanwhile may change it."""
-    from zsnapdb.jobs.clone import data_reset, swap
+    from zsnapdb.jobs.clone import data_reset, reset
 
     info, reasons = ready(settings, host, name), list[str]()
     if requested is None and not replaces:
@@ -93,9 +117,9 @@ def reset_plan(
             return ResetIntention(info, undoes=row_reset.plan(settings, host, info))
         except (ZsnapdbError, OSError) as error:
             reasons.append(_reason(error))
-        if swap.is_offered(settings):
+        if reset.is_offered(settings):
             try:
-                return ResetIntention(info, slot=swap.plan(settings, host, info), reason=reasons[0])
+                return ResetIntention(info, slot=reset.plan(settings, host, info), reason=reasons[0])
             except (ZsnapdbError, OSError) as error:
                 reasons.append(f"no swap: {_reason(error)}")
     planned = data_reset.plan(settings, host, info, requested, accepts_older=accepts_older)
@@ -178,11 +202,11 @@ def _reset(
         else:
             return ResetClone(address.open_to(settings, info, events), undone)
     handed.forget(host, info.name)
-    from zsnapdb.jobs.clone import swap
+    from zsnapdb.jobs.clone import reset
 
-    if reasons and swap.is_offered(settings):
+    if reasons and reset.is_offered(settings):
         try:
-            swapped = swap.swap(settings, host, info, events)
+            swapped = reset.swap(settings, host, info, events)
             return ResetClone(swapped, swap_seconds=time.monotonic() - began, reason=reasons[0])
         except (ZsnapdbError, OSError) as error:
             if of_dataset(settings, host, info.name).guid != info.guid:
@@ -193,3 +217,151 @@ def _reset(
 
     replaced = data_reset.replace_data(settings, host, info, requested, events, accepts_older=accepts_older)
     return ResetClone(replaced, reason="; ".join(reasons))
+
+
+_HINT = "its data is replaced instead"
+
+
+def is_offered(settings: Settings) -> bool:
+    """Whether clones keep ports here, so that another clone can take the place of one."""
+    return settings.clones.address is not None
+
+
+def plan(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
+    """Return the clone of the pool that `swap` would take; change nothing. PreflightError says why there is none."""
+    return next(_candidates(settings, host, info))
+
+
+def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
+    """Give the user of the clone another one with its first data; the caller holds the clone's lock.
+
+    Afterwards every session of the user is ended, and the port that the clone keeps, and its password, lead to the new
+    data. Return the clone in its new place. PreflightError if that cannot be: then the clone has its old data, and its
+    server may be down.
+    """
+    instance = Instance.of(settings, info.instance, events).on_host(host)
+    password = credentials.read(info.client_file)
+    if password is None:
+        raise PreflightError("its password is lost", hint=_HINT)
+    for slot in _candidates(settings, host, info):
+        with if_free(locks.name_of_clone(slot.name)) as is_free:
+            if not is_free or not _still_fits(settings, host, info, slot):
+                continue
+            # A user who can log in must not find it in the pool, nor who gets one of the pool a user in it.
+            if not datasets.set_together({slot.top: {properties.POOL_PROPERTY: PoolMark.NOT_GOOD}}):
+                raise PreflightError("this host cannot change two datasets in one transaction group", hint=_HINT)
+            try:
+                _make_ready(settings, instance, info, slot, password)
+            except ZsnapdbError as error:
+                pool.set_aside(instance, slot, error)
+                continue
+            return _exchange(settings, host, info, slot, events)
+    raise PreflightError("no other clone of the pool is good", hint=_HINT)
+
+
+def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[CloneInfo]:
+    """Yield the clones of the pool that may take the place. PreflightError if there is none, and why."""
+    objection = planning.clone_objection(_case(settings, info))
+    if objection is not None:
+        raise PreflightError(objection, hint=_HINT)
+    found, reasons = False, []
+    for slot in pool.slots_of(settings, Instance.of(settings, info.instance).on_host(host)):
+        reason = _objection(settings, host, info, slot)
+        if reason is None:
+            found = True
+            yield slot
+        elif slot.waits:
+            reasons.append(reason)
+    if not found:
+        raise PreflightError(
+            "; ".join(["no clone of the pool can take its place", *dict.fromkeys(reasons)]), hint=_HINT
+        )
+
+
+def _case(settings: Settings, info: CloneInfo) -> SwapCase:
+    instance, configured = settings.instance.get(info.instance), settings.clones.address
+    return SwapCase(
+        has_pool=instance is not None and instance.pool is not None,
+        address=info.address,
+        is_listened_at=configured is not None and info.address in haproxy.routes_or_none(configured),
+        is_of_set=bool(info.set_name) or info.follows is not None,
+        has_commits=bool(info.branches) or bool(snapshots.below(info.top, ())),
+    )
+
+
+def _objection(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo) -> str | None:
+    rules = masking_policy.rules_of(settings.instance[info.instance].masking, requested=info.asks_for_masking)
+    # One that has too much would be refused when it gets the quota, and nobody could have it any more.
+    wish, now = (
+        SlotWish(info.original_key, rules, info.profile, info.bind_address, info.written_quota),
+        host.latest(),
+    )
+    instance = Instance.of(settings, info.instance).on_host(host)
+    return objection(pool.as_slot(instance, slot, now), wish, now)
+
+
+def _still_fits(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo) -> bool:
+    try:
+        return _objection(settings, host, info, of_dataset(settings, host, slot.name)) is None
+    except UnknownNameError:
+        return False
+
+
+def _make_ready(settings: Settings, instance: Instance, info: CloneInfo, slot: CloneInfo, password: SecretStr) -> None:
+    """Give the clone, which nobody else gets any more, the password and the quota of the user's."""
+    pool.give_login(settings, instance, slot, info.rights, password)
+    if info.written_quota != slot.quota:
+        datasets.set_properties(slot.current, {"quota": str(info.written_quota or "none")})
+    if info.lease.heartbeat is not None:
+        heartbeat.beat(instance.host, slot.name)
+
+
+def _exchange(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo, events: Events) -> CloneInfo:
+    """End the server of before, make the other clone the user's, and lead the port to it."""
+    with locks.names_and_ports(), uninterrupted(events.warn):
+        # From here nobody reads the old data; and a file in the old folder is no login any more.
+        info.process.kill()
+        changed = datasets.set_together({slot.top: _of_user(host, info), info.top: _of_nobody(slot)})
+        if not changed:
+            raise PreflightError("the properties of both clones could not be changed", hint=_HINT)
+        taken = address.lead(settings, of_dataset(settings, host, slot.name), events)
+    heartbeat.forget(host, info.name)
+    return taken
+
+
+def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
+    """Return the properties by which the clone of the pool becomes the user's."""
+    beats = info.lease.heartbeat
+    return {
+        properties.POOL_PROPERTY: PoolMark.HANDED_OUT,
+        properties.ID_PROPERTY: info.id,
+        properties.GUID_PROPERTY: info.guid,
+        RUN_PROPERTY: info.run_id,
+        properties.LABEL_PROPERTY: info.label,
+        properties.ADDRESS_PROPERTY: str(info.address),
+        properties.RIGHTS_PROPERTY: info.rights,
+        properties.MASK_PROPERTY: "yes" if info.asks_for_masking else "no",
+        properties.ORIGINAL_PROPERTY: f"{info.original} {info.original_request}",
+        properties.ORIGINAL_KEY_PROPERTY: info.original_key,
+        properties.REQUESTED_PROPERTY: properties.requested_text(info.original_request),
+        properties.HEARTBEAT_PROPERTY: str(beats.every) if beats is not None else properties.NO_HEARTBEAT,
+        properties.USED_PROPERTY: stamp(host.latest()),
+        copy_properties.OWNER_PROPERTY: info.owner,
+        copy_properties.CREATED_PROPERTY: info.created,
+        **copy_properties.lease_values(info.lease),
+    }
+
+
+def _of_nobody(slot: CloneInfo) -> dict[str, str]:
+    """Return the properties by which the clone that the user had becomes nobody's, called as the other one was."""
+    return {
+        properties.POOL_PROPERTY: PoolMark.REPLACED,
+        properties.ID_PROPERTY: slot.id,
+        properties.GUID_PROPERTY: slot.guid,
+        RUN_PROPERTY: slot.run_id,
+        properties.LABEL_PROPERTY: slot.label,
+        properties.ADDRESS_PROPERTY: properties.NO_ADDRESS,
+        properties.HEARTBEAT_PROPERTY: properties.NO_HEARTBEAT,
+        copy_properties.OWNER_PROPERTY: slot.owner,
+        **copy_properties.lease_values(slot.lease),
+    }

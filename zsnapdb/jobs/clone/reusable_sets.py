@@ -9,32 +9,38 @@ without files that carries every fact as a local property) and below the anchor 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from zsnapdb.base.errors import BusyError, PreflightError, ZsnapdbError
-from zsnapdb.base.model import Snapshot, SnapshotSet
+from zsnapdb.base.model import Snapshot, SnapshotSet, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import if_free
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY, snapshot_name
-from zsnapdb.jobs.clone import causer, locks, properties
+from zsnapdb.jobs.clone import catalogue, causer, locks, properties
 from zsnapdb.jobs.clone.catalogue import homes
+from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
+from zsnapdb.jobs.clone.ownership import ROOT
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
-from zsnapdb.jobs.clone.sources import CloneSource
+from zsnapdb.jobs.clone.sources import CloneSource, begun_of, commits
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
-from zsnapdb.planning.clone.lease import end_of_age, read_stamp, stamp
+from zsnapdb.planning import order
+from zsnapdb.planning.clone.lease import CloneLease, end_of_age, read_stamp, require_within_age, stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
-from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs import datasets, owned, snapshots, version
 from zsnapdb.zfs.owned import Mark
 
 _CREATED = copy_properties.CREATED_PROPERTY
@@ -341,3 +347,80 @@ def _end_servers(members: list[str]) -> None:
 def _marks(stored: ReusableSet) -> tuple[Mark, Mark]:
     """Return the marks of the set's datasets. A dataset that is still being received carries the mark of a restore."""
     return Mark(KEPT_PROPERTY, stored.name), Mark(RESTORED_PROPERTY)
+
+
+T = TypeVar("T")
+
+
+def _recorded(instance: Instance, pool: int) -> Mapping[str, int]:
+    # What only orders the sets of the host does without the modules of repositories.
+    from zsnapdb.jobs.record.host_record import recorded_groups
+
+    return recorded_groups(instance, pool)
+
+
+def oldest_first(
+    instance: Instance, items: Iterable[T], set_of: Callable[[T], str], origin_of: Callable[[T], Origin]
+) -> list[T]:
+    """Return the items, those of the oldest set first.
+
+    A set that production no longer has is placed by this host's record. One that neither knows counts as the oldest:
+    its data is not proved to be newer than any other. So does one of another pool than production's.
+    """
+    listed = list(items)
+    names: dict[str, set[str]] = {}
+    for item in listed:
+        place = next(iter(origin_of(item).volumes.values())).dataset
+        names.setdefault(place, set()).add(set_of(item))
+    groups: dict[tuple[str, str], tuple[int, int]] = {}
+    pools: dict[str, int] = {}
+    for place, ids in names.items():
+        # The datasets of a production that was moved or is gone order nothing.
+        with contextlib.suppress(ZsnapdbError):
+            pool = pools[place] = version.pool_guid(pool_of(place))
+            shorts = {one: snapshot_name(one) if is_backup_id(one) else one for one in ids}
+            here = snapshots.created_in(place, list(shorts.values()))
+            known = _recorded(instance, pool) if len(here) < len(shorts) else {}
+            groups |= {(place, one): (pool, here.get(short, known.get(one, 0))) for one, short in shorts.items()}
+    volumes = instance.settings.volumes or {}
+    production = {pool for place, pool in pools.items() if not volumes or place in volumes.values()}
+
+    def group(item: T) -> tuple[int, int]:
+        return groups.get((next(iter(origin_of(item).volumes.values())).dataset, set_of(item)), (0, 0))
+
+    return order.by_pool(listed, group, production)
+
+
+def begun(source: object, known: Iterable[CloneClaim], host: Host) -> str:
+    """Return since when the data of this source is kept for subjects, if a clone gets it now.
+
+    `known` are the other clones: what root has of it does not count.
+    """
+    of_commit = begun_of(source)
+    if of_commit or not isinstance(source, CloneSource):
+        return of_commit or stamp(host.latest())
+    held = (one.begun for one in known if one.key == source.key and one.owner != ROOT)
+    return min((stamp(host.latest()), *held), key=read_stamp)
+
+
+def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSource) -> str:
+    """Return the same for a clone that gets the data of this source in the place of its own.
+
+    PreflightError if that is older than what it has, and its lease longer than a subject may keep it.
+    """
+    before = info.begun or info.created
+    others = [one for one in catalogue.claims(settings).copies if one.name != info.name]
+    found = begun(source, others, host)
+    if source.kind is SourceKind.COMMIT or source.key == info.key or commits(info.current):
+        # Something of what it had before stays.
+        found = min(found, before, key=read_stamp)
+    if read_stamp(found) < read_stamp(before):
+        require(settings, info.lease, None, found)
+    return found
+
+
+def require(settings: Settings, lease: CloneLease, before: CloneLease | None, since: str) -> CloneLease:
+    """Return the lease. PreflightError if a subject asks for it and it leads beyond the age that its data may have."""
+    if not causer.current_causer():
+        return lease
+    return require_within_age(lease, before, read_stamp(since), settings.clones.max_age)

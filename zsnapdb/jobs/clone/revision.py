@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from zsnapdb.jobs.clone import foreign, properties, volumes
+from zsnapdb.jobs.clone import properties, volumes
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.properties import clone_mark
 from zsnapdb.jobs.copies import properties as copy_properties
@@ -65,10 +65,10 @@ def drop_leftovers(info: CloneInfo) -> list[ForeignSnapshot]:
 
     A revision with commits, or with snapshots that others made, stays, because these need it. Return the latter.
     """
-    seen = snapshots.below(info.top, foreign.COLUMNS)
+    seen = snapshots.below(info.top, volumes.COLUMNS)
     if any(volumes.is_detaching(snapshot.name) for snapshot in seen):
         volumes.drop_detaching(info.top, clone_mark(info.name))
-        seen = snapshots.below(info.top, foreign.COLUMNS)
+        seen = snapshots.below(info.top, volumes.COLUMNS)
     kept: list[ForeignSnapshot] = []
     for revision in sorted({dataset[len(info.top) + 1 :].partition("/")[0] for dataset in info.leftovers}):
         top = f"{info.top}/{revision}"
@@ -78,7 +78,7 @@ def drop_leftovers(info: CloneInfo) -> list[ForeignSnapshot]:
             for snapshot, values in seen.items()
             if snapshot.dataset == top or snapshot.dataset.startswith(top + "/")
         }
-        of_others = foreign.on_clone(top, info.name, marked)
+        of_others = volumes.on_clone(top, info.name, marked)
         kept += of_others
         if of_others or any(values[properties.COMMIT_PROPERTY].is_local for values in marked.values()):
             continue

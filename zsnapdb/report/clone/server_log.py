@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from zsnapdb.documents.clone import ServerLogDocument
-from zsnapdb.jobs.clone.server_log import ServerLog
+from zsnapdb.jobs.clone.lifecycle import ServerLog
 from zsnapdb.report.view import View
 
 

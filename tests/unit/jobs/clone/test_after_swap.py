@@ -14,18 +14,7 @@ from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.host import THIS_HOST, Host
-from zsnapdb.jobs.clone import (
-    branches,
-    catalogue,
-    create_plan,
-    data_reset,
-    destroy,
-    haproxy,
-    locks,
-    reset,
-    row_reset,
-    swap,
-)
+from zsnapdb.jobs.clone import branches, catalogue, create_plan, data_reset, destroy, haproxy, locks, reset, row_reset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.planning.clone.addresses import KeptRoute
@@ -111,7 +100,7 @@ def resets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return info
 
     monkeypatch.setattr(row_reset, "undo_rows", refuse)
-    monkeypatch.setattr(swap, "is_offered", lambda _: True)
+    monkeypatch.setattr(reset, "is_offered", lambda _: True)
     monkeypatch.setattr(data_reset, "replace_data", replace_data)
     return replaced
 
@@ -128,7 +117,7 @@ def test_an_error_after_the_exchange_replaces_no_data_that_is_nobody_s_by_now(
             pool.clone("slot", BASE, id="dev", label="dev", pool="handed out", guid="1")
         raise ServerError("zfs did not answer")
 
-    monkeypatch.setattr(swap, "swap", fails)
+    monkeypatch.setattr(reset, "swap", fails)
     if is_exchanged:
         with pytest.raises(ServerError):
             reset.reset(SETTINGS, host, "dev", None, SILENT)
@@ -145,7 +134,7 @@ def test_a_reset_that_takes_longer_than_a_heartbeat_ends_no_clone(
     file.parent.mkdir()
     file.touch()
     os.utime(file, (0, 0))
-    monkeypatch.setattr(swap, "is_offered", lambda _: False)
+    monkeypatch.setattr(reset, "is_offered", lambda _: False)
     reset.reset(SETTINGS, host, "dev", None, SILENT)
     assert resets == ["dev"]
     beats = catalogue.find(SETTINGS, host, "dev").lease.heartbeat

@@ -16,7 +16,7 @@ from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.config.settings import CloneSettings, parse
 from zsnapdb.jobs.base.host import THIS_HOST, Host
-from zsnapdb.jobs.clone import catalogue, causer, data_age, reusable_sets
+from zsnapdb.jobs.clone import catalogue, causer, reusable_sets
 from zsnapdb.jobs.clone.clone_info import CloneClaim
 from zsnapdb.jobs.clone.sources import CloneSource
 from zsnapdb.planning.clone.lease import CloneLease, first_lease, policy, quota_of, read_stamp, stamp
@@ -67,15 +67,15 @@ def test_clones_of_a_set_that_overlap_hold_it_no_longer_than_one(pool: ClonePool
     base = pool.snapshot(f"{SOURCE}@zsnapdb-20261121T000000Z-0001")
     newer = pool.snapshot(f"{SOURCE}@zsnapdb-20261129T000000Z-0002")
     made(pool, "first", base, 0, 90)
-    began = data_age.begun(source(base), others(), host_on(89))
+    began = reusable_sets.begun(source(base), others(), host_on(89))
     assert read_stamp(began) == BEGAN
     lease = CloneLease(BEGAN + 100 * DAY)
     with pytest.raises(PreflightError, match=r"clones\.max_age"):
-        data_age.require(SETTINGS, lease, None, began)
-    assert read_stamp(data_age.begun(source(newer), others(), host_on(89))) == BEGAN + 89 * DAY
+        reusable_sets.require(SETTINGS, lease, None, began)
+    assert read_stamp(reusable_sets.begun(source(newer), others(), host_on(89))) == BEGAN + 89 * DAY
     # What root holds is root's to end.
     pool.things[f"{HOME}/first"].properties["zsnapdb:owner"] = "root"
-    assert read_stamp(data_age.begun(source(base), others(), host_on(89))) == BEGAN + 89 * DAY
+    assert read_stamp(reusable_sets.begun(source(base), others(), host_on(89))) == BEGAN + 89 * DAY
 
 
 def test_a_fresh_clone_gets_no_old_data_by_a_reset(pool: ClonePool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,15 +89,15 @@ def test_a_fresh_clone_gets_no_old_data_by_a_reset(pool: ClonePool, monkeypatch:
     fresh = catalogue.find(SETTINGS, THIS_HOST, "fresh")
     for old in (source(base), source(commit, SourceKind.COMMIT)):
         with pytest.raises(PreflightError, match=r"clones\.max_age"):
-            data_age.begun_after(SETTINGS, host_on(89), fresh, old)
+            reusable_sets.begun_after(SETTINGS, host_on(89), fresh, old)
         short = replace(fresh, lease=CloneLease(BEGAN + 89 * DAY))
-        assert read_stamp(data_age.begun_after(SETTINGS, host_on(89), short, old)) == BEGAN
+        assert read_stamp(reusable_sets.begun_after(SETTINGS, host_on(89), short, old)) == BEGAN
     # Nothing of what it had stays: its data is kept since now.
     first = catalogue.find(SETTINGS, THIS_HOST, "first")
-    monkeypatch.setattr(data_age, "commits", lambda _: [])
-    assert read_stamp(data_age.begun_after(SETTINGS, host_on(89), first, source(newer))) == BEGAN + 88 * DAY
+    monkeypatch.setattr(reusable_sets, "commits", lambda _: [])
+    assert read_stamp(reusable_sets.begun_after(SETTINGS, host_on(89), first, source(newer))) == BEGAN + 88 * DAY
     monkeypatch.delenv(causer.CAUSER_VARIABLE)
-    assert read_stamp(data_age.begun_after(SETTINGS, host_on(89), fresh, source(base))) == BEGAN
+    assert read_stamp(reusable_sets.begun_after(SETTINGS, host_on(89), fresh, source(base))) == BEGAN
 
 
 @given(
@@ -122,9 +122,9 @@ def test_no_order_of_clones_resets_and_ends_holds_a_set_beyond_its_age(
             if not held:
                 free_since = at
             if creates:
-                since = data_age.begun(base, held.values(), _host_at(at))
+                since = reusable_sets.begun(base, held.values(), _host_at(at))
                 try:
-                    lease = data_age.require(SETTINGS, first_lease(30 * 86400.0, limits, at), None, since)
+                    lease = reusable_sets.require(SETTINGS, first_lease(30 * 86400.0, limits, at), None, since)
                 except PreflightError:
                     continue
                 leases[who] = lease

@@ -12,9 +12,9 @@ from zsnapdb.base.model import Snapshot
 from zsnapdb.config.settings import CloneSettings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import destroy as job
-from zsnapdb.jobs.clone import foreign
+from zsnapdb.jobs.clone import volumes
+from zsnapdb.jobs.clone.destroy import CloneRemoval
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY
-from zsnapdb.jobs.clone.removal import CloneRemoval
 from zsnapdb.jobs.clone.volumes import DETACHING
 from zsnapdb.jobs.copies.sweeping import GoesToo
 from zsnapdb.planning.clone.removal import removal
@@ -64,7 +64,7 @@ SETTINGS: Any = SimpleNamespace(instance={}, clones=CloneSettings())
 
 
 def test_what_is_neither_a_commit_nor_of_a_detach_is_of_others(changes: list[str]) -> None:
-    assert [snapshot.name for snapshot in foreign.on_clone(TOP, "life")] == [THEIRS.full_name]
+    assert [snapshot.name for snapshot in volumes.on_clone(TOP, "life")] == [THEIRS.full_name]
 
 
 def test_a_clone_with_a_snapshot_of_others_is_not_touched(changes: list[str]) -> None:

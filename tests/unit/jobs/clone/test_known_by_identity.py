@@ -13,7 +13,7 @@ REMEMBERING = (
     "jobs/clone/reusable_sets.py",
     "jobs/clone/clone_info.py",
     "jobs/clone/data_reset.py",
-    "jobs/clone/swap.py",
+    "jobs/clone/reset.py",
     "jobs/clone/pool.py",
     "planning/clone/pool.py",
 )

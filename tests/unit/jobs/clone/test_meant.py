@@ -14,7 +14,7 @@ from zsnapdb.base.errors import UnknownNameError, UsageError
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.clone import branches, commits, destroy, lifecycle, locks, reset, server_log
+from zsnapdb.jobs.clone import branches, commits, destroy, lifecycle, locks, reset
 from zsnapdb.jobs.clone.meant import MEANT_VARIABLE, MeantClone
 
 BASE = f"{SOURCE}@zsnapdb-20261120T100000Z-0001"
@@ -34,7 +34,7 @@ JOBS: dict[str, Job] = {
     "rename": lambda: lifecycle.rename(SETTINGS, THIS_HOST, "mine", "other"),
 }
 LOOKS: dict[str, Job] = {
-    "logs": lambda: server_log.tail(SETTINGS, THIS_HOST, "mine", 10),
+    "logs": lambda: lifecycle.tail(SETTINGS, THIS_HOST, "mine", 10),
     "login": lambda: lifecycle.login(SETTINGS, THIS_HOST, "mine"),
     "beat": lambda: lifecycle.beat(SETTINGS, THIS_HOST, "mine"),
     "branches": lambda: branches.listing(SETTINGS, THIS_HOST, "mine"),

@@ -14,8 +14,8 @@ from zsnapdb.config.settings import CloneSettings, Settings, parse
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue, destroy, once, ownership, reaper
+from zsnapdb.jobs.clone.reset import _objection, _of_nobody, _of_user
 from zsnapdb.jobs.clone.sources import production_history
-from zsnapdb.jobs.clone.swap import _objection, _of_nobody, _of_user
 from zsnapdb.jobs.copies.catalogue import Properties
 from zsnapdb.planning.clone.lease import LeaseVerdict
 from zsnapdb.planning.clone.pool import PoolMark
