@@ -15,7 +15,7 @@ from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.config.engine import FleetVerb
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.steps import exchanges, move_state
+from zsnapdb.jobs.steps import move_state, restore_journal
 from zsnapdb.planning.agent.jobs import ASIDE, HOST, JobKind, JobName, PlannedJob, jobs_of
 from zsnapdb.planning.agent.runs import (
     DueJob,
@@ -52,7 +52,7 @@ def held_back(settings: Settings) -> Mapping[str, str]:
 
 
 def _reason(instance: Instance) -> str:
-    for exchange in exchanges.under_way(instance):
+    for exchange in restore_journal.under_way(instance):
         onward, back = exchange.commands
         if exchange.server is ExchangedServer.AWAY:
             return "its server is down while a rewind, or a restore in its place, is at work"

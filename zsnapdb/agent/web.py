@@ -28,7 +28,7 @@ from zsnapdb.config.agent import HttpSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.record import record_space
+from zsnapdb.jobs.record import record_file
 from zsnapdb.planning.agent.jobs import HOST, PlannedJob, jobs_of
 from zsnapdb.planning.agent.readiness import KnownRun, not_ready
 from zsnapdb.planning.agent.runs import PauseRecord, RunRecord
@@ -341,7 +341,7 @@ class Pages:
         known = [KnownRun(job.name, records.run(job.name)) for job in jobs_of(self.settings)]
         stale = http.stale if http is not None else 0.0
         # On a full disk the last results of the jobs stay what they were.
-        room = record_space.objections(self.settings.agent.state)
+        room = record_file.objections(self.settings.agent.state)
         return (*self.alive(), *room, *not_ready(known, stale, self.host.now()))
 
     def metrics(self) -> str:

@@ -112,7 +112,7 @@ def tables(context: typer.Context, incomplete: str) -> list[str]:
     """Return tables of the running server with this beginning; before the dot schemas. None if it does not answer."""
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.shell.table_names import table_names
+    from zsnapdb.jobs.shell.examples import table_names
 
     instance = context.params.get("instance")
     return _names(lambda: table_names(Instance.of(load(None), instance), incomplete), incomplete)

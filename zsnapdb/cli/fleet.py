@@ -396,11 +396,11 @@ def status(
     from zsnapdb.config import fleet as fleet_config
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.fleet import fleet as job
-    from zsnapdb.jobs.health import metrics_file
+    from zsnapdb.jobs.health import health
     from zsnapdb.report.fleet import status as report
 
     if metrics is not None:
-        metrics_file.check_name(metrics)
+        health.check_name(metrics)
     request = job.FleetRequest.parse(where or (), sort, cached=cached)
     state = job.status(fleet_config.load(config), request, THIS_HOST)
     errors: list[ZsnapdbError] = []
@@ -408,7 +408,7 @@ def status(
         from zsnapdb.report.fleet.metrics import text as metrics_text
 
         try:
-            metrics_file.write(metrics, metrics_text(state))
+            health.write(metrics, metrics_text(state))
         except ZsnapdbError as error:
             errors.append(error)
     show(report.FleetView(state), json)

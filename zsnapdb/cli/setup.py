@@ -18,7 +18,7 @@ from zsnapdb.cli.progress import Terminal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from zsnapdb.jobs.setup.proof import ProofResult
+    from zsnapdb.jobs.setup.steps import ProofResult
     from zsnapdb.report.view import View
 
 _REFUSED = 4
@@ -118,9 +118,9 @@ def setup(
     gets the instance added; what an earlier setup wrote of the same instance is replaced. With --plan: 4 if the setup
     would be refused.
     """
-    from zsnapdb.jobs.setup import answers as setup_answers
     from zsnapdb.jobs.setup import find as job
-    from zsnapdb.jobs.setup import proof as setup_proof
+    from zsnapdb.jobs.setup import steps as setup_answers
+    from zsnapdb.jobs.setup import steps as setup_proof
     from zsnapdb.jobs.setup import steps as setup_steps
     from zsnapdb.notify.commands import send_test
     from zsnapdb.report import setup as report

@@ -79,13 +79,13 @@ def _show(
 ) -> int:
     """Print the state, write the metrics, and return the exit code."""
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.health import metrics_file
+    from zsnapdb.jobs.health import health
     from zsnapdb.jobs.repository import status as job
     from zsnapdb.notify.memory import failed_deliveries
     from zsnapdb.report.repository import status as report
 
     if metrics is not None:
-        metrics_file.check_name(metrics)
+        health.check_name(metrics)
     settings, host = on_host(config)
     states = (
         job.statuses(settings, repository) if every else [job.observed(Instance.at(settings, instance, repository))]
@@ -95,7 +95,7 @@ def _show(
         from zsnapdb.report.metrics import text as metrics_text
 
         try:
-            metrics_file.write(metrics, metrics_text(states, host.now()))
+            health.write(metrics, metrics_text(states, host.now()))
         except ZsnapdbError as error:
             # A full disk hides nothing from those who are notified.
             errors.append(error)

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from zsnapdb.documents.setup import SetupDocument, SetupPlanDocument
 from zsnapdb.jobs.backup.run import BackupResult
-from zsnapdb.jobs.setup.proof import ProofResult, SetupCheck
-from zsnapdb.jobs.setup.steps import SetupResult
+from zsnapdb.jobs.setup.steps import ProofResult, SetupCheck, SetupResult
 from zsnapdb.planning.setup.facts import FoundServer
 from zsnapdb.planning.setup.plan import SetupPlan, SetupStep
 from zsnapdb.report.backup import BackupView

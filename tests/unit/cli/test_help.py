@@ -17,7 +17,7 @@ from zsnapdb.config import settings as zsnapdb_config
 from zsnapdb.jobs.base import instance as instances
 from zsnapdb.jobs.clone import catalogue
 from zsnapdb.jobs.clone import sources as clone_sources
-from zsnapdb.jobs.shell import table_names
+from zsnapdb.jobs.shell import examples
 
 CONFIGURATION = """
 [instance.main]
@@ -87,7 +87,7 @@ def test_a_shell_completes_tables_of_the_running_server_and_sources_of_clones(mo
     commit = SimpleNamespace(set=SimpleNamespace(backup_id="20261123T031300Z-6142"))
     monkeypatch.setattr(zsnapdb_config, "load", lambda path: None)
     monkeypatch.setattr(instances.Instance, "of", classmethod(lambda cls, settings, name: name))
-    monkeypatch.setattr(table_names, "table_names", named)
+    monkeypatch.setattr(examples, "table_names", named)
     monkeypatch.setattr(catalogue, "homes", lambda settings: ["tank/zsnapdb/clones"])
     monkeypatch.setattr(clone_sources, "commits", lambda home: [commit])
     monkeypatch.setattr(completion, "backups", lambda incomplete: ["latest"])

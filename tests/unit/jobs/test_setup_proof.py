@@ -15,8 +15,8 @@ from zsnapdb.jobs.backup import run
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.doctor import diagnose
 from zsnapdb.jobs.doctor.diagnose import Diagnosis
-from zsnapdb.jobs.setup import proof
-from zsnapdb.jobs.setup.proof import ProofResult, SetupCheck
+from zsnapdb.jobs.setup import steps
+from zsnapdb.jobs.setup.steps import ProofResult, SetupCheck
 from zsnapdb.jobs.trial import drill
 from zsnapdb.jobs.trial.drill_log import DrillResult
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
@@ -59,7 +59,7 @@ class ProvenHost:
 
     def prove(self, results: list[ProofResult]) -> None:
         """Do the steps. `results` gets those that were handed on before an error."""
-        results.extend(proof.prove(self.plan, SILENT))
+        results.extend(steps.prove(self.plan, SILENT))
 
 
 @pytest.fixture
@@ -84,14 +84,14 @@ def test_an_unfit_server_is_not_backed_up_and_its_findings_are_shown(host: Prove
     assert host.done == ["doctor"]
     assert isinstance(results[0], SetupCheck)
     assert caught.value.hint == "GRANT it"
-    assert caught.value.__notes__ == [proof.AGAIN]
+    assert caught.value.__notes__ == [steps.AGAIN]
 
 
 def test_an_error_of_a_step_ends_setup_and_says_how_it_goes_on(host: ProvenHost) -> None:
     host.error = RepositoryError("the store is away", hint="wait")
     with pytest.raises(RepositoryError, match="the store is away") as caught:
         host.prove([])
-    assert (host.done, caught.value.__notes__) == (["doctor", "backup"], [proof.AGAIN])
+    assert (host.done, caught.value.__notes__) == (["doctor", "backup"], [steps.AGAIN])
 
 
 def test_a_drill_that_did_not_pass_is_shown_and_ends_setup_with_its_own_exit_code(host: ProvenHost) -> None:

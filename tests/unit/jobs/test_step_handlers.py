@@ -8,7 +8,7 @@ import pytest
 
 from zsnapdb.jobs.clone import fetch
 from zsnapdb.jobs.restore import machine_run, run
-from zsnapdb.jobs.steps.executor import Handlers, run_steps
+from zsnapdb.jobs.steps.journal import Handlers, run_steps
 from zsnapdb.planning.restore.machine import MachineStep
 from zsnapdb.planning.restore.steps import Step
 

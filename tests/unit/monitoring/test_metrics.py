@@ -19,7 +19,7 @@ from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.base.model import backup_time
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.health import metrics_file
+from zsnapdb.jobs.health import health
 from zsnapdb.jobs.repository.status import InstanceStatus, observed
 from zsnapdb.report.metrics import METRICS, samples, text
 
@@ -164,12 +164,12 @@ def test_a_link_in_the_place_of_the_file_is_replaced_and_not_followed(tmp_path: 
     victim, file = tmp_path / "victim", tmp_path / "zsnapdb.prom"
     victim.write_text("precious")
     file.symlink_to(victim)
-    metrics_file.write(file, "metrics\n")
+    health.write(file, "metrics\n")
     assert (victim.read_text(), file.read_text(), file.is_symlink()) == ("precious", "metrics\n", False)
 
 
 def test_a_file_that_node_exporter_would_not_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"end in \.prom"):
-        metrics_file.check_name(tmp_path / "zsnapdb.txt")
+        health.check_name(tmp_path / "zsnapdb.txt")
     with pytest.raises(ZsnapdbError, match="writing the metrics"):
-        metrics_file.write(tmp_path / "none" / "zsnapdb.prom", "")
+        health.write(tmp_path / "none" / "zsnapdb.prom", "")

@@ -26,7 +26,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.host.site_settings import recorded_settings
-from zsnapdb.jobs.record import tail_record
+from zsnapdb.jobs.record import archive_record
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.known_tail import KnownTail
 from zsnapdb.mysql.binlog.read import find_position, tail_near_end
@@ -65,7 +65,7 @@ def tail_before(instance: Instance, observed: Observed) -> KnownTail | None:
     uses a tail only if the binlog in the snapshot has it too, and nothing but a proof records one. What cannot be read
     here is left to the proof, which says why.
     """
-    known = tail_record.read(instance, observed.facts.flavour)
+    known = archive_record.read(instance, observed.facts.flavour)
     paths = binlog_paths(observed.facts.variables, "log_bin")
     is_walked_whole = observed.binlog_key is not None and family(observed.facts.flavour).encrypts_each_event
     if not observed.facts.has_binlog or paths is None or is_walked_whole:
@@ -119,7 +119,7 @@ def prove_position(
             )
         time.sleep(0.05)
     if found.tail is not None:
-        tail_record.write(instance, facts.flavour, found.tail)
+        archive_record.write(instance, facts.flavour, found.tail)
     return position
 
 

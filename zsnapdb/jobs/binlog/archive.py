@@ -27,8 +27,7 @@ from zsnapdb.jobs.binlog.archiver import Archiver
 from zsnapdb.jobs.binlog.completeness import CompletenessRecorder
 from zsnapdb.jobs.binlog.files import BinlogSource, find_source
 from zsnapdb.jobs.binlog.round import Round
-from zsnapdb.jobs.health.recoverable import read
-from zsnapdb.jobs.health.repeated_gtids import repeated
+from zsnapdb.jobs.health.recoverable import read, repeated
 from zsnapdb.planning.backup.at_rest import judge_storing
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of

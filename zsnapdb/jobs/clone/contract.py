@@ -17,8 +17,7 @@ from zsnapdb.base.model import Position
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.clone import credentials, locks
-from zsnapdb.jobs.server_copy.file_owner import give_files
-from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
+from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered, give_files
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.binlog.known_tail import KnownTail
 from zsnapdb.mysql.probe import probe

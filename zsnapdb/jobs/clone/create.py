@@ -45,7 +45,7 @@ from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, production_his
 from zsnapdb.jobs.clone.volumes import clone_volumes, mount_for_good
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.record import tail_record
+from zsnapdb.jobs.record import archive_record
 from zsnapdb.jobs.restore.without_store import reopen
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.contract import ACCOUNT
@@ -240,7 +240,7 @@ def _separate(
         planned.rights,
         follows,
     )
-    position = contract.make_separate(clone, tail_record.read(instance, planned.origin.flavour))
+    position = contract.make_separate(clone, archive_record.read(instance, planned.origin.flavour))
     if not planned.starts:
         return _Separated(position, None, None, time.monotonic())
     report = masking_policy.ensure(

@@ -30,7 +30,7 @@ from zsnapdb.jobs.restore.receiving import make_top, receive, restored_property
 from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.steps import ServerWork, check, recover
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
-from zsnapdb.jobs.steps.executor import Handlers, run_steps
+from zsnapdb.jobs.steps.journal import Handlers, run_steps
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.source_kind import SourceKind

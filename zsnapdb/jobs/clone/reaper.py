@@ -41,7 +41,7 @@ from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase, settle_lease
 from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome, SweepVerdict, carried_out
 from zsnapdb.jobs.host import replaced
 from zsnapdb.jobs.host.replaced import ReplacedServer
-from zsnapdb.jobs.steps import exchanges
+from zsnapdb.jobs.steps import restore_journal
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.mysql.connections import server_use
 from zsnapdb.planning.clock_guard import RemovalTime
@@ -341,7 +341,7 @@ def _sweep_replaced_server(settings: Settings, server: ReplacedServer, time: Rem
     if judged.verdict is LeaseVerdict.KEEP:
         return ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {judged.reason}")
     try:
-        under_way = exchanges.claimed(Journals(settings.restore.journal))
+        under_way = restore_journal.claimed(Journals(settings.restore.journal))
         replaced.refuse_replaced_removal(server, under_way)
     except ZsnapdbError as error:
         return ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {error.message}")

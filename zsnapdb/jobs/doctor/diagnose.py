@@ -20,16 +20,14 @@ from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.clone import catalogue
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.reaper import leaks
-from zsnapdb.jobs.doctor import clones, orphans
-from zsnapdb.jobs.doctor.advice import advise, silences
-from zsnapdb.jobs.doctor.clones import ClonesHere
-from zsnapdb.jobs.health.recoverable import Stored, read
-from zsnapdb.jobs.health.repeated_gtids import repeated
+from zsnapdb.jobs.doctor import advice, orphans
+from zsnapdb.jobs.doctor.advice import ClonesHere, advise, silences
+from zsnapdb.jobs.health.recoverable import Stored, read, repeated
 from zsnapdb.jobs.host import installed_plugins, object_locks, readers, replaced
 from zsnapdb.jobs.host.replaced import ReplacedServer
 from zsnapdb.jobs.repository.status import status_of
 from zsnapdb.jobs.restore import raw_keys
-from zsnapdb.jobs.steps import exchanges
+from zsnapdb.jobs.steps import restore_journal
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.jobs.vm import reaper as vm_reaper
 from zsnapdb.mysql.process import programs, server, server_program
@@ -117,7 +115,7 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
         placed = instance.with_volumes(observed.volumes)
         findings += (*_replaced(settings, placed), *readers.remind(settings, placed))
         findings.append(recovery_rules.possible(findings))
-    about_clones = (*_clock(instance.host), *clones.findings(settings, instance, here))
+    about_clones = (*_clock(instance.host), *advice.findings(settings, instance, here))
     # The running server and its newest backup may lack the same plugins.
     together = dict.fromkeys((*findings, *about_stored(instance), *about_clones))
     return Diagnosis(instance.name, tuple(together), observed)
@@ -361,7 +359,7 @@ def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 def _exchanges(instance: Instance) -> list[FitnessFinding]:
     """Return a finding for each restore under way that replaces the server, with both ways out."""
     findings = []
-    for exchange in exchanges.under_way(instance):
+    for exchange in restore_journal.under_way(instance):
         onward, back = exchange.commands
         hint = f"`{onward}` goes on, `{back}` gives it up"
         if exchange.server is ExchangedServer.AWAY:
@@ -379,7 +377,7 @@ def _exchanges(instance: Instance) -> list[FitnessFinding]:
 def _expired(settings: Settings, server: ReplacedServer, text: str) -> FitnessFinding:
     """Return the finding about an expired replaced server: whether a reap removes it."""
     try:
-        replaced.refuse_replaced_removal(server, exchanges.claimed(Journals(settings.restore.journal)))
+        replaced.refuse_replaced_removal(server, restore_journal.claimed(Journals(settings.restore.journal)))
     except ZsnapdbError as error:
         return warning("replaced", f"{text}, and kept: {error.message}", error.hint)
     return warning("replaced", text, "run `zsnapdb reap`")

@@ -9,7 +9,7 @@ from datetime import datetime
 from zsnapdb.base.errors import NotThere, UnreachableError, UsageError, ZsnapdbError
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.fleet.seen import SeenFiles, SeenMemory, SeenProblem, SeenRepository
+from zsnapdb.jobs.fleet.reading import SeenFiles, SeenMemory, SeenProblem, SeenRepository
 from zsnapdb.planning.fleet.overview import (
     Filter,
     FleetCounts,

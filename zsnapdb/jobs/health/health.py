@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base import whole_file
+from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.base.model import backup_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health.recoverable import Stored, read
-from zsnapdb.jobs.record import record_space
+from zsnapdb.jobs.record import record_file
 from zsnapdb.jobs.steps import journal
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.health.facts import CheckFact, CopyFact, DrillFact, ExchangeFact, HealthFacts, LockFact
@@ -70,7 +72,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
             *(finding.text for finding in stored.missing if finding.is_alarming),
         ),
         doubts=_doubts(stored, past),
-        room=record_space.objections(instance.host.records),
+        room=record_file.objections(instance.host.records),
         newest_drill=_newest_drill(past),
         newest_passed_drill=_drill(passed[-1]) if passed else None,
         listed=_oldest_check(restorable, checks, Depth.LISTED),
@@ -88,9 +90,9 @@ def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
     """Return what replaces the server now. Where no restore is under way, nothing that knows one is loaded."""
     if not journal.tops(instance.restores):
         return ()
-    from zsnapdb.jobs.steps import exchanges
+    from zsnapdb.jobs.steps import restore_journal
 
-    return exchanges.under_way(instance)
+    return restore_journal.under_way(instance)
 
 
 def _moment(microseconds: int) -> datetime:
@@ -164,3 +166,26 @@ def _sizes(stored: Stored, restorable: Sequence[Summary]) -> Mapping[str, int]:
     route = routes.get(restorable[-1].backup_id)
     replayed = sum(file.end for file in route.files) - route.start if route is not None and route.files else 0
     return {"receive": received, "replay": max(0, replayed)}
+
+
+_SUFFIX = ".prom"
+
+
+def check_name(file: Path) -> None:
+    """Raise UsageError if node_exporter would not read a file of this name."""
+    if file.suffix != _SUFFIX:
+        raise UsageError(f"{file}: node_exporter reads only files that end in {_SUFFIX}", hint=f"name it *{_SUFFIX}")
+
+
+def write(file: Path, text: str) -> None:
+    """Replace the file by one with this text, at once: a reader sees the old file or the new one.
+
+    A link in its place is replaced, not followed. ZsnapdbError if the folder cannot be written.
+    """
+    try:
+        whole_file.replace(file, text.encode(), 0o644)
+    except OSError as error:
+        raise ZsnapdbError(
+            f"writing the metrics to {file}: {error.strerror}",
+            hint="name a file in the folder of node_exporter's textfile collector, which must exist",
+        ) from error

@@ -7,16 +7,19 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.model import parse_gtids, server_name
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.backup_point import points_of
 from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.binlog.completeness import complete_until
+from zsnapdb.planning.binlog.repeated_gtids import RepeatedGtids, given_again, repeated_gtids
 from zsnapdb.planning.binlog.route import NEWEST
 from zsnapdb.planning.binlog.window import Window, window
 from zsnapdb.planning.damage import DamageRegister
 from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.planning.repository.known import Provenance
 from zsnapdb.planning.repository.verification import consequences
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
@@ -155,3 +158,22 @@ def _judge(instance: Instance) -> Callable[[ServerPart], str]:
         return known[key]
 
     return no_copy
+
+
+def repeated(archive: Archive) -> tuple[RepeatedGtids, ...]:
+    """Return the GTIDs that the server whose binlogs were archived last gives again."""
+    return repeated_gtids(archive.files)
+
+
+def repeated_after(instance: Instance, repository: Repository, planned: RestorePlan, server_id: int) -> str:
+    """Return the GTIDs that the restored server would give again under this server_id (MariaDB).
+
+    These are GTIDs of backups and of archived binlogs, of any history, after the point. Empty if there are none.
+    """
+    if planned.point.gtids is None:
+        return ""
+    files = BinlogArchive(repository, instance.name).load().files
+    points = points_of(instance.summaries(repository).backups)
+    known = [file.reached for file in files] + [point.gtids for point in points]
+    start = parse_gtids(planned.flavour, planned.point.gtids)
+    return given_again(server_name(None, server_id), start, known)

@@ -28,6 +28,7 @@ from zsnapdb.planning.repository.host_record import (
 if TYPE_CHECKING:
     from zsnapdb.repository.repository import Repository
 
+
 P = TypeVar("P", bound=RecordPart)
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -174,3 +175,25 @@ def read(file: Path, kind: type[P]) -> P | None:
         raise unreadable(file, str(error.strerror)) from error
     except ValidationError as error:
         raise unreadable(file, first_problem(error)) from error
+
+
+_LEAST_BYTES = 1 << 20
+"""A journal of a backup is about as large."""
+
+
+def objections(folder: Path) -> tuple[str, ...]:
+    """Return why nothing can be kept in the folder: its file system is full, or read-only. Nothing if it can.
+
+    Backups go on without a journal. But what is interrupted then begins anew, and what was told is not remembered.
+    """
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        # This host has no records yet, or this account must not see them.
+        return ()
+    if disk.f_flag & os.ST_RDONLY:
+        return (f"this host cannot keep its records: the file system of {folder} is read-only",)
+    free = (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail) * disk.f_frsize
+    if free >= _LEAST_BYTES:
+        return ()
+    return (f"this host cannot keep its records: {folder} has {free} bytes of room",)

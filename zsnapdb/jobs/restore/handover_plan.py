@@ -10,7 +10,7 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_server_id
-from zsnapdb.jobs.health.repeated_gtids import repeated_after
+from zsnapdb.jobs.health.recoverable import repeated_after
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.without_store import is_stand_in
 from zsnapdb.jobs.server_copy.ports import port_is_free

@@ -20,8 +20,7 @@ from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.restore.receiving import make_top, receive, restored_mark, tell_what_stays
 from zsnapdb.jobs.restore.restore_run import Confirm, RestoreRun, always, refuse_unfit
 from zsnapdb.jobs.restore.under_way import alone, alone_with_journal, clear_foreign, refuse_begun
-from zsnapdb.jobs.steps.executor import Executor, Handlers
-from zsnapdb.jobs.steps.journal import Done
+from zsnapdb.jobs.steps.journal import Done, Executor, Handlers
 from zsnapdb.jobs.steps.restore_journal import MachineJournal, MachineJournals
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.machine import (

@@ -25,8 +25,7 @@ from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.local_start import is_local_set, names_local_set, standing_of, with_local_sets
 from zsnapdb.jobs.restore.volume_steps import receiving, recovering
 from zsnapdb.jobs.restore.without_store import archive_of
-from zsnapdb.jobs.server_copy.file_owner import change_of_owner
-from zsnapdb.jobs.server_copy.prepare import Copy, lay_out
+from zsnapdb.jobs.server_copy.prepare import Copy, change_of_owner, lay_out
 from zsnapdb.mysql.process import programs, server, server_program
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of

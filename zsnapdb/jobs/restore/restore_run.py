@@ -10,8 +10,7 @@ from zsnapdb.base.errors import DamagedError, ZsnapdbError
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.restore.under_way import PlacedPlan
-from zsnapdb.jobs.steps.executor import Executor, Handlers, refuse_unknown
-from zsnapdb.jobs.steps.journal import J, JournalFolder
+from zsnapdb.jobs.steps.journal import Executor, Handlers, J, JournalFolder, refuse_unknown
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
 from zsnapdb.planning.restore.steps import MountVolumes, Receive
 from zsnapdb.zfs import partial

@@ -27,8 +27,7 @@ from zsnapdb.jobs.restore.restore_run import Confirm, RestoreRun, always, refuse
 from zsnapdb.jobs.restore.steps import ServerWork, check, mount, recover, take_up
 from zsnapdb.jobs.restore.under_way import alone, alone_with_journal, clear_foreign, refuse_begun
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
-from zsnapdb.jobs.steps.executor import Executor, Handlers
-from zsnapdb.jobs.steps.journal import Done
+from zsnapdb.jobs.steps.journal import Done, Executor, Handlers
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.handover_steps import HandoverStep, LeaveStopped
 from zsnapdb.planning.restore.plan import RestorePlan

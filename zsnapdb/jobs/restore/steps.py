@@ -21,8 +21,7 @@ from zsnapdb.jobs.host.dataset_tuning import tune
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.receiving import restored_mark, restored_property
-from zsnapdb.jobs.server_copy.file_owner import give_files
-from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
+from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered, give_files
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import CheckServer, MountPart, MountVolumes, Recover, TakeUp

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+import stat
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,14 +21,14 @@ from typing import NoReturn
 
 from pydantic import SecretStr
 
-from zsnapdb.base import whole_file
+from zsnapdb.base import server_files, whole_file
 from zsnapdb.base.errors import CommandError, ConsistencyError, ExistsError, PreflightError, ServerError, ZsnapdbError
 from zsnapdb.base.quantities import size
+from zsnapdb.base.server_files import Owner
 from zsnapdb.jobs.base.interruption import uninterrupted
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.host import tree_copy
 from zsnapdb.jobs.setup import files as setup_files
-from zsnapdb.jobs.setup import move_copy
 from zsnapdb.jobs.steps import move_state
 from zsnapdb.jobs.steps.move_state import MovedServer, MoveRecord, is_mounted
 from zsnapdb.mysql import variables
@@ -46,6 +48,77 @@ from zsnapdb.planning.setup.move_state import (
 from zsnapdb.planning.setup.precedence import overridden
 from zsnapdb.zfs import command, datasets, mounting, owned, snapshots
 from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs.snapshots import PendingSnapshots
+
+_TRIES = 5
+
+
+def copy_and_compare(move: ServerMove, tell: Callable[[str], None]) -> None:
+    """Copy every file, and compare every copy. Other files are removed from the datasets: the caller has proved them.
+
+    ConsistencyError if a copy differs from its file.
+    """
+    source, logs = Path(move.server.datadir), Path(move.places.staging)
+    data = logs / "data"
+    tell(f"Copy the files of {source}")
+    names = set(os.listdir(source)) - {"lost+found"}
+    binlogs = _binlogs(move)
+    in_logs = {name for name in names if move.is_log(name)}
+    here = set(binlogs) | {move.index} if move.binlog_folder == str(source) else set()
+    in_data = names - in_logs - here
+    tree_copy.keep_only(data, in_data)
+    tree_copy.keep_only(logs, {"data", *in_logs, *binlogs})
+    parts = [(source, in_data, data), (source, in_logs, logs)]
+    if binlogs:
+        parts.append((Path(move.binlog_folder), set(binlogs), logs))
+    copied = [(origin, tree_copy.copy_entries(origin, chosen, target), target) for origin, chosen, target in parts]
+    tell(f"Compare {sum(len(files) for _, files, _ in copied)} copies with their files")
+    for origin, files, target in copied:
+        tree_copy.compare(origin, files, target)
+    _finish(move, source, logs, data)
+
+
+def snapshot(move: ServerMove) -> tuple[int, ...]:
+    """Make a snapshot of both datasets at once. Return the GUIDs, in the order of the datasets."""
+    move_state.sync_pool(move)
+    short = f"{MOVE_SNAPSHOT}{secrets.token_hex(4)}"
+    names = [f"{new.name}@{short}" for new in move.datasets]
+    pending = PendingSnapshots.of(names, {MOVE_PROPERTY: move.server.datadir})
+    pending.start()
+    pending.finish()
+    made = snapshots.describe(names)
+    snapshots.check_one_group(made)
+    return tuple(one.guid for one in made)
+
+
+def snapshot_of_copies(record: MoveRecord) -> tuple[int, ...]:
+    """Make the snapshots that prove later whether the copies changed. Return their GUIDs.
+
+    ZFS may write to a dataset by itself after files in it were synced alone (seen after `sync -f`), and counts that
+    as written. So snapshots are made until one is followed by no change. If none is, the copies count as changed later.
+    """
+    for _ in range(_TRIES):
+        kept = snapshot(record.move)
+        if move_state.since_compared(replace(record, copied=kept)) is CopiesState.UNCHANGED:
+            break
+    return kept
+
+
+def _binlogs(move: ServerMove) -> list[str]:
+    return [name for name in os.listdir(move.binlog_folder) if move.is_binlog(name)] if move.binlog_folder else []
+
+
+def _finish(move: ServerMove, source: Path, logs: Path, data: Path) -> None:
+    """Give the folders to the server, and list its binlogs where they are now."""
+    status = os.lstat(source)
+    owner = Owner(status.st_uid, status.st_gid)
+    if move.index:
+        text = move.listed(server_files.read_text(Path(move.files.binlog_index)))
+        server_files.write_text(logs / f"{move.binlog_name}.index", text, owner, 0o640)
+    for folder in (data, logs):
+        os.chown(folder, owner.uid, owner.gid, follow_symlinks=False)
+        os.chmod(folder, stat.S_IMODE(status.st_mode))
+
 
 Tell = Callable[[str], None]
 _SERVICE_SECONDS = 900.0
@@ -148,7 +221,7 @@ class _Moving:
                 )
         if facts.copies is not CopiesState.EMPTY:
             self._check_room()
-            kept = move_copy.snapshot(move) if facts.copies is CopiesState.UNFINISHED else self.record.copied
+            kept = snapshot(move) if facts.copies is CopiesState.UNFINISHED else self.record.copied
             name = snapshots.by_guid(move.datasets[0].name)[kept[0]]
             self.tell(f"Copy once more; what was copied before stays in the snapshots {name.partition('@')[2]}")
         self.record = move_state.with_created(self.record)
@@ -182,8 +255,8 @@ class _Moving:
         """Copy and compare. Afterwards snapshots keep the copies, and the record names them."""
         source = Path(self.move.server.datadir)
         before = tree_copy.fingerprint(source)
-        move_copy.copy_and_compare(self.move, self.tell)
-        kept = move_copy.snapshot_of_copies(self.record)
+        copy_and_compare(self.move, self.tell)
+        kept = snapshot_of_copies(self.record)
         if tree_copy.fingerprint(source) != before:
             raise ConsistencyError(f"files in {source} changed while they were copied", hint="does a server still run?")
         self.record = move_state.write(replace(self.record, phase=MovePhase.COPIED, copied=kept, source=before))

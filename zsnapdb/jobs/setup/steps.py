@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import SecretStr
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
 from zsnapdb.base import text_files, whole_file
-from zsnapdb.base.errors import CommandError, PreflightError, ServerError
+from zsnapdb.base.errors import (
+    CommandError,
+    ConfigError,
+    ConsistencyError,
+    DamagedError,
+    PreflightError,
+    ServerError,
+    ZsnapdbError,
+)
+from zsnapdb.config.errors import every_error, explain
 from zsnapdb.config.settings import Settings, load
+from zsnapdb.jobs.backup import run
+from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.doctor import diagnose
+from zsnapdb.jobs.doctor.diagnose import Diagnosis
 from zsnapdb.jobs.repository import init, keys
 from zsnapdb.jobs.setup import configuration
 from zsnapdb.jobs.setup import move as setup_move
 from zsnapdb.jobs.setup.find import before_keys
+from zsnapdb.jobs.trial import drill
+from zsnapdb.jobs.trial.drill_log import DrillResult
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.setup.account import AccountPlan
+from zsnapdb.planning.setup.facts import SetupAnswers
 from zsnapdb.planning.setup.move_state import MoveStep
 from zsnapdb.planning.setup.plan import PROOF, SetupAction, SetupPlan, SetupStep, SetupWay
 from zsnapdb.planning.setup.schedule import UNIT
+from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.keys import write_secret
 from zsnapdb.zfs import command
 
@@ -141,3 +161,95 @@ def _make_account(socket: Path, account: AccountPlan) -> None:
             f"the account {user} was there before, and setup cannot log in as it: {error}",
             hint=f"if nobody else uses it, run `DROP USER {user}` on the server, then the same setup again",
         ) from error
+
+
+class AnswersDocument(BaseModel):
+    """The keys of the file: the options of `zsnapdb setup`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    repository: str
+    instance: str = "main"
+    socket: str | None = None
+    pool: str | None = None
+    credentials_file: str | None = None
+    endpoint: str | None = None
+    plain: bool = False
+    signing: bool = True
+    binary: str | None = None
+    move: bool = False
+    proof: bool = True
+    notify: str | None = None
+
+
+def read(file: Path) -> SetupAnswers:
+    """Return the answers of a TOML file. ConfigError that names every key that is wrong."""
+    hint = "`zsnapdb example setup-answers.toml` prints one"
+    text = text_files.read_text(file, "the answers", hint)
+    try:
+        raw = tomllib.loads(text)
+        document = AnswersDocument.model_validate(raw)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}", hint=hint) from error
+    except ValidationError:
+        message, known = explain(every_error(raw, AnswersDocument), AnswersDocument)
+        raise ConfigError(f"{file}: {message}", hint=known or hint) from None
+    values = document.model_dump()
+    return SetupAnswers(encrypt=not values.pop("plain"), sign=values.pop("signing"), **values)
+
+
+_PATIENCE = 600.0
+"""Seconds to wait for a job of the agent, which setup has just started."""
+AGAIN = "all steps before this one are done; when the cause is mended, run the same setup again"
+
+
+@dataclass(frozen=True)
+class SetupCheck:
+    """What doctor found."""
+
+    diagnosis: Diagnosis
+
+
+ProofResult = SetupCheck | run.BackupResult | DrillResult
+
+
+def prove(plan: SetupPlan, events: Events) -> Iterator[ProofResult]:
+    """Do the steps of the plan that prove what was set up, and yield the result of each, also of one that is not good.
+
+    After a result that is not good: PreflightError if the instance is unfit, ConsistencyError or DamagedError if the
+    drill did not pass. The error of a step has a note that says how setup goes on.
+    """
+    settings = load(Path(plan.configuration))
+    instance = Instance.of(settings, plan.answers.instance, events).waiting(_PATIENCE)
+    for step in plan.steps:
+        if step.action not in PROOF:
+            continue
+        events.tell(step.title)
+        try:
+            result = _result(step.action, settings, instance)
+            yield result
+            _check(result)
+        except ZsnapdbError as error:
+            error.add_note(AGAIN)
+            raise
+
+
+def _result(action: SetupAction | None, settings: Settings, instance: Instance) -> ProofResult:
+    if action is SetupAction.DOCTOR:
+        (diagnosis,) = diagnose.diagnose(settings, instance.host, instance.name)
+        return SetupCheck(diagnosis)
+    if action is SetupAction.BACKUP:
+        return run.backup(instance)
+    return drill.drill(settings, instance, drill.DrillRequest())
+
+
+def _check(result: ProofResult) -> None:
+    if isinstance(result, SetupCheck):
+        for finding in result.diagnosis.findings:
+            if finding.severity is Severity.UNFIT:
+                raise PreflightError(
+                    f"the server is set up, and cannot be backed up: {finding.detail}", hint=finding.hint
+                )
+    elif isinstance(result, DrillResult) and result.evidence.outcome is not Outcome.PASSED:
+        kind = DamagedError if result.evidence.outcome is Outcome.DAMAGED else ConsistencyError
+        raise kind("the first drill did not pass", hint="see its checks that did not pass, above")

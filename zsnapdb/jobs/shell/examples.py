@@ -13,6 +13,7 @@ from zsnapdb.base.errors import UsageError
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql.connection import greeting
+from zsnapdb.mysql.schema import schema_catalogue
 from zsnapdb.planning.family import flavour_in
 from zsnapdb.planning.quoting import quoted
 
@@ -80,3 +81,17 @@ def grants(flavour: Flavour, user: str = DEFAULT_USER) -> str:
     """Return the statements that make the account `user` of zsnapdb on a server of this flavour, and its grants."""
     text = find(f"grants-{flavour.value}.sql").text
     return text if user == DEFAULT_USER else _ACCOUNT.sub(lambda _: f"{quoted(user)}@localhost", text)
+
+
+_MOST = 500
+_PATIENCE = 3.0
+"""Seconds for each answer of the server: a person waits for the shell."""
+
+
+def table_names(instance: Instance, beginning: str) -> list[str]:
+    """Return schemas, with a dot, and the tables of the schema that `beginning` names. ServerError if none answers."""
+    schema, dot, _ = beginning.partition(".")
+    with instance.session(read_timeout=_PATIENCE) as session:
+        if not dot:
+            return [f"{name}." for name in schema_catalogue.schemas(session)]
+        return [f"{schema}.{name}" for name in schema_catalogue.names(session, schema, _MOST)]

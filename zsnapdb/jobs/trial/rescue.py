@@ -25,8 +25,7 @@ from zsnapdb.jobs.host.local_sets import described_sets
 from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.without_store import reopen, stored_or_here
-from zsnapdb.jobs.server_copy.file_owner import give_files
-from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered
+from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered, give_files
 from zsnapdb.jobs.trial import delivery, scratch, scratch_restore
 from zsnapdb.jobs.trial.delivery import Delivered, Target
 from zsnapdb.jobs.trial.dumps import Tools

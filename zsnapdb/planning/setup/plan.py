@@ -46,7 +46,7 @@ class SetupAction(StrEnum):
 
 
 PROOF = (SetupAction.DOCTOR, SetupAction.BACKUP, SetupAction.DRILL)
-"""The last steps: they prove what the steps before them have set up. `jobs/setup/proof.py` does them."""
+"""The last steps: they prove what the steps before them have set up. `jobs/setup/steps.py` does them."""
 
 
 @dataclass(frozen=True)

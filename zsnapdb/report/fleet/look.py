@@ -10,7 +10,7 @@ from zsnapdb.base.errors import UnknownNameError
 from zsnapdb.config import fleet as fleet_config
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.fleet import fleet
-from zsnapdb.jobs.fleet.seen import SeenMemory
+from zsnapdb.jobs.fleet.reading import SeenMemory
 from zsnapdb.report.fleet.status import FleetView
 from zsnapdb.serve.messages import ResultAnswer
 from zsnapdb.serve.roles import Role, sees_all

@@ -13,7 +13,7 @@ from zsnapdb.jobs.binlog import archive
 from zsnapdb.jobs.binlog.archive import NewHistoryWatch
 from zsnapdb.jobs.binlog.completeness import CompletenessRecorder
 from zsnapdb.jobs.doctor import diagnose
-from zsnapdb.jobs.health.repeated_gtids import repeated
+from zsnapdb.jobs.health.recoverable import repeated
 from zsnapdb.report.binlog import ArchivingView
 from zsnapdb.repository.binlog_archive import BinlogArchive
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from zsnapdb.base.model import Flavour
 from zsnapdb.base.server_files import Owner
 from zsnapdb.config.settings import ServerSettings
-from zsnapdb.jobs.server_copy.file_owner import change_of_owner, give_files
-from zsnapdb.jobs.server_copy.prepare import Copy
+from zsnapdb.jobs.server_copy.prepare import Copy, change_of_owner, give_files
 from zsnapdb.planning.server_copy.identity import PathMap
 
 FORMER = Owner(12345, 12346)
