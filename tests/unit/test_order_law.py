@@ -44,7 +44,7 @@ ALLOWED = {
     "jobs/clone/prepare.py": {"forms_of": SHOWN},
     "jobs/clone/migration.py": {"_set_of": AGE},
     "jobs/copies/sweeping.py": {"sweep": OTHER},
-    "jobs/host/backup_point.py": {"points_of": AT_A_TIME, "point_of": AT_A_TIME},
+    "jobs/host/archived_binlogs.py": {"points_of": AT_A_TIME, "point_of": AT_A_TIME},
     "jobs/repository/copy.py": {"_plan": "bases go before increments; the order of the backups stays"},
     "jobs/repository/evidence_report.py": {"_drills": "the drills of the days that a report is about"},
     "jobs/restore/newest.py": {"_newer_future": "places in an order of `planning/order.py`"},

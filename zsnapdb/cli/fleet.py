@@ -93,7 +93,7 @@ def worker(config: ConfigFile = None) -> None:
     with extra():
         from zsnapdb.fleet.job_runner import JobRunner
         from zsnapdb.fleet.worker import serve
-        from zsnapdb.jobs.host.memory import available
+        from zsnapdb.jobs.host.capacity import available
     environment = _environment(config)
     starter = partial(start, environment=environment)
     runner = JobRunner(own.host, lambda: load(config), starter, environment, THIS_HOST.now, available, tell)
@@ -144,7 +144,7 @@ def dev(
     with extra():
         from zsnapdb.fleet.dev import TrialFleet, program, serve
         from zsnapdb.fleet.job_runner import JobRunner
-        from zsnapdb.jobs.host.memory import available
+        from zsnapdb.jobs.host.capacity import available
     trial, environment = TrialFleet(folder, port, socket.gethostname()[:63]), _environment(config)
     chosen = program(temporal)
     runner = JobRunner(

@@ -19,7 +19,7 @@ from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts
 from zsnapdb.jobs.clone import catalogue as clone_catalogue
 from zsnapdb.jobs.clone import credentials as clone_credentials
-from zsnapdb.jobs.host.binlog_spans import whole_span
+from zsnapdb.jobs.host.archived_binlogs import whole_span
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.mysql.binlog import read as binlog

@@ -180,7 +180,7 @@ def _renamed(manifests: Sequence[Manifest]) -> dict[str, str]:
     if not manifests:
         return {}
     # Few commands need it.
-    from zsnapdb.jobs.host.replaced import REPLACED_PROPERTY
+    from zsnapdb.jobs.host.production import REPLACED_PROPERTY
 
     wanted = {one.guid: (one.dataset, manifest.createtxg) for manifest in manifests for one in manifest.volumes}
     own = {manifest.pool_guid for manifest in manifests}

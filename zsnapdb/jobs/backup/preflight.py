@@ -13,7 +13,7 @@ from zsnapdb.base.model import Position, pool_of
 from zsnapdb.hooks import OnFailure, When
 from zsnapdb.jobs.backup import snapshot_set
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host import installed_plugins, server_view
+from zsnapdb.jobs.host import installed_plugins, production
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.opening import key_of, open_binlog
@@ -249,7 +249,7 @@ def _chosen_lock(facts: ServerFacts, setting: str) -> tuple[LockChoice, FitnessF
 
 def _elsewhere(facts: ServerFacts, session: Session) -> list[FitnessFinding]:
     """Return the finding that the server has its files elsewhere than this host; `facts` as the server gave them."""
-    view = server_view.other_view(facts.variables, session.peer)
+    view = production.other_view(facts.variables, session.peer)
     return [] if view is None else [judge_view(view)]
 
 

@@ -24,8 +24,7 @@ from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
-from zsnapdb.jobs.host.dataset_tuning import volume_facts
-from zsnapdb.jobs.host.site_settings import recorded_settings
+from zsnapdb.jobs.host.site_settings import recorded_settings, volume_facts
 from zsnapdb.jobs.record import archive_record
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.known_tail import KnownTail

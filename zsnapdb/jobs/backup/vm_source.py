@@ -24,7 +24,7 @@ from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import GRADE_PROPERTY
-from zsnapdb.jobs.host.dataset_tuning import TunedVolume, volume_facts
+from zsnapdb.jobs.host.site_settings import TunedVolume, volume_facts
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.planning.backup.at_rest import judge_sending

@@ -27,7 +27,7 @@ from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part
 from zsnapdb.jobs.binlog.known import contains_last, known_history, last_seen
 from zsnapdb.jobs.binlog.made_tables import made_parts
 from zsnapdb.jobs.binlog.round import Round
-from zsnapdb.jobs.host.binlog_spans import span_and_tables
+from zsnapdb.jobs.host.archived_binlogs import span_and_tables
 from zsnapdb.jobs.record.archive_record import inherit, note_archived, note_archived_files
 from zsnapdb.jobs.record.host_record import next_sequence
 from zsnapdb.mysql.binlog.bytes import read_plain

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.model import Flavour
-from zsnapdb.jobs.host.binlog_spans import SpanBuilder
+from zsnapdb.jobs.host.archived_binlogs import SpanBuilder
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.bytes import fingerprint
 from zsnapdb.mysql.binlog.opening import key_of, open_binlog

@@ -19,7 +19,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
 from zsnapdb.jobs.binlog.known import known_history
-from zsnapdb.jobs.host.binlog_structure import archived_damage
+from zsnapdb.jobs.host.archived_binlogs import archived_damage
 from zsnapdb.jobs.record import archive_record
 from zsnapdb.mysql.binlog import listing
 from zsnapdb.mysql.binlog.bytes import read_plain

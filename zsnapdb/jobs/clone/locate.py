@@ -9,7 +9,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import reusable_sets
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, find_local
-from zsnapdb.jobs.host.pools import pool_for_copy
+from zsnapdb.jobs.host.capacity import pool_for_copy
 from zsnapdb.jobs.record import put_back_record
 from zsnapdb.jobs.record.host_record import check, stored_after
 from zsnapdb.jobs.restore.newest import newest_backup

@@ -39,8 +39,8 @@ from zsnapdb.jobs.copies import sweeping
 from zsnapdb.jobs.copies.catalogue import KnownCopies
 from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase, settle_lease
 from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome, SweepVerdict, carried_out
-from zsnapdb.jobs.host import replaced
-from zsnapdb.jobs.host.replaced import ReplacedServer
+from zsnapdb.jobs.host import production
+from zsnapdb.jobs.host.production import ReplacedServer
 from zsnapdb.jobs.steps import restore_journal
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.mysql.connections import server_use
@@ -324,7 +324,7 @@ def _sweep_replaced(settings: Settings, host: Host, time: RemovalTime, *, act: b
     for name in sorted(settings.instance):
         try:
             instance = with_volumes(Instance.of(settings, name).on_host(host))
-            servers = replaced.listing(instance)
+            servers = production.listing(instance)
         except ZsnapdbError:
             # The volumes are neither configured nor known from the server: nothing is removed.
             continue
@@ -335,15 +335,15 @@ def _sweep_replaced(settings: Settings, host: Host, time: RemovalTime, *, act: b
 
 def _sweep_replaced_server(settings: Settings, server: ReplacedServer, time: RemovalTime, *, act: bool) -> ReapOutcome:
     if act and _is_wrong(server.replaced, time):
-        server = replaced.settle(server, time.latest)
+        server = production.settle(server, time.latest)
     what, since = "replaced server", f"replaced at {stamp(server.replaced)}"
     judged = judge_at(partial(server.judge, settings.restore.keep_replaced), time)
     if judged.verdict is LeaseVerdict.KEEP:
         return ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {judged.reason}")
     try:
         under_way = restore_journal.claimed(Journals(settings.restore.journal))
-        replaced.refuse_replaced_removal(server, under_way)
+        production.refuse_replaced_removal(server, under_way)
     except ZsnapdbError as error:
         return ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {error.message}")
     outcome = ReapOutcome(what, server.restore_id, LeaseVerdict.REAP, since)
-    return carried_out(outcome, partial(replaced.remove, server, under_way), act=act)
+    return carried_out(outcome, partial(production.remove, server, under_way), act=act)

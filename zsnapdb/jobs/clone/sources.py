@@ -26,7 +26,7 @@ from zsnapdb.jobs.clone import properties
 from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.clone.request import LATEST as LATEST
 from zsnapdb.jobs.copies import properties as copy_properties
-from zsnapdb.jobs.host import replaced
+from zsnapdb.jobs.host import production
 from zsnapdb.jobs.host.local_sets import as_backed_up_last, described_sets, newest_set
 from zsnapdb.planning import order
 from zsnapdb.planning.clone.lease import FOREVER, read_stamp
@@ -145,7 +145,7 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
 
 def _replaced(instance: Instance, restore_id: str) -> CloneSource | None:
     """Return the last state of the server that this restore replaced; None if it is not here."""
-    server = replaced.named(instance, restore_id)
+    server = production.named(instance, restore_id)
     if server is None or server.set is None:
         return None
     origin = _recorded_origin(next(iter(server.set.snapshots.values())).full_name)

@@ -23,8 +23,8 @@ from zsnapdb.jobs.clone.reaper import leaks
 from zsnapdb.jobs.doctor import advice, orphans
 from zsnapdb.jobs.doctor.advice import ClonesHere, advise, silences
 from zsnapdb.jobs.health.recoverable import Stored, read, repeated
-from zsnapdb.jobs.host import installed_plugins, object_locks, readers, replaced
-from zsnapdb.jobs.host.replaced import ReplacedServer
+from zsnapdb.jobs.host import installed_plugins, object_locks, production, readers
+from zsnapdb.jobs.host.production import ReplacedServer
 from zsnapdb.jobs.repository.status import status_of
 from zsnapdb.jobs.restore import raw_keys
 from zsnapdb.jobs.steps import restore_journal
@@ -338,7 +338,7 @@ def _clock(host: Host) -> list[FitnessFinding]:
 def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     """Return a finding for each server that a restore or a rewind replaced, and what its datasets hold."""
     try:
-        kept = replaced.listing(instance)
+        kept = production.listing(instance)
     except ZsnapdbError:
         # Without ZFS there are none. Another finding reports that ZFS is missing.
         return []
@@ -377,7 +377,7 @@ def _exchanges(instance: Instance) -> list[FitnessFinding]:
 def _expired(settings: Settings, server: ReplacedServer, text: str) -> FitnessFinding:
     """Return the finding about an expired replaced server: whether a reap removes it."""
     try:
-        replaced.refuse_replaced_removal(server, restore_journal.claimed(Journals(settings.restore.journal)))
+        production.refuse_replaced_removal(server, restore_journal.claimed(Journals(settings.restore.journal)))
     except ZsnapdbError as error:
         return warning("replaced", f"{text}, and kept: {error.message}", error.hint)
     return warning("replaced", text, "run `zsnapdb reap`")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.model import parse_gtids, server_name
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host.backup_point import points_of
+from zsnapdb.jobs.host.archived_binlogs import points_of
 from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.binlog.completeness import complete_until
 from zsnapdb.planning.binlog.repeated_gtids import RepeatedGtids, given_again, repeated_gtids

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from zsnapdb.base.model import backup_time
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host.backup_point import points_of
+from zsnapdb.jobs.host.archived_binlogs import points_of
 from zsnapdb.jobs.record import archive_record
 from zsnapdb.planning.binlog import retention
 from zsnapdb.planning.binlog.retention import BinlogDecision

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from zsnapdb.base.model import Progress
 from zsnapdb.jobs.base.events import Events
-from zsnapdb.jobs.host.binlog_structure import archived_damage
+from zsnapdb.jobs.host.archived_binlogs import archived_damage
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_checks import listed_damage, stored_sizes
 from zsnapdb.repository.binlog_checks import name_of as name_of

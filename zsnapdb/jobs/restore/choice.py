@@ -11,8 +11,7 @@ from pathlib import Path
 
 from zsnapdb.base.errors import NotThere
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host.backup_point import point_of, points_of
-from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
+from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, point_of, points_of
 from zsnapdb.jobs.restore.transaction_reader import TransactionReader
 from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.planning.binlog.route import RouteFile, commit_time

@@ -18,7 +18,7 @@ from zsnapdb.jobs.base.set_properties import (
     RESTORED_PROPERTY,
     snapshot_name,
 )
-from zsnapdb.jobs.host import replaced
+from zsnapdb.jobs.host import production
 from zsnapdb.jobs.host.production import dataset_of
 from zsnapdb.jobs.host.site_settings import notes_on_site
 from zsnapdb.jobs.record import put_back_record
@@ -267,10 +267,10 @@ def _take_over(work: ServerWork, step: Promote) -> HandedOver:
         carrying.carry(part, work.events.warn, is_foreign=is_foreign)
         datasets.inherit([part.place], [RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
     encrypted_places.open_again([part.place for part in step.parts], work.events.warn)
-    is_sealed = replaced.seal(step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan))
+    is_sealed = production.seal(step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan))
     _note_history(work, step)
     # Last of all: only what is marked can ever be removed, and only a finished exchange leaves something to remove.
-    replaced.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.latest())
+    production.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.latest())
     kept = tuple(
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
     )

@@ -11,7 +11,7 @@ from zsnapdb.base.errors import ExistsError, NotThere, PreflightError, UsageErro
 from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host.pools import pool_for_copy
+from zsnapdb.jobs.host.capacity import pool_for_copy
 from zsnapdb.jobs.restore import newest, raw_keys
 from zsnapdb.jobs.restore.plan import refuse_no_parent
 from zsnapdb.planning.chain import restore_chain

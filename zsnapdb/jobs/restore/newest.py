@@ -8,8 +8,7 @@ from dataclasses import replace
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.model import parse_gtids
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host.backup_point import point_of
-from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
+from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, point_of
 from zsnapdb.jobs.record import host_record, put_back_record
 from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.jobs.restore.without_store import is_stand_in

@@ -15,10 +15,9 @@ from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.backup.local_snapshot import IN_NO_REPOSITORY
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import restorable
-from zsnapdb.jobs.host.dataset_tuning import unknown_here
-from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
-from zsnapdb.jobs.host.pools import pool_for_copy, refuse_alternate_root
-from zsnapdb.jobs.host.site_settings import notes_on_site, site_commands
+from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
+from zsnapdb.jobs.host.capacity import pool_for_copy, refuse_alternate_root
+from zsnapdb.jobs.host.site_settings import notes_on_site, site_commands, unknown_here
 from zsnapdb.jobs.restore import carrying, encrypted_places, newest
 from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step

@@ -23,8 +23,7 @@ from zsnapdb.base.model import Progress, parse_gtids
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
-from zsnapdb.jobs.host.binlog_structure import check_content
-from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
+from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, check_content
 from zsnapdb.jobs.restore.plan import client_programs
 from zsnapdb.jobs.restore.steps import ServerWork, be_mounted, keep, take_back, was_kept
 from zsnapdb.jobs.restore.without_store import archive_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zsnapdb.base.patterns import below
-from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
+from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
 from zsnapdb.mysql.binlog.transactions import transactions
 from zsnapdb.planning.binlog.commit_times import Witness
 from zsnapdb.planning.binlog.route import RouteFile, commit_time

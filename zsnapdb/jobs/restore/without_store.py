@@ -1,7 +1,7 @@
 """A restore while the store is away: from the sets on this host and the binlogs that the server still has.
 
 A stand-in takes the place of the repository: it lists no backup. Its binlog archive describes the server's own files;
-their bytes are copied and proved by these descriptions (`jobs/host/local_binlogs.py`).
+their bytes are copied and proved by these descriptions (`jobs/host/archived_binlogs.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.local_snapshot import IN_NO_REPOSITORY
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_private
-from zsnapdb.jobs.host.binlog_spans import SpanBuilder, whole_span
-from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
+from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, SpanBuilder, whole_span
 from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys
 from zsnapdb.mysql.binlog.bytes import fingerprint, read_plain
 from zsnapdb.mysql.binlog.opening import open_binlog

@@ -13,7 +13,7 @@ from zsnapdb.base.model import PROPERTY, pool_of
 from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
-from zsnapdb.jobs.host.pools import pool_for_copy
+from zsnapdb.jobs.host.capacity import pool_for_copy
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER, ServerProcess
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.zfs import datasets, owned

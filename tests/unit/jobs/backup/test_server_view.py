@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.jobs.host.server_view import other_view
+from zsnapdb.jobs.host.production import other_view
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.backup.server_view import OtherView, judge
 

@@ -18,7 +18,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog import purge
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.jobs.binlog.purge import _Archived
-from zsnapdb.jobs.host.binlog_structure import archived_damage, content_damage
+from zsnapdb.jobs.host.archived_binlogs import archived_damage, content_damage
 from zsnapdb.jobs.record import archive_record
 from zsnapdb.jobs.repository import prune_binlogs
 from zsnapdb.planning.binlog.retention import BinlogDecision

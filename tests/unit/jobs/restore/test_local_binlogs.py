@@ -12,7 +12,7 @@ from tests.unit.support.manifests import manifest
 from zsnapdb.base.errors import DamagedError, UnreachableError
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.base.events import SILENT
-from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
+from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore import without_store
 from zsnapdb.jobs.restore.plan import located_in
 from zsnapdb.jobs.restore.replay import fetch_logs

@@ -17,7 +17,7 @@ from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import fetch
-from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
+from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
 from zsnapdb.jobs.record.host_record import note_stored
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import without_store

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
 from zsnapdb.base.errors import HistoryError
-from zsnapdb.jobs.host.local_binlogs import LocalBinlogs
+from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
 from zsnapdb.jobs.record import put_back_record
 from zsnapdb.jobs.restore import newest
 from zsnapdb.planning.repository.put_back import PutBack

@@ -18,7 +18,7 @@ from tests.unit.planning.restore.test_points import NOON, UUID, Log, at, mysql, 
 from zsnapdb.base.errors import AmbiguousPointError, NotThere
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Flavour
-from zsnapdb.jobs.host.binlog_spans import SpanBuilder
+from zsnapdb.jobs.host.archived_binlogs import SpanBuilder
 from zsnapdb.mysql.binlog.transactions import BinlogTransaction
 from zsnapdb.planning.binlog.commit_times import (
     MOST_STRETCHES,

@@ -1,10 +1,16 @@
-"""Chooses the pool of this host for a copy of datasets."""
+"""What this host has for new copies: memory and pools."""
 
 from __future__ import annotations
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import pool_of
 from zsnapdb.zfs import datasets
+from zsnapdb.zfs.kernel_facts import free_memory
+
+
+def available() -> int:
+    """Return the bytes that a new program can have, by the kernel and the control groups; 0 if that is not known."""
+    return free_memory() or 0
 
 
 def pool_for_copy(dataset: str, hint: str) -> str:

@@ -1,0 +1,271 @@
+"""Archived binlogs as this host sees them: their structure, their spans, and those that are still here."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
+from zsnapdb.base.gtid import GtidPosition, Gtids
+from zsnapdb.base.model import BinlogCoordinates, backup_time, parse_gtids, server_name
+from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
+from zsnapdb.mysql.binlog.bytes import fingerprint, read_plain
+from zsnapdb.mysql.binlog.events import Event
+from zsnapdb.mysql.binlog.made_tables import MadeTables
+from zsnapdb.mysql.binlog.opening import open_binlog
+from zsnapdb.mysql.binlog.read import index_entries
+from zsnapdb.mysql.binlog.transactions import BinlogTransaction, transactions
+from zsnapdb.mysql.binlog.walk import Numbers, Walk
+from zsnapdb.planning.binlog.commit_times import NO_WITNESS, Stretch, Witness, with_stretch
+from zsnapdb.planning.binlog.made_tables import MadeTable
+from zsnapdb.planning.binlog.route import BackupPoint
+from zsnapdb.planning.server_copy.identity import binlog_paths
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile, SpanPart, UndatedPart
+from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
+
+_MICROSECONDS = 1_000_000
+_LONGEST_WAIT = 86_400 * _MICROSECONDS
+"""The longest time between the id of a backup and its snapshot, in microseconds: the largest `lock.budget`."""
+
+
+def points_of(backups: Iterable[Manifest | Summary]) -> list[BackupPoint]:
+    """Return the points of the backups of servers (oldest first); backups of other kinds are left out.
+
+    The time of a backup that is later than that of a younger one was given by a wrong clock. The earlier time counts.
+    """
+    points = [point_of(backup) for backup in backups if is_of_server(backup)]
+    for at in range(len(points) - 2, -1, -1):
+        following = points[at + 1]
+        taken = min(points[at].taken, following.taken)
+        points[at] = replace(points[at], taken=taken, before=max(taken, min(points[at].before, following.before)))
+    return points
+
+
+def point_of(manifest: Manifest | Summary) -> BackupPoint:
+    """Return where a backup of a server stands in its history. PreflightError if the backup is of another kind."""
+    source = server_source(manifest)
+    position = source.position.position(source.server.flavour)
+    taken = round(backup_time(manifest.backup_id).timestamp()) * _MICROSECONDS
+    created = round(manifest.created.timestamp() * _MICROSECONDS)
+    where = position.coordinates
+    return BackupPoint(
+        backup_id=manifest.backup_id,
+        taken=taken,
+        before=max(taken, min(created, taken + _LONGEST_WAIT)),
+        server=server_name(source.server.server_uuid, source.server.server_id),
+        coordinates=BinlogCoordinates(where.file, where.offset) if where else None,
+        gtids=position.gtids,
+        flavour=source.server.flavour,
+        fingerprint=position.fingerprint,
+        last_gtid=position.last_gtid,
+    )
+
+
+class SpanBuilder:
+    """Collects the description of a span from its transactions, one after the other.
+
+    `witness` knows which of them were not committed at the time in their events.
+    """
+
+    def __init__(self, start: int, end: int, witness: Witness = NO_WITNESS) -> None:
+        self.start = start
+        self.end = end
+        self._witness = witness
+        self._undated: tuple[Stretch, ...] = ()
+        self._count = 0
+        self._numbers = Numbers()
+        self._heads: dict[int, tuple[int, int]] = {}
+        self._gtids: list[str] = []
+        self._times: list[int] = []
+        self._is_exact = True
+        self._tables = MadeTables()
+
+    @property
+    def tables(self) -> tuple[MadeTable, ...]:
+        """The tables that statements without ENGINE made in the span."""
+        return tuple(self._tables.tables)
+
+    def watch(self, event: Event, walk: Walk, is_end: bool) -> None:
+        """Take in an event that begins or ends a transaction of the span."""
+        self._tables.see(event, walk, 1, is_end=is_end)
+
+    def add(self, transaction: BinlogTransaction) -> None:
+        """Add the next transaction."""
+        self.end = transaction.end
+        self._count += 1
+        self._is_exact = self._is_exact and transaction.is_exact
+        first, last = self._times_of(transaction)
+        self._times = [min(self._times[0], first), max(self._times[1], last)] if self._times else [first, last]
+        if transaction.number is None:
+            return
+        if len(transaction.number) == 2:
+            self._numbers.add(*transaction.number)
+        else:
+            domain, server, sequence = transaction.number
+            self._heads[domain] = (server, sequence)
+        gtid = transaction.gtid or ""
+        self._gtids = [self._gtids[0], gtid] if self._gtids else [gtid, gtid]
+
+    def _times_of(self, transaction: BinlogTransaction) -> tuple[int, int]:
+        """Return the times between which a transaction was committed. No session sets an exact time."""
+        stamp, start, end = transaction.committed, transaction.start, transaction.end
+        seen = None if transaction.is_exact else self._witness.contradiction(start, end, stamp)
+        if seen is None:
+            return stamp, stamp
+        self._undated = with_stretch(self._undated, Stretch(start, end, seen))
+        return (min(stamp, seen.latest) if seen.earliest is None else seen.earliest), seen.latest
+
+    def span(self) -> SpanPart:
+        """Return the description of the span so far."""
+        gtids: Gtids | None = (
+            self._numbers.set()
+            if self._numbers
+            else GtidPosition(dict(sorted(self._heads.items())))
+            if self._heads
+            else None
+        )
+        return SpanPart(
+            start=self.start,
+            end=self.end,
+            transactions=self._count,
+            gtids=None if gtids is None else str(gtids),
+            first_gtid=self._gtids[0] if self._gtids else None,
+            last_gtid=self._gtids[1] if self._gtids else None,
+            first_commit=self._times[0] if self._times else None,
+            last_commit=self._times[1] if self._times else None,
+            is_exact=self._is_exact,
+            undated=tuple(UndatedPart.of(stretch) for stretch in self._undated),
+        )
+
+
+def whole_span(file: BinaryIO, name: str, witness: Witness = NO_WITNESS) -> SpanPart:
+    """Return the span of a file up to the end of its last complete transaction."""
+    return span_and_tables(file, name, witness)[0]
+
+
+def span_and_tables(file: BinaryIO, name: str, witness: Witness = NO_WITNESS) -> tuple[SpanPart, tuple[MadeTable, ...]]:
+    """Return that span, and the tables that statements without ENGINE made in it."""
+    builder = SpanBuilder(0, 0, witness)
+    walk = transactions(file, name, watch=builder.watch)
+    while True:
+        try:
+            builder.add(next(walk))
+        except StopIteration as end:
+            builder.end = end.value
+            return builder.span(), builder.tables
+
+
+_BUFFER = 1 << 20
+
+
+def archived_damage(archive: BinlogArchive, file: ArchivedFile) -> tuple[str, ...]:
+    """Read an archived binlog. Return the first thing that is wrong with its bytes or its events, () if nothing is.
+
+    Two chunks are in memory.
+    """
+    try:
+        raw = archive.open(file)
+        with io.BufferedReader(raw, _BUFFER) as opened:
+            damage = content_damage(cast(BinaryIO, opened), file)
+            raw.load_rest()
+    except DamagedError as error:
+        return (error.message,)
+    return damage
+
+
+def check_content(opened: BinaryIO, file: ArchivedFile) -> None:
+    """Raise DamagedError if the events of a binlog say otherwise than its description."""
+    for damage in content_damage(opened, file):
+        raise DamagedError(
+            f"{damage}: somebody replaced the archived copy",
+            hint="restore to a point before this binlog, or to a backup after it; see `zsnapdb verify --deep`",
+        )
+
+
+def _parsed(text: str | None, file: ArchivedFile) -> Gtids | None:
+    return None if text is None else parse_gtids(file.flavour, text)
+
+
+def content_damage(opened: BinaryIO, file: ArchivedFile) -> tuple[str, ...]:
+    """Return what the events of a binlog say otherwise than its description, () if nothing."""
+    name = f"binlog {file.name}"
+    try:
+        if fingerprint(opened, file.head.end) != file.fingerprint:
+            return (f"{name}: its head is not the one in its description",)
+        span = whole_span(opened, file.name)
+    except (DamagedError, PreflightError) as error:
+        return (error.message,)
+    said = file.span
+    for what, found, described in (
+        ("the end of its last transaction", span.end, said.end),
+        ("the number of its transactions", span.transactions, said.transactions),
+        ("its GTIDs", _parsed(span.gtids, file), file.gtids),
+        ("its first GTID", span.first_gtid, said.first_gtid),
+        ("its last GTID", span.last_gtid, said.last_gtid),
+    ):
+        if found != described:
+            return (f"{name}: {what} is {found}, and its description says {described}",)
+    return ()
+
+
+_LONGEST_INDEX = 16 << 20
+"""Bytes of the longest index that is read. Its path comes from the backup's manifest and could name any file."""
+
+
+@dataclass(frozen=True)
+class LocalBinlogs:
+    """The binlogs in the index of a server on this host, by name."""
+
+    paths: Mapping[str, Path] = field(default_factory=dict)
+    keys: BinlogKeys = NO_KEYS
+
+    @classmethod
+    def of(cls, variables: Mapping[str, str], key_files: Sequence[str]) -> LocalBinlogs:
+        """Return the binlogs of the server with these variables. None of them if its index cannot be read here.
+
+        `key_files` are the files of its keyring, if it encrypts its binlogs.
+        """
+        named = binlog_paths(variables, "log_bin")
+        if named is None:
+            return cls()
+        datadir = Path(variables["datadir"])
+        try:
+            if os.lstat(named[1]).st_size > _LONGEST_INDEX:
+                return cls()
+            entries = [datadir / entry for entry in index_entries(Path(named[1]))]
+            # The folder may be behind links, as the server's own paths are. The file itself must not be one.
+            paths = {path.name: Path(os.path.realpath(path.parent), path.name) for path in entries}
+            return cls(paths, BinlogKeys(tuple(Path(file) for file in key_files)))
+        except (ZsnapdbError, OSError, ValueError):
+            return cls()
+
+    def has(self, file: ArchivedFile) -> bool:
+        """Whether the server's file of that name begins as the archived one, and is as long."""
+        path = self.paths.get(file.name)
+        if path is None:
+            return False
+        try:
+            with open_binlog(path, self.keys) as opened:
+                return opened.seek(0, 2) >= file.end and fingerprint(opened, file.head.end) == file.fingerprint
+        except (ZsnapdbError, OSError):
+            return False
+
+    def copy(self, archive: BinlogArchive, file: ArchivedFile, target: Path) -> bool:
+        """Write the archived bytes of the file to a new file `target`, from the server's own file.
+
+        False, and no file at `target`, if the server's file is gone or has other bytes.
+        """
+        if not self.has(file):
+            return False
+        try:
+            with open_binlog(self.paths[file.name], self.keys) as opened:
+                return archive.copy_local(file, partial(read_plain, opened), target)
+        except (ZsnapdbError, OSError):
+            return False
