@@ -252,10 +252,10 @@ def judge(instance: Instance) -> None:
 
 def plan_prune(instance: Instance) -> None:
     """Do what `zsnapdb prune --plan` does."""
-    from zsnapdb.jobs.repository import local_leftovers, prune
+    from zsnapdb.jobs.repository import prune, prune_facts
     from zsnapdb.report.repository.prune import PrunePlanView
 
-    print(PrunePlanView(prune.plan(instance, local=local_leftovers.NOTHING_LOCAL)).text())
+    print(PrunePlanView(prune.plan(instance, local=prune_facts.NOTHING_LOCAL)).text())
 
 
 def plan_backup(instance: Instance) -> None:

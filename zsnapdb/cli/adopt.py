@@ -72,7 +72,7 @@ def acknowledge_removed(
 
     This host stored them, and another host or a person removed them. The next prune may destroy their local snapshots.
     """
-    from zsnapdb.jobs.repository import forget as job
+    from zsnapdb.jobs.repository import adopt as job
     from zsnapdb.report.repository.forget import ForgetView
 
     _, chosen = of_instance(config, instance)

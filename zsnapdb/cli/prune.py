@@ -36,7 +36,7 @@ def prune(
     A backup is expired if the retention policy does not keep it.
     """
     from zsnapdb.jobs.repository import prune as job
-    from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
+    from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
     from zsnapdb.report.repository import prune as report
 
     settings, chosen = of_instance(config, instance, repository, wait=wait)

@@ -14,7 +14,7 @@ from tests.unit.support.world import Died, World
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name
 from zsnapdb.jobs.repository import prune
-from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
+from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.planning.repository.host_record import (
     ArchivedPosition,
     RemovedBackup,

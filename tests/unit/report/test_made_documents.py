@@ -17,7 +17,7 @@ from zsnapdb.base import audience
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.config.notifications import NotificationEvent
 from zsnapdb.documents.manifest import ManifestFields
-from zsnapdb.jobs.repository.forget import ForgetResult
+from zsnapdb.jobs.repository.adopt import ForgetResult
 from zsnapdb.jobs.repository.status import InstanceStatus
 from zsnapdb.jobs.restore.rewind import RewindResult
 from zsnapdb.planning.notifications.occasions import FailedDelivery

@@ -20,7 +20,7 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.record.host_record import check
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.jobs.repository import prune, verify
-from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
+from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.jobs.restore import plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.mysql.process import server as programs

@@ -21,7 +21,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.fleet import fleet
 from zsnapdb.jobs.fleet.fleet import FleetRequest
 from zsnapdb.jobs.repository import prune, verify
-from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
+from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.jobs.repository.status import status
 from zsnapdb.repository import layout, pins
 from zsnapdb.repository.binlog_archive import BinlogArchive

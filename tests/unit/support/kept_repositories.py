@@ -27,7 +27,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import inventory, prune, verify
-from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
+from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.report.repository.list import InventoryView
 from zsnapdb.report.repository.prune import PrunePlanView
 from zsnapdb.report.repository.show import BackupDetailView

@@ -19,9 +19,9 @@ from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.jobs.record.own_documents import DocumentPlaces, documents_of, files_of
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.jobs.repository import verify
-from zsnapdb.jobs.repository.local_leftovers import look_locally
+from zsnapdb.jobs.repository.prune_facts import look_locally
 from zsnapdb.planning.chain import Lineage
-from zsnapdb.planning.repository.host_record import EvidenceEnd
+from zsnapdb.planning.repository.host_record import EvidenceEnd, RemovedBackup
 from zsnapdb.repository import evidence_log, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_checks import listed_damage, stored_sizes
@@ -237,3 +237,41 @@ def _incarnations(instance: Instance, repository: Repository, archive: Archive) 
     known = archive_record.known_binlogs(instance, repository, archive.files)
     active = [file for file in archive.files if not file.is_rotated]
     return tuple(dict.fromkeys(file.incarnation for file in active if (file.incarnation, file.name) not in known))
+
+
+@dataclass(frozen=True)
+class ForgetResult:
+    """The ids of the backups that this host no longer expects in the repository."""
+
+    instance: str
+    backups: tuple[str, ...]
+
+
+def plan_forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
+    """Return what `forget` would do now; changes nothing."""
+    return ForgetResult(instance.name, tuple(backup.backup_id for backup in _removed(instance, names)))
+
+
+def forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
+    """Stop expecting these backups in the repository; without names all that it lacks.
+
+    Afterwards no command misses them, and a prune of this host may destroy their local snapshots. NotThere if this host
+    did not store such a backup, or if the repository has it.
+    """
+    removed = _removed(instance, names)
+    host_record.note_removed(instance, instance.open_repository(), removed)
+    return ForgetResult(instance.name, tuple(backup.backup_id for backup in removed))
+
+
+def _removed(instance: Instance, names: Sequence[str]) -> list[RemovedBackup]:
+    repository = instance.open_repository()
+    _, checked = host_record.stored(instance, repository)
+    missing = {backup.backup_id: backup for backup in checked.missing}
+    for name in names:
+        if name not in missing:
+            raise NotThere(
+                f"backup {name} of instance {instance.name} is not one that this host stored and the repository lacks",
+                hint="run `zsnapdb list` to see what is missing",
+            )
+    chosen = names or tuple(missing)
+    return [RemovedBackup(backup_id=name, guids=missing[name].guids, acknowledged=True) for name in chosen]

@@ -30,9 +30,8 @@ from zsnapdb.jobs.base.exclusion import writing
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.removal_time import confirm, removal_time
 from zsnapdb.jobs.record import archive_record, host_record
-from zsnapdb.jobs.repository import prune_binlogs, prune_facts, verify
-from zsnapdb.jobs.repository.local_leftovers import LocalLeftovers, look_locally
-from zsnapdb.jobs.repository.prune_binlogs import OldBinlog
+from zsnapdb.jobs.repository import prune_facts, verify
+from zsnapdb.jobs.repository.prune_facts import LocalLeftovers, OldBinlog, look_locally
 from zsnapdb.planning.chain import Lineage, choose_base
 from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.repository import local_sets, retention, sweep
@@ -200,7 +199,7 @@ def _plan(
         provenance.stored,
         knows_any=provenance.knows_any,
     )
-    binlogs = prune_binlogs.plan(instance, repository, decided.kept, backups.backups, knows_any=provenance.knows_any)
+    binlogs = prune_facts.plan(instance, repository, decided.kept, backups.backups, knows_any=provenance.knows_any)
     kept = decided.kept & provenance.proofs.keys()
     there = local_sets.RepositoryAfterPrune(
         repository.id,
@@ -210,7 +209,7 @@ def _plan(
         host_record.removed_here(instance, repository),
         {v.guid: b.backup_id for b in counted if b.backup_id in kept for v in b.volumes},
     )
-    parts = prune_binlogs.binlog_leftovers(
+    parts = prune_facts.binlog_leftovers(
         instance, repository, moment, policy.sweep_after, knows_any=provenance.knows_any
     )
     return PrunePlan(

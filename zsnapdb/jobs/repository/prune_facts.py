@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.base.model import is_backup_id
-from zsnapdb.planning.repository.sweep import Leftover
+from zsnapdb.base.model import SNAPSHOT_PREFIX, backup_time, is_backup_id
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.own_snapshots import own_snapshots
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, REPOSITORY_PROPERTY, STORED, snapshot_name
+from zsnapdb.jobs.host.archived_binlogs import points_of
+from zsnapdb.jobs.record import archive_record
+from zsnapdb.planning.binlog import retention
+from zsnapdb.planning.binlog.retention import BinlogDecision
+from zsnapdb.planning.repository.local_sets import LocalBookmark, LocalSnapshot
+from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweptBinlog, decide_binlogs
 from zsnapdb.repository import layout
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.binlog_removal import undescribed
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.pins import pins
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import Unfinished
 from zsnapdb.store.base import ObjectHold
+from zsnapdb.zfs import datasets, snapshots
 
 _PARALLEL_REQUESTS = 8
 """The number of parallel requests for the holds of objects."""
@@ -100,3 +113,110 @@ def in_use(
                     backup.backup_id, f"it may be the base of the unfinished backup {mark.backup_id} on {mark.host}"
                 )
     return needed
+
+
+@dataclass(frozen=True)
+class OldBinlog:
+    """The decision on an archived file; `size` in bytes of the store."""
+
+    decision: BinlogDecision
+    file: ArchivedFile
+
+    @property
+    def size(self) -> int:
+        return self.file.stored_size
+
+
+def plan(
+    instance: Instance, repository: Repository, kept: Collection[str], summaries: Iterable[Summary], *, knows_any: bool
+) -> tuple[OldBinlog, ...]:
+    """Return the decisions on the archived binlogs of an instance if the backups `kept` stay.
+
+    Unreadable parts of the archive stay, and so do foreign binlogs. Nothing goes on a host that knows no backup.
+    """
+    old = expired(BinlogArchive(repository, instance.name), kept, summaries)
+    files = [one.file for one in old]
+    known = archive_record.known_binlogs(instance, repository, files) if knows_any and files else frozenset()
+    return tuple(OldBinlog(_of_known(one.decision, known), one.file) for one in old)
+
+
+def expired(archive: BinlogArchive, kept: Collection[str], summaries: Iterable[Summary]) -> tuple[OldBinlog, ...]:
+    """Return the decisions on the archived binlogs of an instance if the backups `kept` stay, whoever archived them."""
+    files = archive.load().files
+    if not files:
+        return ()
+    points = [point for point in points_of(summaries) if point.backup_id in kept]
+    times = [round(backup_time(name).timestamp()) * 1_000_000 for name in kept]
+    decisions = retention.decide(points, min(times, default=None), files)
+    return tuple(OldBinlog(decision, files[decision.at]) for decision in decisions)
+
+
+def _of_known(decision: BinlogDecision, known: Collection[tuple[str, str]]) -> BinlogDecision:
+    if not decision.remove or (decision.incarnation, decision.name) in known:
+        return decision
+    return replace(decision, remove=False, reason="foreign: this host did not archive it as it is described")
+
+
+def binlog_leftovers(
+    instance: Instance, repository: Repository, moment: datetime, after: float, *, knows_any: bool
+) -> tuple[SweptBinlog, ...]:
+    """Return the decisions on binlog objects without a description; `after` in seconds."""
+    undescribed_binlogs = []
+    for (incarnation, name), objects in undescribed(BinlogArchive(repository, instance.name)).items():
+        times = [item.modified for item in objects if item.modified is not None]
+        newest = max(times) if len(times) == len(objects) else None
+        undescribed_binlogs.append(
+            BinlogLeftover(
+                incarnation, name, frozenset(item.key for item in objects), sum(item.size for item in objects), newest
+            )
+        )
+    archived = archive_record.archived_here(instance, repository)
+    return decide_binlogs(undescribed_binlogs, moment, after, archived, knows_any=knows_any)
+
+
+@dataclass(frozen=True)
+class LocalLeftovers:
+    """Snapshots and bookmarks of an instance's backups on this host. `guids` are the possible bases per role."""
+
+    snapshots: tuple[LocalSnapshot, ...]
+    bookmarks: tuple[LocalBookmark, ...]
+    guids: Mapping[str, frozenset[int]]
+
+
+NOTHING_LOCAL = LocalLeftovers((), (), {})
+"""For a host without the instance, and for a repository that is not the instance's own one."""
+
+
+def look_locally(instance: Instance, backups: Sequence[Summary]) -> LocalLeftovers:
+    """Return the snapshots and bookmarks that backups of the instance left on this host.
+
+    If no volumes are configured, use the volumes of the newest backup.
+    """
+    if instance.settings.volumes is None and backups:
+        instance = instance.with_volumes({volume.role: volume.dataset for volume in backups[-1].volumes})
+    if instance.settings.volumes is None or not all(datasets.exists(dataset) for dataset in instance.volumes.values()):
+        return NOTHING_LOCAL
+    kept, own_bookmarks, guids = [], [], {}
+    volumes = list(instance.volumes.values())
+    for marked in own_snapshots(instance, volumes, (REPOSITORY_PROPERTY, *snapshots.USES), states=(STORED,)):
+        snapshot, marks = marked.snapshot, marked.properties
+        kept.append(
+            LocalSnapshot(
+                snapshot.full_name,
+                marks[BACKUP_PROPERTY],
+                snapshot.guid,
+                marks[REPOSITORY_PROPERTY].replace(datasets.UNSET, ""),
+                marked.use.holds,
+                marked.use.clones,
+                marked.use.used,
+                snapshot.createtxg,
+            )
+        )
+    points = snapshots.send_points(volumes)
+    for role, dataset in instance.volumes.items():
+        for guid, name in points[dataset].bookmarks.items():
+            backup_id = name.partition("#")[2].removeprefix(SNAPSHOT_PREFIX)
+            if is_backup_id(backup_id) and name == f"{dataset}#{snapshot_name(backup_id)}":
+                own_bookmarks.append(LocalBookmark(name, backup_id, guid))
+        guids[role] = frozenset(points[dataset].names)
+    return LocalLeftovers(tuple(kept), tuple(own_bookmarks), guids)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from zsnapdb.documents.repository import ForgetDocument
-from zsnapdb.jobs.repository.forget import ForgetResult
+from zsnapdb.jobs.repository.adopt import ForgetResult
 from zsnapdb.report.view import View
 
 

@@ -20,7 +20,7 @@ from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.jobs.binlog.purge import _Archived
 from zsnapdb.jobs.host.archived_binlogs import archived_damage, content_damage
 from zsnapdb.jobs.record import archive_record
-from zsnapdb.jobs.repository import prune_binlogs
+from zsnapdb.jobs.repository import prune_facts
 from zsnapdb.planning.binlog.retention import BinlogDecision
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.stream.chunks import Codec, seal, stream_hash
@@ -129,7 +129,7 @@ def test_prune_leaves_binlogs_whose_descriptions_were_rewritten(server: Server) 
     assert archive_record.known_binlogs(instance, repository, [before])
     old = before.model_copy(update={"head": before.head.model_copy(update={"created": 1})})
     assert not archive_record.known_binlogs(instance, repository, [old])
-    decided = prune_binlogs._of_known(
+    decided = prune_facts._of_known(
         BinlogDecision(0, old.incarnation, NAME, True, "older than every backup that stays"), frozenset()
     )
     assert (decided.remove, decided.reason.partition(":")[0]) == (False, "foreign")

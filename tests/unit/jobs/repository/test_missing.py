@@ -10,8 +10,8 @@ from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import DamagedError, NotThere
 from zsnapdb.jobs.doctor import diagnose
 from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.repository import forget, inventory, prune, status, verify
-from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
+from zsnapdb.jobs.repository import adopt, inventory, prune, status, verify
+from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.report.repository.list import InventoryView
 from zsnapdb.report.repository.status import StatusView
 from zsnapdb.report.repository.verify import VerifyView
@@ -78,15 +78,15 @@ def test_a_copy_of_the_repository_is_not_held_against_what_was_stored_here(site:
 
 
 def test_what_a_person_forgets_is_no_longer_missed(site: Site) -> None:
-    planned = forget.plan_forget(site.instance(), ())
+    planned = adopt.plan_forget(site.instance(), ())
     assert len(planned.backups) == 1
     assert inventory.inventory(site.instance()).missing != ()
-    assert forget.forget(site.instance(), planned.backups) == planned
+    assert adopt.forget(site.instance(), planned.backups) == planned
     assert inventory.inventory(site.instance()).missing == ()
-    assert forget.plan_forget(site.instance(), ()).backups == ()
+    assert adopt.plan_forget(site.instance(), ()).backups == ()
 
 
 def test_a_backup_that_the_repository_has_is_not_forgotten(site: Site) -> None:
     first = site.instance().open_repository().backup_ids("main")[0]
     with pytest.raises(NotThere, match=first):
-        forget.forget(site.instance(), (first,))
+        adopt.forget(site.instance(), (first,))

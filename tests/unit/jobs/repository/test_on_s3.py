@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.support.s3 import bucket
 from tests.unit.support.stored_backups import Site
-from zsnapdb.jobs.repository import copy, local_leftovers, prune, verify
+from zsnapdb.jobs.repository import copy, prune, prune_facts, verify
 from zsnapdb.repository import layout, pins
 from zsnapdb.repository.verifications import Depth
 
@@ -42,7 +42,7 @@ def test_a_history_in_a_bucket_is_verified_copied_and_pruned(site: Site) -> None
     copied = copy.copy(site.instance(), site.instance("there"))
     assert sorted(copied.copied) == names
     pins.pin(site.instance().open_repository(), "main", names[3], "why not")
-    result = prune.prune(site.instance(), local=local_leftovers.NOTHING_LOCAL)
+    result = prune.prune(site.instance(), local=prune_facts.NOTHING_LOCAL)
     assert result.removed == (names[2],)
     assert result.plan.afterlife.keeps_versions
     reasons = {d.backup_id: d.reasons[0] for d in result.plan.retention.decisions}

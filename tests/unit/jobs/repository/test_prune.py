@@ -14,7 +14,7 @@ from zsnapdb.base.errors import ConfigError, PreflightError, RepositoryError, Us
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import prune as job
-from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
+from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.planning.repository.retention import Unrestorable
 from zsnapdb.repository import layout
 from zsnapdb.store.local import LocalStore

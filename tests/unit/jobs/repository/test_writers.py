@@ -15,7 +15,7 @@ from zsnapdb.base.model import Flavour, new_backup_id
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import prune
-from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
+from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.jobs.restore import newest
 from zsnapdb.planning.repository.host_record import StoredKind
 from zsnapdb.planning.restore.targets import AtBackup
