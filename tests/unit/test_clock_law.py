@@ -76,7 +76,7 @@ ALLOWED = {
     "jobs/restore/once.py": {"restored": KEEPS},
     "jobs/restore/plan.py": {"make": WANTED, "_without_steps": NOTED},
     "jobs/restore/restore_run.py": {"_executor": NOTED},
-    "jobs/restore/rewind_plan.py": {"point_of": WANTED},
+    "jobs/restore/rewind.py": {"point_of": WANTED},
     "jobs/trial/drill.py": {"execute": NOTED},
     "jobs/trial/drill_log.py": {"store": NOTED},
     "jobs/trial/machine_drill.py": {"execute": NOTED},

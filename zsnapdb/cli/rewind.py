@@ -25,8 +25,7 @@ from zsnapdb.cli.output import show
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.restore.rewind import Outage
-    from zsnapdb.jobs.restore.rewind_plan import RewindPlan
+    from zsnapdb.jobs.restore.rewind import Outage, RewindPlan
 
 RewindPoint = Annotated[
     str | None,
@@ -84,7 +83,7 @@ def rewind(
     server is stopped, its datasets are replaced and kept, and it is started again. A backup of the new history follows.
     """
     from zsnapdb.jobs.restore import rewind as job
-    from zsnapdb.jobs.restore import rewind_plan as plans
+    from zsnapdb.jobs.restore import rewind as plans
     from zsnapdb.jobs.restore.plan import origin_of
     from zsnapdb.report.restore import rewind as report
 
@@ -116,7 +115,7 @@ def rewind(
 
 def _show_plan(settings: Settings, instance: Instance, planned: RewindPlan, json: bool) -> None:
     """Show the plan and the findings of its preflight. Exit as the rewind would if it were refused."""
-    from zsnapdb.jobs.restore import rewind_plan as plans
+    from zsnapdb.jobs.restore import rewind as plans
     from zsnapdb.report.restore import rewind as report
 
     findings = plans.examine(settings, instance, planned)

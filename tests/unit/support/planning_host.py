@@ -20,9 +20,9 @@ from zsnapdb.jobs.base import exclusion
 from zsnapdb.jobs.base import host as jobs_host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import fetch
-from zsnapdb.jobs.restore import give_up, steps
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore import steps, under_way
 from zsnapdb.jobs.restore.look import HandedOver
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import ServerWork
@@ -130,7 +130,7 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
     monkeypatch.setattr(restoring, "preflight", remember)
     monkeypatch.setattr("zsnapdb.jobs.restore.preflight.preflight", remember)
     monkeypatch.setattr(steps, "remove_all", lambda plan, copy: None)
-    monkeypatch.setattr(give_up, "remove_all", lambda plan, copy: None)
+    monkeypatch.setattr(under_way, "remove_all", lambda plan, copy: None)
     monkeypatch.setattr(scratch, "ephemeral", lambda *words: contextlib.nullcontext())
     monkeypatch.setattr("zsnapdb.zfs.version.userland", lambda: "zfs-2.3.9")
     made.store(BACKUPS[0])

@@ -44,7 +44,7 @@ from zsnapdb.jobs.copies.catalogue import KnownCopies
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.jobs.host import restorable
 from zsnapdb.jobs.host.capacity import refuse_alternate_root
-from zsnapdb.jobs.restore.local_start import first_manifest
+from zsnapdb.jobs.restore.choice import first_manifest
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout

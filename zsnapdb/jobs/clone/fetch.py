@@ -22,8 +22,8 @@ from zsnapdb.jobs.clone.volumes import clone_volumes, mount, remove_folders, sna
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.host.site_settings import tune
+from zsnapdb.jobs.restore.choice import first_manifest
 from zsnapdb.jobs.restore.clone_volume import clone_snapshot
-from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import RestoreRequest, make
 from zsnapdb.jobs.restore.preflight import preflight
 from zsnapdb.jobs.restore.receiving import make_top, receive, restored_property

@@ -3,29 +3,70 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from zsnapdb.base.errors import NotThere
+from zsnapdb.base.errors import DamagedError, NotThere
+from zsnapdb.base.model import pool_of
+from zsnapdb.base.patterns import below
+from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, point_of, points_of
-from zsnapdb.jobs.restore.transaction_reader import TransactionReader
+from zsnapdb.jobs.record import put_back_record
+from zsnapdb.jobs.record.host_record import StoredCheck
+from zsnapdb.jobs.record.record_file import BACKUPS, read
 from zsnapdb.jobs.restore.without_store import archive_of
+from zsnapdb.mysql.binlog.transactions import transactions
+from zsnapdb.planning.binlog.commit_times import Witness
 from zsnapdb.planning.binlog.route import RouteFile, commit_time
+from zsnapdb.planning.repository.host_record import BackupRecord
 from zsnapdb.planning.restore import contained, points
-from zsnapdb.planning.restore.boundaries import Boundary, boundary_in, restore_point, start_in
-from zsnapdb.planning.restore.plan import ArchivedTransaction, RestorePoint
+from zsnapdb.planning.restore.boundaries import Boundary, Scanned, boundary_in, restore_point, start_in
+from zsnapdb.planning.restore.newest import asks_for_newest
+from zsnapdb.planning.restore.origin import RestoreOrigin, SetStanding
+from zsnapdb.planning.restore.plan import ArchivedTransaction, RestorePlan, RestorePoint
 from zsnapdb.planning.restore.points import RestoreRoute
 from zsnapdb.planning.restore.replays import replays
 from zsnapdb.planning.restore.steps import Replay
 from zsnapdb.planning.restore.targets import AtBackup, AtTime, Target
 from zsnapdb.planning.restore.time_place import find_stop
+from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
-from zsnapdb.repository.manifest import Manifest
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.manifest import Manifest, is_of_server
 from zsnapdb.repository.repository import Repository
+
+
+@dataclass
+class TransactionReader:
+    """Reads the transactions of archived binlogs.
+
+    Each binlog is copied once into a temporary folder: from `local`, else it is fetched.
+    """
+
+    archive: BinlogArchive
+    files: dict[tuple[str, str], ArchivedFile]
+    folder: Path
+    local: LocalBinlogs = field(default_factory=LocalBinlogs)
+
+    def scan(self, binlog: RouteFile) -> Iterator[Scanned]:
+        """Yield the transactions of a binlog, in order. The first request copies or fetches the binlog."""
+        path = Path(below(self.folder, f"{binlog.incarnation}-{binlog.name}"))
+        archived = self.files[binlog.incarnation, binlog.name]
+        witness = Witness(stretches=archived.span.stretches, end=archived.end)
+        if not path.exists() and not self.local.copy(self.archive, archived, path):
+            self.archive.fetch(archived, path)
+        with path.open("rb") as file:
+            for entry in transactions(file, binlog.name):
+                seen = witness.contradiction(entry.start, entry.end, entry.committed)
+                when = commit_time(entry.committed)
+                between = None
+                if seen is not None:
+                    between = None if seen.earliest is None else commit_time(seen.earliest), commit_time(seen.latest)
+                yield Scanned(entry.gtid, entry.start, entry.end, when, entry.is_exact, between)
 
 
 @dataclass(frozen=True)
@@ -151,3 +192,67 @@ def _newest(files: Sequence[RouteFile], start: int, reader: TransactionReader) -
             gtid = reader.files[file.incarnation, file.name].span.last_gtid
             return ArchivedTransaction(gtid, commit_time(file.last_commit), file.name, file.end, "binlog")
     return None
+
+
+def is_local_set(manifest: Manifest) -> bool:
+    """Whether the manifest is one that this host keeps: the set cannot be fetched with it, only cloned."""
+    return manifest.repository_id == local_snapshot.IN_NO_REPOSITORY
+
+
+def standing_of(instance: Instance, backup_id: str) -> SetStanding:
+    """Return what the records of this host say of a set, without a question to a store.
+
+    The description of a set on this host does not tell: a stored backup has one too, for while its store is away.
+    """
+    folder = instance.host.records / instance.name
+    try:
+        records = [read(place / BACKUPS, BackupRecord) for place in sorted(folder.iterdir()) if place.is_dir()]
+    except FileNotFoundError:
+        return SetStanding.LOCAL
+    except (OSError, DamagedError):
+        return SetStanding.UNKNOWN
+    stored = {backup.backup_id for record in records if record is not None for backup in record.stored}
+    return SetStanding.STORED if backup_id in stored else SetStanding.LOCAL
+
+
+def first_manifest(instance: Instance, repository: Repository, planned: RestorePlan) -> Manifest:
+    """Return the manifest of the backup, or of the local set, that a plan begins with."""
+    local = local_snapshot.read(instance, planned.backup_id) if planned.clones else None
+    return local or repository.manifest(instance.name, planned.backup_id)
+
+
+def names_local_set(instance: Instance, target: Target, origin: RestoreOrigin) -> bool:
+    """Whether the target names a local set at which the restore may begin."""
+    if origin is RestoreOrigin.REPOSITORY or not isinstance(target, AtBackup) or target.backup_id is None:
+        return False
+    return local_snapshot.read(instance, target.backup_id) is not None
+
+
+def with_local_sets(
+    instance: Instance,
+    stored: Sequence[Manifest],
+    target: Target,
+    origin: RestoreOrigin,
+    top: str | None,
+    checked: StoredCheck,
+) -> list[Manifest]:
+    """Return the stored backups and the local sets at which a restore may begin, oldest first.
+
+    Local sets count unless the repository was requested, or the newest backup. They must be of the server of the newest
+    stored backup, and in the pool of the target `top` (None: it will be in theirs), because a clone stays in its pool.
+    """
+    if origin is RestoreOrigin.REPOSITORY or target == AtBackup(None):
+        return list(stored)
+    known = {manifest.backup_id for manifest in stored}
+    writer = stored[-1].writer if stored else None
+    loaded = local_snapshot.load(instance)
+    left = put_back_record.taken_back(instance, loaded) if asks_for_newest(target) else {}
+    local = [
+        manifest
+        for manifest in loaded
+        if manifest.backup_id not in (known | left.keys())
+        and is_of_server(manifest)
+        and writer in (None, manifest.writer)
+        and (top is None or all(pool_of(volume.dataset) == pool_of(top) for volume in manifest.volumes))
+    ]
+    return list(checked.ordered([*stored, *local]))

@@ -13,9 +13,8 @@ from zsnapdb.base.errors import NotThere, PreflightError, UnknownNameError, Usag
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import readers
-from zsnapdb.jobs.restore.choice import choose
+from zsnapdb.jobs.restore.choice import choose, first_manifest
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
-from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import copy_of, local_binlogs, located_in, with_replayer
 from zsnapdb.jobs.restore.receiving import restored_mark
 from zsnapdb.jobs.restore.restore_run import Confirm

@@ -7,17 +7,27 @@ remembers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
-from zsnapdb.base.errors import NotThere, PreflightError
+from zsnapdb.base.errors import CommandError, CommandTimeout, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.model import PROPERTY
+from zsnapdb.base.patterns import printable
 from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY, RESTORED_PROPERTY
 from zsnapdb.jobs.host import production
+from zsnapdb.planning.backup.at_rest import CLEAR, AtRest, NameChange, judge_key, objection_to
+from zsnapdb.planning.backup.fitness import FitnessFinding
+from zsnapdb.planning.dataset_properties import GUARANTEES, SPACE, PropertyClass, names_of, removed_names
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.exchange import Exchange, ExchangeState, NamedDataset, judge, names_in, ways_back
-from zsnapdb.planning.restore.handover_steps import Promote
+from zsnapdb.planning.restore.handover_steps import Promote, PromotePart
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.zfs import datasets, mounting, owned
+from zsnapdb.planning.restore.steps import CloneSnapshot
+from zsnapdb.zfs import datasets, encryption, mounting, own_properties, owned, rights
 from zsnapdb.zfs.command import number_in
 from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs.rights import Right
 
 
 def look(plan: RestorePlan, step: Promote) -> Exchange:
@@ -156,3 +166,245 @@ def remount(step: Promote) -> None:
         before = part.old_canmount or "on"
         if seen[place]["canmount"].value != before:
             datasets.set_properties(place, {"canmount": before})
+
+
+RELEASED = {name: f"{PROPERTY}:replaced-{name}" for name in GUARANTEES}
+"""On a replaced dataset: the room that was reserved for it, in bytes, before the dataset in its place got that."""
+_NOTHING = ("0", "none")
+_SWITCHES = ("readonly", *datasets.SAFE_MOUNT)
+
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class OwnSettings:
+    """What the site has set on a dataset: the properties that are local or received there, and the delegated rights."""
+
+    properties: Mapping[str, str]
+    rights: frozenset[Right]
+
+    @classmethod
+    def read(cls, dataset: str) -> OwnSettings:
+        """Read them from production, or from the dataset that it has become."""
+        values = dict(own_properties.own_values([dataset])[dataset])
+        released = datasets.properties(dataset, list(RELEASED.values()))
+        for name, key in RELEASED.items():
+            if released[key].is_local and released[key].value.isdigit() and values.get(name, "0") in _NOTHING:
+                values[name] = released[key].value
+        return cls(values, rights.rights_on(dataset))
+
+
+def notes(step: Promote, clones: Sequence[CloneSnapshot]) -> tuple[str, ...]:
+    """Return what a plan says of the settings of production: what its replacement gets, and what it cannot get."""
+    olds = [part for part in step.parts if part.old is not None]
+    if not olds:
+        return ()
+    said = []
+    for part in olds:
+        seen = OwnSettings.read(part.place)
+        names = [*sorted(seen.properties), *(["rights (zfs allow)"] if seen.rights else [])]
+        if names:
+            said.append(f"the restored {part.place} gets what the site has set there: {', '.join(names)}")
+        said += _too_large(part, seen, [clone for clone in clones if clone.role == part.role])
+    where = "up to the point go to the restored datasets, later ones stay on" if clones else "stay on"
+    keeps = "the replaced datasets keep their properties and rights; a reservation moves to the restored ones"
+    return (*said, f"snapshots of production {where} the replaced datasets", keeps)
+
+
+def _too_large(part: PromotePart, seen: OwnSettings, clones: Sequence[CloneSnapshot]) -> list[str]:
+    """Say that the state at the point is larger than a limit which the site has set since."""
+    limit = seen.properties.get("refquota", "0")
+    if not clones or not limit.isdigit() or int(limit) == 0:
+        return []
+    size = int(datasets.properties(clones[0].origin, ["referenced"])["referenced"].value)
+    if size <= int(limit):
+        return []
+    return [f"refquota={limit} of {part.place} cannot be given to the restored one, which refers to {size} bytes"]
+
+
+def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
+    """Return the values that the dataset in its place still needs before a server starts, to behave as the old one.
+
+    `is_foreign`: others may have written the files of the place, so no set-user-id program and no device file works
+    there.
+    """
+    if part.old is None or not datasets.exists(part.old):
+        return {}
+    known = own_properties.known_names(part.old)
+    switches = [name for name in _SWITCHES if not (is_foreign and name in datasets.SAFE_MOUNT)]
+    names = [name for name in (*names_of(PropertyClass.DATA, "filesystem"), *switches) if name in known]
+    seen = datasets.properties_of([part.old, part.place], names)
+    wanted = {name: each.value for name, each in seen[part.old].items() if each.value != datasets.UNSET}
+    return {name: value for name, value in wanted.items() if seen[part.place][name].value != value}
+
+
+def give_defaults(parts: Sequence[PromotePart]) -> None:
+    """Let the places inherit their mount points, outer ones first, and have the default of canmount, as the old ones.
+
+    None is mounted: ZFS unmounts for both. A place whose mount point would be another one then keeps its own.
+    """
+    for part in parts:
+        if part.old is None or not datasets.exists(part.old):
+            continue
+        if "mountpoint" not in own_properties.own_names([part.old])[part.old]:
+            datasets.inherit([part.place], ["mountpoint"])
+            if datasets.properties(part.place, ["mountpoint"])["mountpoint"].value != part.mountpoint_property:
+                datasets.set_properties(part.place, {"mountpoint": part.mountpoint_property})
+        if part.old_canmount_is_set is False:
+            datasets.reset(part.place, "canmount")
+
+
+def carry(part: PromotePart, warn: Warn, *, is_foreign: bool) -> None:
+    """Give the dataset in its place exactly what the site had set on the old one. A server may run from it.
+
+    What cannot be given is warned of, and the server goes on. `is_foreign` is as for `behaviour_of`. If the old dataset
+    is gone, only other snapshot programs may work on the place again.
+    """
+    if part.old is None or not datasets.exists(part.old):
+        datasets.inherit([part.place], list(NO_SNAPSHOTS))
+        return
+    wanted = OwnSettings.read(part.old)
+    have = own_properties.own_values([part.place])[part.place]
+    changed = {name: value for name, value in wanted.properties.items() if have.get(name) != value}
+    gone = removed_names(have, {*wanted.properties, *(datasets.SAFE_MOUNT if is_foreign else ())})
+    _set_all(part.place, {name: value for name, value in changed.items() if name not in SPACE}, warn)
+    for name in gone:
+        if name not in SPACE:
+            drop = partial(datasets.inherit, [part.place], [name])
+            _try(f"{name} of {part.place} could not be removed", drop, warn)
+    for name in SPACE:
+        if name in changed or name in gone:
+            _give_room(part, name, changed.get(name, "none"), warn)
+    _give_rights(part.place, wanted.rights, warn)
+
+
+def _set_all(place: str, values: Mapping[str, str], warn: Warn) -> None:
+    try:
+        datasets.set_properties(place, values)
+    except CommandTimeout:
+        raise
+    except ZsnapdbError:
+        # One of them cannot be set. The others can.
+        for name, value in values.items():
+            _set(place, name, value, warn)
+
+
+def _set(place: str, name: str, value: str, warn: Warn) -> bool:
+    text = f"{place} could not get {name}={printable(value[:200])} of the dataset that it replaced"
+    return _try(text, partial(datasets.set_properties, place, {name: value}), warn)
+
+
+def _try(what: str, change: Callable[[], None], warn: Warn) -> bool:
+    try:
+        change()
+    except CommandTimeout:
+        raise
+    except ZsnapdbError as error:
+        warn(f"{what}: {error.message}")
+        return False
+    return True
+
+
+def _give_room(part: PromotePart, name: str, value: str, warn: Warn) -> None:
+    """Set a limit or a guarantee. A guarantee moves: the old dataset has it until its place does, if both fit."""
+    assert part.old is not None, "the caller has read it"
+    if name not in GUARANTEES or value in _NOTHING:
+        _set(part.place, name, value, warn)
+        return
+    try:
+        datasets.set_properties(part.place, {name: value})
+    except CommandTimeout:
+        raise
+    except ZsnapdbError:
+        _release(part.old, name)
+        _set(part.place, name, value, warn)
+    _release(part.old, name)
+
+
+def _release(old: str, name: str) -> None:
+    """Take the guarantee from the old dataset, which remembers how much it was."""
+    seen = datasets.properties(old, [name])[name]
+    if seen.value not in _NOTHING:
+        datasets.set_properties(old, {RELEASED[name]: seen.value})
+        datasets.set_properties(old, {name: "none"})
+
+
+def _give_rights(place: str, wanted: Collection[Right], warn: Warn) -> None:
+    have = rights.rights_on(place)
+    missing, foreign = set(wanted) - have, have - set(wanted)
+    if missing:
+        _try(f"rights (zfs allow) could not be given on {place}", partial(rights.give, place, missing), warn)
+    if foreign:
+        _try(f"rights (zfs allow) could not be taken on {place}", partial(rights.take, place, foreign), warn)
+
+
+def refuse_exchange(plan: RestorePlan) -> None:
+    """Raise PreflightError if ZFS would refuse a rename of the exchange, or if it would leave the server in the clear.
+
+    Changes nothing. One command asks for all datasets; none is asked if the restore exchanges none.
+    """
+    step = plan.promotion
+    if step is None:
+        return
+    tops = [(source, place) for source, place in step.renames if source.startswith(plan.layout.top)]
+    origins = {clone.dataset: clone.origin.partition("@")[0] for clone in plan.clones}
+    shown = {
+        name: _existing_dataset(name)
+        for source, place in tops
+        for name in (origins.get(source, source), place, place.rpartition("/")[0], source.rpartition("/")[0])
+    }
+    seen = encryption.at_rest(shown.values())
+    own_keys = set(plan.with_own_keys)
+    for source, place in tops:
+        # What is received inherits the encryption of what it is received below, unless its stream is raw
+        # (zfs-receive(8)).
+        own = AtRest("raw", source) if source in own_keys else seen[shown[origins.get(source, source)]]
+        home, around = (seen[shown[name.rpartition("/")[0]]] for name in (source, place))
+        replaced = seen[place] if shown[place] == place else CLEAR
+        objection = objection_to(NameChange(source, place, own, home, around, replaced))
+        if objection is not None:
+            raise PreflightError(objection.reason, hint=objection.hint)
+
+
+def judge_keys(plan: RestorePlan) -> list[FitnessFinding]:
+    """Return what is to be said about the keys of the places that clones take. One command asks, if there are any."""
+    step = plan.promotion
+    if step is None or not plan.clones:
+        return []
+    places = [place for source, place in step.renames if source.startswith(plan.layout.top) and datasets.exists(place)]
+    seen = encryption.at_rest(places)
+    return [finding for place in places for finding in judge_key(place, seen[place])]
+
+
+def open_again(places: Iterable[str], warn: Callable[[str], None]) -> None:
+    """Load the keys that ZFS forgot when clones became their own encryption roots. One that is not there is a warning.
+
+    `judge_key` says why. Nothing happens if every key is loaded.
+    """
+    seen = encryption.at_rest(places)
+    for root in sorted({one.root for one in seen.values() if one.root is not None and not one.is_unlocked}):
+        try:
+            encryption.load_key(root)
+        except CommandError as error:
+            warn(
+                f"the key of {root} is not loaded: what is mounted goes on, and nothing more can be mounted until"
+                f" somebody runs `zfs load-key {root}` ({error.message})"
+            )
+
+
+def top_beside(place: str, name: str) -> str | None:
+    """Return the dataset `name` beside the place if the place is encrypted; else None.
+
+    From there a clone of it can take its name, and give it back.
+    """
+    parent = place.rpartition("/")[0]
+    if not parent or not datasets.exists(place) or encryption.at_rest([place])[place].cipher is None:
+        return None
+    return f"{parent}/{name}"
+
+
+def _existing_dataset(name: str) -> str:
+    """Return the dataset, or the nearest one above it that exists."""
+    while "/" in name and not datasets.exists(name):
+        name = name.rpartition("/")[0]
+    return name

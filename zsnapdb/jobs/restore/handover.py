@@ -22,7 +22,7 @@ from zsnapdb.jobs.host import production
 from zsnapdb.jobs.host.production import dataset_of
 from zsnapdb.jobs.host.site_settings import notes_on_site
 from zsnapdb.jobs.record import put_back_record
-from zsnapdb.jobs.restore import carrying, encrypted_places, exchange
+from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.look import HandedOver, check_point, look_around
 from zsnapdb.jobs.restore.receiving import restored_mark
 from zsnapdb.jobs.restore.replay import served
@@ -264,9 +264,9 @@ def _take_over(work: ServerWork, step: Promote) -> HandedOver:
         _take_over_snapshots(work.plan, part)
     # A limit of the outer dataset counts what the inner ones have got.
     for part in ours:
-        carrying.carry(part, work.events.warn, is_foreign=is_foreign)
+        exchange.carry(part, work.events.warn, is_foreign=is_foreign)
         datasets.inherit([part.place], [RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
-    encrypted_places.open_again([part.place for part in step.parts], work.events.warn)
+    exchange.open_again([part.place for part in step.parts], work.events.warn)
     is_sealed = production.seal(step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan))
     _note_history(work, step)
     # Last of all: only what is marked can ever be removed, and only a finished exchange leaves something to remove.
@@ -332,12 +332,12 @@ def _give_properties(step: Promote, *, is_foreign: bool) -> None:
     for part in reversed(step.parts):
         datasets.unmount(part.place)
     for part in missing:
-        values = carrying.behaviour_of(part, is_foreign=is_foreign) | wanted[part.place]
+        values = exchange.behaviour_of(part, is_foreign=is_foreign) | wanted[part.place]
         if part.old_canmount_is_set is False:
             # It gets the default, last of all: until then it is seen that a run was interrupted here.
             del values["canmount"]
         datasets.set_properties(part.place, values)
-    carrying.give_defaults(missing)
+    exchange.give_defaults(missing)
 
 
 def _mount_in_order(step: Promote) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,22 +18,33 @@ from zsnapdb.jobs.host import restorable
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
 from zsnapdb.jobs.host.capacity import pool_for_copy, refuse_alternate_root
 from zsnapdb.jobs.host.site_settings import notes_on_site, site_commands, unknown_here
-from zsnapdb.jobs.restore import carrying, encrypted_places, newest
-from zsnapdb.jobs.restore.choice import choose
+from zsnapdb.jobs.restore import exchange, newest, raw_keys
+from zsnapdb.jobs.restore.choice import choose, is_local_set, names_local_set, standing_of, with_local_sets
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
-from zsnapdb.jobs.restore.local_start import is_local_set, names_local_set, standing_of, with_local_sets
-from zsnapdb.jobs.restore.volume_steps import receiving, recovering
 from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.prepare import Copy, change_of_owner, lay_out
 from zsnapdb.mysql.process import programs, server, server_program
 from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.dataset_properties import data_values
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.handover_steps import LeaveStopped
 from zsnapdb.planning.restore.origin import OriginChoice, RestoreOrigin, choose_origin, standing_note
 from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan, RestorePoint
 from zsnapdb.planning.restore.replays import located, mode_objection
-from zsnapdb.planning.restore.steps import CheckServer, Replay, Replayer
+from zsnapdb.planning.restore.steps import (
+    CheckServer,
+    CloneSnapshot,
+    MakeTop,
+    MountPart,
+    MountVolumes,
+    Preflight,
+    Receive,
+    Recover,
+    Replay,
+    Replayer,
+    Step,
+)
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, ago, parse_target
 from zsnapdb.planning.server_copy.buffer_pool import buffer_pool, still
 from zsnapdb.planning.server_copy.identity import Access, PathMap
@@ -45,6 +56,102 @@ from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.kernel_facts import free_memory
+
+
+def receiving(
+    instance: Instance, chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int, origin: OriginChoice
+) -> list[Step]:
+    """Return the steps up to the volumes of the last backup of the chain, unmounted; the first changes nothing.
+
+    `binlogs`: the bytes of binlogs that are replayed later, for which there must be room.
+    """
+    volumes = [
+        (manifest, volume)
+        for manifest in chain
+        for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))
+    ]
+    facts = server_source(chain[-1]).server
+    features = 0
+    for _, volume in volumes:
+        features |= volume.features
+    # A clone shares every block with its snapshot.
+    received, fetched = (
+        (0, 0)
+        if origin.snapshots
+        else (sum(manifest.plain_size for manifest in chain), sum(manifest.stored_size for manifest in chain))
+    )
+    steps: list[Step] = [
+        Preflight(
+            pool=pool_of(layout.top),
+            parent=layout.top.rpartition("/")[0],
+            # Each replayed transaction needs space three times: in a relay log, in a binlog, and in the tables.
+            plain_bytes=received + 3 * binlogs,
+            stored_bytes=fetched + binlogs,
+            features=0 if origin.snapshots else features,
+            zfs_version=chain[-1].zfs_version,
+            flavour=facts.flavour,
+            server_version=facts.version,
+            backups=tuple(manifest.backup_id for manifest in chain),
+            fetches=not origin.snapshots,
+            encrypted=() if origin.snapshots else chain[-1].encrypted,
+            raw=() if origin.snapshots else chain[-1].raw,
+        )
+    ]
+    if layout.top not in layout.datasets.values():
+        steps.append(MakeTop(layout.top))
+    if origin.snapshots:
+        return [*steps, *_cloning(chain[-1], layout, origin)]
+    for manifest, volume in volumes:
+        steps.append(
+            Receive(
+                backup_id=manifest.backup_id,
+                role=volume.role,
+                dataset=layout.datasets[volume.role],
+                mountpoint=layout.mountpoints[volume.role],
+                snapshot=volume.snapshot,
+                guid=volume.guid,
+                from_guid=volume.from_guid,
+                plain_bytes=volume.plain_size,
+                stored_bytes=volume.stored_size,
+                key_location=raw_keys.key_location(instance) if volume.is_raw else None,
+            )
+        )
+    return steps
+
+
+def _cloning(manifest: Manifest, layout: RestoreLayout, origin: OriginChoice) -> list[CloneSnapshot]:
+    return [
+        CloneSnapshot(
+            backup_id=manifest.backup_id,
+            role=volume.role,
+            dataset=layout.datasets[volume.role],
+            mountpoint=layout.mountpoints[volume.role],
+            origin=origin.snapshots[volume.role],
+            snapshot=volume.snapshot,
+            guid=volume.guid,
+        )
+        for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))
+    ]
+
+
+def recovering(manifest: Manifest, layout: RestoreLayout, unknown: Collection[str] = ()) -> list[Step]:
+    """Return the steps that mount the volumes and let their server recover to the position of the backup.
+
+    `unknown` are properties that this host has not.
+    """
+    parts = [
+        MountPart(
+            role=volume.role,
+            dataset=layout.datasets[volume.role],
+            mountpoint=layout.mountpoints[volume.role],
+            snapshot=volume.snapshot,
+            guid=volume.guid,
+            properties=data_values(volume.filesystem.properties, unknown=unknown),
+        )
+        for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))
+    ]
+    position = server_source(manifest).position
+    return [MountVolumes(tuple(parts)), Recover(position.gtids, position.binlog_file, position.binlog_offset)]
 
 
 @dataclass(frozen=True)
@@ -146,7 +253,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     made = receiving(instance, chain, layout, sum(step.size for step in replays), origin)
     unknown = unknown_here([volume.filesystem.properties for volume in manifest.volumes], pool_of(top))
     whole = replace(planned, steps=(*made, *recovering(manifest, layout, unknown), *replays, *checks, last))
-    encrypted_places.refuse_exchange(whole)
+    exchange.refuse_exchange(whole)
     return _with_notes_on_properties(replace(whole, site_commands=_site_commands(manifest, whole)), unknown)
 
 
@@ -170,7 +277,7 @@ def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
 
 def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) -> RestorePlan:
     """Return the plan with what it says of properties: what production's place gets, and what this host has not."""
-    carried = [] if planned.promotion is None else carrying.notes(planned.promotion, planned.clones)
+    carried = [] if planned.promotion is None else exchange.notes(planned.promotion, planned.clones)
     given = planned.point.notes + notes_on_site(planned.site_commands)
     planned = replace(planned, point=replace(planned.point, notes=given))
     carried = (
@@ -178,7 +285,7 @@ def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) 
         if planned.promotion is None
         else []
         if planned.promotion is None
-        else carrying.notes(planned.promotion, planned.clones)
+        else exchange.notes(planned.promotion, planned.clones)
     )
     without = [f"OpenZFS of this host has no {name}: the copy is without {name}={unknown[name]}" for name in unknown]
     notes = (*planned.point.notes, *without, *carried, *notes_on_site(planned.site_commands))
@@ -364,7 +471,7 @@ def _default_top(manifest: Manifest, request: RestoreRequest) -> str:
     name = request.name or manifest.instance
     if request.handover.kind == "promote":
         outermost = min((volume.dataset for volume in manifest.volumes), key=len)
-        beside = encrypted_places.top_beside(outermost, name)
+        beside = exchange.top_beside(outermost, name)
         if beside is not None:
             return beside
     pool = pool_for_copy(manifest.volumes[0].dataset, "name a dataset with --target")

@@ -9,7 +9,7 @@ from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import installed_plugins, readers
-from zsnapdb.jobs.restore import encrypted_places, raw_keys, stored_chain
+from zsnapdb.jobs.restore import exchange, raw_keys, stored_chain
 from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.jobs.server_copy.prepare import absent_files, hidden_files
 from zsnapdb.mysql.process import server, server_program
@@ -48,7 +48,7 @@ def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
     )
     for backup_id in step.backups if step.fetches else ():
         findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
-    findings += encrypted_places.judge_keys(work.plan)
+    findings += exchange.judge_keys(work.plan)
     if step.raw:
         findings += raw_keys.judge(work.instance, work.repository, work.manifest(step.backups[-1]))
     findings += _judge_binlog_key(work, work.manifest(step.backups[-1]))

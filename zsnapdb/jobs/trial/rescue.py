@@ -22,7 +22,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.installed_plugins import refuse_lacking
 from zsnapdb.jobs.host.local_sets import described_sets
 from zsnapdb.jobs.host.site_settings import volume_facts
-from zsnapdb.jobs.restore.local_start import first_manifest
+from zsnapdb.jobs.restore.choice import first_manifest
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.without_store import reopen, stored_or_here
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered, give_files

@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.documents.restore import RewindDocument, RewindPlanDocument
-from zsnapdb.jobs.restore.rewind import Outage, RewindResult
-from zsnapdb.jobs.restore.rewind_plan import RewindPlan
+from zsnapdb.jobs.restore.rewind import Outage, RewindPlan, RewindResult
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.readers import SeenReaders, judge

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.support.site_pool import SiteDataset, SitePool
-from zsnapdb.jobs.restore import carrying
+from zsnapdb.jobs.restore import exchange
 from zsnapdb.planning.dataset_properties import CLASSIFIED, GUARANTEES, SPACE, PropertyClass, carried_names
 from zsnapdb.planning.restore.handover_steps import PromotePart
 from zsnapdb.zfs.rights import Right
@@ -55,7 +55,7 @@ def carried(pool: SitePool, *, is_foreign: bool = False) -> list[str]:
     warnings: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         pool.install(patch)
-        carrying.carry(PART, warnings.append, is_foreign=is_foreign)
+        exchange.carry(PART, warnings.append, is_foreign=is_foreign)
     return warnings
 
 
@@ -82,7 +82,7 @@ def test_the_place_has_exactly_what_production_had_after_a_kill_anywhere(
     assert pool.datasets[PLACE].rights == allowed
     left = pool.datasets[OLD]
     assert settings_of(left) == {name: value for name, value in old.items() if name not in GUARANTEES}
-    assert {name: left.own[key] for name, key in carrying.RELEASED.items() if key in left.own} == {
+    assert {name: left.own[key] for name, key in exchange.RELEASED.items() if key in left.own} == {
         name: value for name, value in old.items() if name in GUARANTEES
     }
     assert left.rights == allowed
@@ -109,7 +109,7 @@ def test_a_reservation_that_fits_once_moves_to_the_place() -> None:
     pool = exchanged(SiteDataset({"reservation": "200"}), SiteDataset(), room=250)
     assert carried(pool) == []
     assert pool.datasets[PLACE].own == {"reservation": "200"}
-    assert pool.datasets[OLD].own == {carrying.RELEASED["reservation"]: "200"}
+    assert pool.datasets[OLD].own == {exchange.RELEASED["reservation"]: "200"}
 
 
 def test_received_files_stay_without_special_permissions() -> None:
@@ -122,5 +122,5 @@ def test_other_snapshot_programs_work_again_if_nothing_was_replaced() -> None:
     pool = exchanged(SiteDataset(), SiteDataset({"com.sun:auto-snapshot": "false", "recordsize": "16384"}))
     with pytest.MonkeyPatch.context() as patch:
         pool.install(patch)
-        carrying.carry(replace(PART, old=None), print, is_foreign=False)
+        exchange.carry(replace(PART, old=None), print, is_foreign=False)
     assert pool.datasets[PLACE].own == {"recordsize": "16384"}

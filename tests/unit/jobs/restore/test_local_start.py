@@ -21,8 +21,8 @@ from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
 from zsnapdb.jobs.record.host_record import note_stored
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import without_store
+from zsnapdb.jobs.restore.choice import first_manifest
 from zsnapdb.jobs.restore.handover_plan import Handover
-from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.planning.order import in_order
