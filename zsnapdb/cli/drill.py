@@ -29,8 +29,7 @@ from zsnapdb.cli.output import show
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.trial.drill import DrillRequest
-    from zsnapdb.jobs.trial.drill_log import DrillResult
+    from zsnapdb.jobs.trial.drill import DrillRequest, DrillResult
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class MachineDrillOptions:
 
 def repeatable_drill(instance: Instance) -> Repeatable:
     """Return what a drill declares: whichever host made it, its evidence in the repository has the id of its run."""
-    from zsnapdb.jobs.trial.once import made
+    from zsnapdb.jobs.trial.drill import made
 
     def known() -> CommandAnswer | None:
         done = made(instance)

@@ -18,7 +18,7 @@ from zsnapdb.jobs.doctor.diagnose import Diagnosis
 from zsnapdb.jobs.setup import steps
 from zsnapdb.jobs.setup.steps import ProofResult, SetupCheck
 from zsnapdb.jobs.trial import drill
-from zsnapdb.jobs.trial.drill_log import DrillResult
+from zsnapdb.jobs.trial.drill import DrillResult
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
 from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
 from zsnapdb.planning.setup.facts import FoundServer, SetupAnswers

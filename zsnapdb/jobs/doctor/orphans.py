@@ -17,8 +17,8 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.copies.sweeping import Leak, ReapOutcome
 from zsnapdb.jobs.steps.restore_journal import Journals
-from zsnapdb.jobs.trial import machine_scratch, scratch
-from zsnapdb.jobs.trial.machine_scratch import DrilledMachine
+from zsnapdb.jobs.trial import machine_drill, scratch
+from zsnapdb.jobs.trial.machine_drill import DrilledMachine
 from zsnapdb.jobs.trial.scratch import SCRATCH_PROPERTY
 from zsnapdb.mysql.process import running
 from zsnapdb.mysql.process.running import RunningServer
@@ -92,12 +92,12 @@ def _end_servers(settings: Settings) -> list[ReapOutcome]:
 
 def _remove_machines(settings: Settings) -> Iterator[ReapOutcome]:
     for copy in _drilled(settings):
-        with if_free(machine_scratch.lock_name(copy)) as is_free:
+        with if_free(machine_drill.lock_name(copy)) as is_free:
             if not is_free or not datasets.exists(copy.container):
                 continue
             outcome = _machine_outcome(copy)
             try:
-                scratch.remove(copy.container, settings.restore.mount_root, machine_scratch.ending(settings))
+                scratch.remove(copy.container, settings.restore.mount_root, machine_drill.ending(settings))
             except ZsnapdbError as error:
                 outcome = ReapOutcome(outcome.what, outcome.name, LeaseVerdict.KEEP, outcome.reason, error)
             yield outcome
@@ -105,8 +105,8 @@ def _remove_machines(settings: Settings) -> Iterator[ReapOutcome]:
 
 def _drilled(settings: Settings) -> Iterator[DrilledMachine]:
     """Yield the scratch copies of drilled machines on which no drill is at work."""
-    for copy in machine_scratch.copies(settings):
-        with if_free(machine_scratch.lock_name(copy)) as is_free:
+    for copy in machine_drill.copies(settings):
+        with if_free(machine_drill.lock_name(copy)) as is_free:
             is_left = is_free and datasets.exists(copy.container)
         if is_left:
             yield copy

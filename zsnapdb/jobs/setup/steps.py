@@ -33,7 +33,7 @@ from zsnapdb.jobs.setup import configuration
 from zsnapdb.jobs.setup import move as setup_move
 from zsnapdb.jobs.setup.find import before_keys
 from zsnapdb.jobs.trial import drill
-from zsnapdb.jobs.trial.drill_log import DrillResult
+from zsnapdb.jobs.trial.drill import DrillResult
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.backup.fitness import Severity

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,18 +15,124 @@ from pydantic import SecretStr
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import ConsistencyError, ExistsError, PreflightError
 from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.trial.dumps import DumpLogin, Tools, load, write_file
+from zsnapdb.jobs.base.random_values import fresh_password
+from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.mysql import account_rights
+from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.schema import schema_catalogue, tables, transfer
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.mysql.session_settings import global_statement
 from zsnapdb.mysql.variables import global_variables, stop_logging
 from zsnapdb.planning.engines import RowPlace
+from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable, SchemaContent, TableType
-from zsnapdb.planning.server_copy.answering import IDENTITY
+from zsnapdb.planning.server_copy.answering import IDENTITY, only_on_server
 from zsnapdb.planning.table_name import TableName
-from zsnapdb.planning.trial.dump import DumpScope, dump_of_schema, dump_of_table, lost_digits
+from zsnapdb.planning.trial.dump import (
+    HISTORY_OPTION,
+    DumpRuns,
+    DumpScope,
+    dump_of_schema,
+    dump_of_table,
+    lost_digits,
+    objection_to_history,
+)
 from zsnapdb.planning.trial.rescue import ServerKind, Transport, TransportChoice, choose_transport, is_plain
+
+_UNTIMED = "net_write_timeout = 3600 /*M!100500 , SESSION max_statement_time = 0*/"
+_LOADING = ("sql_safe_updates = 0", "completion_type = 0", "autocommit = 1", "net_read_timeout = 3600", _UNTIMED)
+"""Settings of the session that loads, which a dump does not set: with completion_type = RELEASE its COMMIT ends it."""
+_END_OF_DUMP = b"-- Dump completed"
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The dump program and the client of the server's family."""
+
+    dump: Path
+    client: Path
+
+    def objection_to_history(self, target_version: str | None) -> str | None:
+        """Return why the old versions of rows cannot be dumped for that server (None: a file), None if they can."""
+        has_option = programs.has_option(self.dump, HISTORY_OPTION)
+        return objection_to_history(self.dump.name, has_option=has_option, target_version=target_version)
+
+
+@dataclass(frozen=True)
+class DumpLogin:
+    """A live server as the client program logs in to it. `identity` are the variables by which it is recognized."""
+
+    address: Address
+    password: SecretStr
+    identity: Mapping[str, str]
+
+
+def _login(isolated: Isolated) -> contextlib.AbstractContextManager[Path]:
+    """Return the option file of the dump program, for a block. ConsistencyError if another server answers there.
+
+    The ephemeral server takes every account, for it runs without accounts (Access.PRIVATE_SOCKET). Any other server
+    refuses this one, whose name and password are made here.
+    """
+    with isolated.session() as session:
+        session.query(global_statement())
+        datadir = Path(global_variables(session, ("datadir",))["datadir"])
+    if datadir != isolated.copy.datadir:
+        raise ConsistencyError(
+            f"the server at {isolated.identity.socket} has the data directory {datadir}, not {isolated.copy.datadir}",
+            hint="nothing was dumped; run the command again",
+        )
+    account = Address(user=f"zsnapdb_{secrets.token_hex(8)}", socket=Path(isolated.identity.socket))
+    return client_file(account, fresh_password())
+
+
+def _argv(isolated: Isolated, tools: Tools, login: Path, words: Sequence[str]) -> list[str]:
+    # A dump must not drop a table: it may be loaded into a server that has a table of that name.
+    common = ["--skip-add-drop-table", "--single-transaction", "--quick", "--hex-blob", "--no-tablespaces"]
+    return [str(tools.dump), f"--defaults-file={login}", *common, *family(isolated.copy.flavour).dump_options, *words]
+
+
+def write_file(isolated: Isolated, tools: Tools, dump: DumpRuns, path: Path, timeout: float) -> None:
+    """Dump into a new file, readable only by its owner.
+
+    The file gets its name only when it is complete. An existing file is never overwritten.
+    """
+    partial = path.with_name(f".{path.name}.writing")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "r+b", buffering=0) as file, _login(isolated) as login:
+            for words in dump.runs:
+                programs.run(_argv(isolated, tools, login, words), stdout=file, timeout=timeout)
+                file.seek(max(0, os.fstat(descriptor).st_size - 200))
+                if _END_OF_DUMP not in file.read():
+                    raise ConsistencyError(
+                        f"the dump in {partial} is not complete", hint="it was removed; check whether the disk is full"
+                    )
+            os.fsync(descriptor)
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            raise ExistsError(
+                f"{path} was created in the meantime", hint="name another file; nothing is overwritten"
+            ) from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load(isolated: Isolated, tools: Tools, dump: DumpRuns, login: DumpLogin, schema: str, timeout: float) -> None:
+    """Dump from the ephemeral server into the schema of the live server. `timeout` is in seconds, for each run."""
+    with (
+        client_file(login.address, login.password, only_on_server(login.identity, *_LOADING)) as target,
+        _login(isolated) as source,
+    ):
+        # In binary mode a client that reads a pipe knows no commands of its own but `delimiter` (refman 8.4, "mysql
+        # Client Options"; MariaDB, "mariadb Command-Line Client"): the text of a dump cannot run a program here.
+        options = ("--default-character-set=utf8mb4", "--binary-mode", "--local-infile=0")
+        client = [str(tools.client), f"--defaults-file={target}", *options, "--", schema]
+        for words in dump.runs:
+            programs.pipe(_argv(isolated, tools, source, words), client, timeout=timeout)
+
 
 _AWAY = "zsnapdb_rescue"
 """The schema of the ephemeral server to which a table is moved, so that it can have its new name there."""

@@ -26,9 +26,8 @@ from zsnapdb.jobs.restore.choice import first_manifest
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.without_store import reopen, stored_or_here
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered, give_files
-from zsnapdb.jobs.trial import delivery, scratch, scratch_restore
-from zsnapdb.jobs.trial.delivery import Delivered, Target
-from zsnapdb.jobs.trial.dumps import Tools
+from zsnapdb.jobs.trial import delivery, scratch
+from zsnapdb.jobs.trial.delivery import Delivered, Target, Tools
 from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.mysql.process import programs, server_program
 from zsnapdb.mysql.session import Address, Session
@@ -189,11 +188,11 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     Raises an error for a name that is taken, a backup that does not exist, or a missing program.
     """
     place = scratch.place(
-        scratch.home(instance, scratch_restore.datasets_of_newest(instance, repository)),
+        scratch.home(instance, scratch.datasets_of_newest(instance, repository)),
         instance.host.new_backup_id(),
         "rescue",
     )
-    planned = scratch_restore.plan(
+    planned = scratch.plan(
         settings,
         instance,
         repository,
@@ -305,7 +304,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
                 _clone(planned, planned.local)
                 _start_cloned(isolated, planned)
             else:
-                scratch_restore.execute(settings, instance, repository, planned.restore)
+                scratch.execute(settings, instance, repository, planned.restore)
                 isolated.start()
             with isolated.session() as session:
                 delivery.check_there(session, request.original)

@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.trial import DrillDocument, DrillPlanDocument, DrillsDocument
-from zsnapdb.jobs.trial.drill import DrillPlan
-from zsnapdb.jobs.trial.drill_log import BOOT, DrillResult
+from zsnapdb.jobs.trial.drill import BOOT, DrillPlan, DrillResult
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
 from zsnapdb.repository.drills import Evidence, Outcome

@@ -21,8 +21,8 @@ from zsnapdb.config import settings
 from zsnapdb.jobs.backup.guest_freeze import prepared
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.trial import machine_checks
-from zsnapdb.jobs.trial.machine_checks import InsideClient
+from zsnapdb.jobs.trial import machine_drill
+from zsnapdb.jobs.trial.machine_drill import InsideClient
 from zsnapdb.vm.thaw_guard import ThawGuard
 
 SOCKET = "/run/qga.sock"
@@ -81,7 +81,7 @@ def hold(files: list[str]) -> None:
 def ask(client: list[str]) -> None:
     """Ask the server by the client, and print its answers, or why there are none."""
     try:
-        answer = machine_checks.ask(InsideClient(ListeningAgent(), UUID, tuple(client), 60.0), 60.0, None)
+        answer = machine_drill.ask(InsideClient(ListeningAgent(), UUID, tuple(client), 60.0), 60.0, None)
     except (CommandError, ServerError) as error:
         print(json.dumps({"refused": str(error)}))
         return

@@ -11,8 +11,7 @@ import pytest
 from tests.unit.support.drilled import evidence
 from tests.unit.support.stored_backups import Site
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.trial.drill_log import DrillResult
-from zsnapdb.jobs.trial.once import made
+from zsnapdb.jobs.trial.drill import DrillResult, made
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Outcome
 

@@ -15,8 +15,8 @@ from zsnapdb.config.instance import HostBootSettings, VmSourceSettings
 from zsnapdb.config.settings import InstanceSettings, ProbeSettings
 from zsnapdb.jobs.doctor import orphans
 from zsnapdb.jobs.restore.machine_run import MachineWork
-from zsnapdb.jobs.trial import drill, machine_drill, machine_scratch
-from zsnapdb.jobs.trial.drill_log import DrillResult
+from zsnapdb.jobs.trial import drill, machine_drill
+from zsnapdb.jobs.trial.drill import DrillResult
 from zsnapdb.jobs.trial.machine_drill import MachineDrillPlan, MachineDrillRequest
 from zsnapdb.planning.vm.domain import parse, root_of
 from zsnapdb.report.trial.drill import EvidenceView
@@ -116,8 +116,8 @@ def test_a_libvirt_that_starts_no_machine_says_nothing_about_the_backup(yard: Ya
 def test_what_a_killed_drill_left_is_named_and_the_next_drill_and_reap_remove_it_and_no_copy_of_its_domain(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ending = machine_scratch.ending
-    monkeypatch.setattr(machine_scratch, "ending", lambda settings, _=None: ending(settings, yard.connect))
+    ending = machine_drill.ending
+    monkeypatch.setattr(machine_drill, "ending", lambda settings, _=None: ending(settings, yard.connect))
     for end in ("drill", "reap"):
         before = yard.state()
         plan = killed(yard, monkeypatch)

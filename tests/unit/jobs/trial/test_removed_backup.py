@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError, ZsnapdbError
-from zsnapdb.jobs.trial import drill, scratch, scratch_restore
+from zsnapdb.jobs.trial import drill, scratch
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.repository import Repository
@@ -74,4 +74,4 @@ def test_a_repository_that_cannot_be_reached_is_not_taken_for_one_without_the_ba
 ) -> None:
     restore_raises(monkeypatch, RepositoryError("the network is gone"))
     with pytest.raises(RepositoryError, match="the network is gone"):
-        scratch_restore.execute(SETTINGS, INSTANCE, repository, PLAN.restore)
+        scratch.execute(SETTINGS, INSTANCE, repository, PLAN.restore)
