@@ -17,7 +17,7 @@ WITHOUT_REPOSITORY = (
     "zsnapdb.jobs.clone.destroy",
     "zsnapdb.jobs.clone.reaper",
     "zsnapdb.jobs.vm.life",
-    "zsnapdb.jobs.vm.reaper",
+    "zsnapdb.jobs.vm.removal",
 )
 """The jobs of commands that only look at this host: list, start, stop, extend, beat, destroy, reap."""
 OF_REPOSITORIES = ("zsnapdb.repository", "zsnapdb.store", "zsnapdb.stream", "boto3", "botocore", "pyrage", "zstandard")

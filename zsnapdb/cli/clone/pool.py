@@ -119,7 +119,7 @@ def reap(
     from zsnapdb.jobs.clone import reaper
     from zsnapdb.jobs.copies.sweeping import GoesToo
     from zsnapdb.jobs.doctor import orphans
-    from zsnapdb.jobs.vm import reaper as vm_reaper
+    from zsnapdb.jobs.vm import removal as vm_reaper
     from zsnapdb.report.clone import destroy as report
 
     settings, host = on_host(config)

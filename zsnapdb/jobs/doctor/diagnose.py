@@ -29,7 +29,7 @@ from zsnapdb.jobs.repository.status import status_of
 from zsnapdb.jobs.restore import raw_keys
 from zsnapdb.jobs.steps import restore_journal
 from zsnapdb.jobs.steps.restore_journal import Journals
-from zsnapdb.jobs.vm import reaper as vm_reaper
+from zsnapdb.jobs.vm import removal as vm_reaper
 from zsnapdb.mysql.process import programs, server, server_program
 from zsnapdb.planning.advice import recovery_rules
 from zsnapdb.planning.advice.catalogue import Silence

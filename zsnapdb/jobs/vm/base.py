@@ -16,7 +16,7 @@ from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.vm import catalogue, locks, origins, properties, removal
+from zsnapdb.jobs.vm import catalogue, origins, removal
 from zsnapdb.jobs.vm.catalogue import MachineBase
 from zsnapdb.jobs.vm.create import copy_nvram
 from zsnapdb.planning.clone.lease import stamp
@@ -69,7 +69,7 @@ class MachineBasePlan:
     @property
     def source_snapshots(self) -> dict[str, str]:
         """The snapshots of the domain's disks that are taken, by target."""
-        return {target: f"{name}@{properties.BASE_SNAPSHOT}-{self.name}" for target, name in self.sources.items()}
+        return {target: f"{name}@{catalogue.BASE_SNAPSHOT}-{self.name}" for target, name in self.sources.items()}
 
 
 def plan(settings: Settings, wanted: BaseRequest) -> MachineBasePlan:
@@ -84,7 +84,7 @@ def plan(settings: Settings, wanted: BaseRequest) -> MachineBasePlan:
             planned = _of_domain(settings, hypervisor, wanted.name, wanted.from_domain or "")
     if datasets.exists(planned.anchor):
         raise ExistsError(f"the dataset {planned.anchor} exists", hint="choose another name; `zsnapdb vm base list`")
-    properties.encode_domain(planned.xml)
+    catalogue.encode_domain(planned.xml)
     return planned
 
 
@@ -136,17 +136,17 @@ def _of_domain(settings: Settings, hypervisor: Hypervisor, name: str, domain_nam
 
 def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePlan:
     """Make the base as planned, and return the plan. After an error nothing of it is left."""
-    with locks.on_base(wanted.name):
+    with catalogue.on_base(wanted.name):
         planned = plan(settings, wanted)
         top = planned.anchor.rpartition("/")[0]
         datasets.ensure(top)
-        mark = properties.base_mark(wanted.name)
+        mark = catalogue.base_mark(wanted.name)
         facts = {
-            properties.BASE_PROPERTY: wanted.name,
+            catalogue.BASE_PROPERTY: wanted.name,
             copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
             copy_properties.CREATED_PROPERTY: stamp(host.latest()),
-            properties.MADE_OF_PROPERTY: planned.made_of,
-            properties.DOMAIN_PROPERTY: properties.encode_domain(planned.xml),
+            catalogue.MADE_OF_PROPERTY: planned.made_of,
+            catalogue.DOMAIN_PROPERTY: catalogue.encode_domain(planned.xml),
         }
         datasets.create(planned.anchor, facts)
         with undone_on_error(lambda: _undo(settings, planned)):
@@ -159,7 +159,7 @@ def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePl
                 kept = catalogue.nvram_file(settings, "bases", planned.name)
                 make_private(kept.parent)
                 copy_nvram(planned.nvram, kept)
-            _snapshot([f"{name}@{properties.BASE_SNAPSHOT}" for name in planned.volumes.values()], marks)
+            _snapshot([f"{name}@{catalogue.BASE_SNAPSHOT}" for name in planned.volumes.values()], marks)
             datasets.set_properties(planned.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
     return planned
 
@@ -195,7 +195,7 @@ def _snapshot(names: list[str], marks: Mapping[str, str]) -> dict[str, int]:
 
 def _undo(settings: Settings, planned: MachineBasePlan) -> None:
     removal.remove_base(settings, _as_base(planned))
-    mark = properties.base_mark(planned.name)
+    mark = catalogue.base_mark(planned.name)
     for name in planned.source_snapshots.values():
         if owned.is_ours(name, mark):
             owned.destroy_snapshot(name, mark)
@@ -210,14 +210,14 @@ def plan_destroy(settings: Settings, name: str) -> MachineBase | None:
     """Return the base that `destroy` would remove; None if there is none. PreflightError if machines depend on it."""
     base = copies.find_or_none(catalogue.known_bases(settings), name)
     if base is not None:
-        foreign = removal.others(base.anchor, properties.base_mark(name))
+        foreign = removal.others(base.anchor, catalogue.base_mark(name))
         removal.refuse_others(f"the base {name}", foreign, snapshots_may_go=False)
     return base
 
 
 def destroy(settings: Settings, name: str) -> MachineBase | None:
     """Remove the base, and return it; None if there was none. PreflightError if machines depend on it."""
-    with locks.on_base(name):
+    with catalogue.on_base(name):
         base = plan_destroy(settings, name)
         if base is not None:
             removal.remove_base(settings, base)

@@ -2,42 +2,104 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.base.errors import DamagedError, PreflightError
+from zsnapdb.base.model import PROPERTY
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.vm import properties
 from zsnapdb.planning.clone.lease import CloneLease, Policy, policy
 from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.planning.vm.request import NAME, ZvolSpace
 from zsnapdb.planning.vm.seed import GuestIdentity
 from zsnapdb.vm.hypervisor import Hypervisor, KnownDomain, MachineState
 from zsnapdb.zfs import datasets, zvols
+from zsnapdb.zfs.owned import Mark
+
+BASE_PROPERTY = f"{PROPERTY}:vm-base"
+"""On the anchor and on every volume of a base, local: its name.
+
+On the anchor of a machine: the base it is of, or INSTANCE@BACKUP.
+"""
+MACHINE_PROPERTY = f"{PROPERTY}:vm"
+"""On the anchor and on every volume of a machine, local: its name."""
+UUID_PROPERTY = f"{PROPERTY}:vm-uuid"
+"""The UUID of the machine's domain."""
+NETWORK_PROPERTY = f"{PROPERTY}:vm-network"
+GRADE_PROPERTY = f"{PROPERTY}:vm-grade"
+"""On the anchor of a machine: the grade of the backup that it was cloned from. Not set if it was a base."""
+IDENTITY_PROPERTY = f"{PROPERTY}:vm-identity"
+"""Who gives the guest an identity of its own: none or cloud-init."""
+DOMAIN_PROPERTY = f"{PROPERTY}:vm-domain"
+"""The XML of the base's domain, compressed."""
+MADE_OF_PROPERTY = f"{PROPERTY}:vm-made-of"
+"""On the anchor of a base: the image or the domain that it was made from."""
+
+BASE_SNAPSHOT = "zsnapdb-base"
+"""The snapshot of a base's volumes; clones are made from it."""
+START_SNAPSHOT = "zsnapdb-start"
+"""The snapshot of a machine's volumes before its first start; a reset goes back to it."""
+_PROPERTY_BYTES = 8000
+"""A user property holds 8191 bytes (zfsprops(7))."""
+
+
+def base_mark(name: str) -> Mark:
+    """Return the mark of every dataset of the base."""
+    return Mark(BASE_PROPERTY, name)
+
+
+def machine_mark(name: str) -> Mark:
+    """Return the mark of every dataset of the machine."""
+    return Mark(MACHINE_PROPERTY, name)
+
+
+def encode_domain(xml: str) -> str:
+    """Return the XML as the text of a property. PreflightError if it is too long for one."""
+    text = base64.b64encode(zlib.compress(xml.encode(), 9)).decode()
+    if len(text) > _PROPERTY_BYTES:
+        raise PreflightError(
+            f"the XML of the domain is too long: {len(text)} bytes when compressed, at most {_PROPERTY_BYTES}",
+            hint="remove what the base does not need, such as descriptions, from the domain",
+        )
+    return text
+
+
+def decode_domain(text: str, where: str) -> str:
+    """Return the XML that the property holds. DamagedError names `where` if it cannot be read."""
+    try:
+        unpacked = zlib.decompressobj()
+        return unpacked.decompress(base64.b64decode(text, validate=True), 1 << 20).decode()
+    except (ValueError, zlib.error) as error:
+        raise DamagedError(f"{DOMAIN_PROPERTY} of {where} cannot be read", hint="make the base again") from error
+
 
 _HOME = "zsnapdb/vms"
 _BASE_COLUMNS = (
     copy_properties.CREATED_PROPERTY,
-    properties.DOMAIN_PROPERTY,
-    properties.MADE_OF_PROPERTY,
+    DOMAIN_PROPERTY,
+    MADE_OF_PROPERTY,
     "type",
     "used",
 )
 _MACHINE_COLUMNS = (
-    properties.BASE_PROPERTY,
+    BASE_PROPERTY,
     copy_properties.CREATED_PROPERTY,
     copy_properties.OWNER_PROPERTY,
     copy_properties.EXPIRES_PROPERTY,
     copy_properties.PROTECTED_PROPERTY,
-    properties.UUID_PROPERTY,
-    properties.NETWORK_PROPERTY,
-    properties.GRADE_PROPERTY,
-    properties.IDENTITY_PROPERTY,
+    UUID_PROPERTY,
+    NETWORK_PROPERTY,
+    GRADE_PROPERTY,
+    IDENTITY_PROPERTY,
     "type",
     "used",
     "origin",
@@ -60,7 +122,7 @@ class MachineBase:
     @property
     def domain_xml(self) -> str:
         """The XML of its domain. DamagedError if the property was altered."""
-        return properties.decode_domain(self.encoded, self.anchor)
+        return decode_domain(self.encoded, self.anchor)
 
 
 @dataclass(frozen=True)
@@ -140,7 +202,7 @@ def serial_log(settings: Settings, name: str) -> Path:
 def known_bases(settings: Settings) -> KnownCopies[MachineBase]:
     """Return the bases on this host, by name."""
     above = [f"{top}/bases" for top in homes(settings)]
-    seen = copies.known("base", above, _BASE_COLUMNS, properties.BASE_PROPERTY, _base)
+    seen = copies.known("base", above, _BASE_COLUMNS, BASE_PROPERTY, _base)
     return KnownCopies(seen.what, sorted(seen.copies, key=lambda base: base.name), seen.unreadable)
 
 
@@ -152,7 +214,7 @@ def bases(settings: Settings) -> list[MachineBase]:
 def known_machines(settings: Settings) -> KnownCopies[Machine]:
     """Return the machines on this host, by name."""
     above = [f"{top}/machines" for top in homes(settings)]
-    seen = copies.known("virtual machine", above, _MACHINE_COLUMNS, properties.MACHINE_PROPERTY, _machine)
+    seen = copies.known("virtual machine", above, _MACHINE_COLUMNS, MACHINE_PROPERTY, _machine)
     return KnownCopies(seen.what, sorted(seen.copies, key=lambda machine: machine.name), seen.unreadable)
 
 
@@ -183,25 +245,25 @@ def _base(found: CopyDatasets) -> MachineBase:
         anchor=found.anchor,
         phase=found.phase(),
         created=found.text(copy_properties.CREATED_PROPERTY),
-        made_of=found.text(properties.MADE_OF_PROPERTY),
+        made_of=found.text(MADE_OF_PROPERTY),
         volumes=_volumes(found),
-        encoded=found.text(properties.DOMAIN_PROPERTY),
+        encoded=found.text(DOMAIN_PROPERTY),
         own_bytes=found.number("used"),
     )
 
 
 def _machine(found: CopyDatasets) -> Machine:
-    grade, identity = found.text(properties.GRADE_PROPERTY), found.text(properties.IDENTITY_PROPERTY)
+    grade, identity = found.text(GRADE_PROPERTY), found.text(IDENTITY_PROPERTY)
     return Machine(
         name=_named(found),
-        base=found.text(properties.BASE_PROPERTY),
+        base=found.text(BASE_PROPERTY),
         anchor=found.anchor,
-        uuid=found.text(properties.UUID_PROPERTY),
+        uuid=found.text(UUID_PROPERTY),
         phase=found.phase(),
         created=found.text(copy_properties.CREATED_PROPERTY),
         owner=found.text(copy_properties.OWNER_PROPERTY),
         lease=found.lease(),
-        network=found.text(properties.NETWORK_PROPERTY),
+        network=found.text(NETWORK_PROPERTY),
         volumes=_volumes(found),
         own_bytes=found.number("used"),
         grade=grade if grade in set(Grade) else "",
@@ -251,3 +313,31 @@ def spaces(volumes: Mapping[str, str]) -> tuple[ZvolSpace, ...]:
         ZvolSpace(target, facts[name].size, facts[name].block_size, facts[name].reserved)
         for target, name in sorted(volumes.items())
     )
+
+
+PATIENCE = 60.0
+
+
+def names() -> contextlib.AbstractContextManager[None]:
+    """Be the only process that reserves names of bases and machines. Nothing slow runs under this lock."""
+    return exclusive("vm-names", doing="naming virtual machines", patience=PATIENCE)
+
+
+def name_of_machine(name: str) -> str:
+    """Return the name of the machine's lock."""
+    return f"vm-machine-{name}"
+
+
+def name_of_base(name: str) -> str:
+    """Return the name of the base's lock."""
+    return f"vm-base-{name}"
+
+
+def on_machine(name: str) -> contextlib.AbstractContextManager[None]:
+    """Be the only process that changes the machine."""
+    return exclusive(name_of_machine(name), doing=f"working on the virtual machine {name}", patience=PATIENCE)
+
+
+def on_base(name: str) -> contextlib.AbstractContextManager[None]:
+    """Be the only process that makes, clones or removes the base."""
+    return exclusive(name_of_base(name), doing=f"working on the base {name}", patience=PATIENCE)

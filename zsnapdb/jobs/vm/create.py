@@ -20,7 +20,7 @@ from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.private_folder import make_passable
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
-from zsnapdb.jobs.vm import catalogue, locks, origins, properties, readiness, removal
+from zsnapdb.jobs.vm import catalogue, origins, readiness, removal
 from zsnapdb.jobs.vm.catalogue import Machine, SeenMachine
 from zsnapdb.jobs.vm.origins import MachineOrigin
 from zsnapdb.jobs.vm.readiness import ReadyMarker
@@ -210,8 +210,8 @@ def create(settings: Settings, host: Host, wanted: MachinesRequest, events: Even
     with connected(settings.vms.uri) as hypervisor, contextlib.ExitStack() as locked:
         locked.enter_context(origins.locked(wanted.source))
         for name in request.names(wanted.template, wanted.count):
-            locked.enter_context(locks.on_machine(name))
-        with locks.names():
+            locked.enter_context(catalogue.on_machine(name))
+        with catalogue.names():
             planned = _plan(settings, host, hypervisor, wanted)
             datasets.ensure(planned.machines[0].anchor.rpartition("/")[0])
             locked.enter_context(undone_on_error(lambda: _remove_all(settings, hypervisor, planned)))
@@ -225,16 +225,16 @@ def create(settings: Settings, host: Host, wanted: MachinesRequest, events: Even
 
 def _facts(planned: MachinesPlan, machine: PlannedMachine, created: datetime) -> dict[str, str]:
     return {
-        properties.MACHINE_PROPERTY: machine.name,
-        properties.BASE_PROPERTY: planned.origin.name,
-        **({properties.GRADE_PROPERTY: planned.origin.grade} if planned.origin.grade is not None else {}),
+        catalogue.MACHINE_PROPERTY: machine.name,
+        catalogue.BASE_PROPERTY: planned.origin.name,
+        **({catalogue.GRADE_PROPERTY: planned.origin.grade} if planned.origin.grade is not None else {}),
         copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
         copy_properties.CREATED_PROPERTY: stamp(created),
         copy_properties.OWNER_PROPERTY: planned.owner,
         **copy_properties.lease_values(planned.lease),
-        properties.UUID_PROPERTY: machine.uuid,
-        properties.NETWORK_PROPERTY: planned.network.words,
-        properties.IDENTITY_PROPERTY: planned.identity,
+        catalogue.UUID_PROPERTY: machine.uuid,
+        catalogue.NETWORK_PROPERTY: planned.network.words,
+        catalogue.IDENTITY_PROPERTY: planned.identity,
     }
 
 
@@ -286,7 +286,7 @@ def _clone_all(planned: MachinesPlan) -> None:
 
 
 def _clone_volumes(planned: MachinesPlan, machine: PlannedMachine) -> None:
-    marks = {properties.MACHINE_PROPERTY: machine.name}
+    marks = {catalogue.MACHINE_PROPERTY: machine.name}
     for target, dataset in machine.volumes.items():
         datasets.clone(
             planned.origin.snapshots[target],
@@ -295,7 +295,7 @@ def _clone_volumes(planned: MachinesPlan, machine: PlannedMachine) -> None:
             {**explicit_values("volume"), **marks},
         )
     pending = snapshots.PendingSnapshots.of(
-        [f"{dataset}@{properties.START_SNAPSHOT}" for dataset in machine.volumes.values()], marks
+        [f"{dataset}@{catalogue.START_SNAPSHOT}" for dataset in machine.volumes.values()], marks
     )
     pending.start()
     pending.finish()

@@ -13,7 +13,7 @@ from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.catalogue import KnownCopies
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.vm import catalogue, create, locks, properties, readiness, removal
+from zsnapdb.jobs.vm import catalogue, create, readiness, removal
 from zsnapdb.jobs.vm.catalogue import Machine, SeenMachine, own_domain, ready_machine
 from zsnapdb.jobs.vm.readiness import ReadyMarker
 from zsnapdb.jobs.vm.removal import OthersSnapshots
@@ -58,7 +58,7 @@ def plan_start(settings: Settings, name: str, shows: ReadyMarker) -> MachineStep
 
 def start(settings: Settings, name: str, shows: ReadyMarker) -> SeenMachine:
     """Start the machine, and wait until it is ready. Its devices are verified first."""
-    with locks.on_machine(name), connected(settings.vms.uri) as hypervisor:
+    with catalogue.on_machine(name), connected(settings.vms.uri) as hypervisor:
         machine = ready_machine(settings, name)
         _refuse_start(machine, shows)
         _start(settings, hypervisor, machine, shows)
@@ -104,7 +104,7 @@ def plan_stop(settings: Settings, name: str) -> MachineStep:
 
 def stop(settings: Settings, name: str) -> SeenMachine:
     """Shut the guest down; take its power if it is not off within vms.stop_timeout."""
-    with locks.on_machine(name), connected(settings.vms.uri) as hypervisor:
+    with catalogue.on_machine(name), connected(settings.vms.uri) as hypervisor:
         machine = ready_machine(settings, name)
         _domain(hypervisor, machine)
         if not hypervisor.shut_down(machine.uuid, settings.vms.stop_timeout):
@@ -117,14 +117,14 @@ def plan_reset(settings: Settings, name: str, shows: ReadyMarker) -> MachineStep
     seen = _look(settings, name)
     _refuse_reset(seen.machine, seen.state, shows)
     steps = [f"take the power of {name}"] if seen.state is MachineState.RUNNING else []
-    steps += [f"zfs rollback {dataset}@{properties.START_SNAPSHOT}" for dataset in seen.machine.volumes.values()]
+    steps += [f"zfs rollback {dataset}@{catalogue.START_SNAPSHOT}" for dataset in seen.machine.volumes.values()]
     steps += [f"start the domain {name}"] if seen.state is MachineState.RUNNING else []
     return MachineStep(seen, tuple(steps))
 
 
 def _refuse_reset(machine: Machine, state: MachineState, shows: ReadyMarker) -> None:
     """Raise PreflightError if others made snapshots of the machine's volumes, or if `shows` could never be seen."""
-    foreign = removal.others(machine.anchor, properties.machine_mark(machine.name))
+    foreign = removal.others(machine.anchor, catalogue.machine_mark(machine.name))
     removal.refuse_others(f"the virtual machine {machine.name}", foreign, snapshots_may_go=False)
     removal.refuse_bookmarks(f"the virtual machine {machine.name}", foreign)
     if state is MachineState.RUNNING:
@@ -136,16 +136,16 @@ def reset(settings: Settings, name: str, shows: ReadyMarker) -> SeenMachine:
 
     It runs afterwards if it ran before. It can be repeated: a reset that was interrupted is finished by the next.
     """
-    with locks.on_machine(name), connected(settings.vms.uri) as hypervisor:
+    with catalogue.on_machine(name), connected(settings.vms.uri) as hypervisor:
         machine = ready_machine(settings, name)
         state = _domain(hypervisor, machine)
         ran = state is MachineState.RUNNING
         _refuse_reset(machine, state, shows)
-        mark = properties.machine_mark(name)
+        mark = catalogue.machine_mark(name)
         datasets.set_properties(machine.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.CHANGING})
         hypervisor.power_off(machine.uuid)
         for dataset in machine.volumes.values():
-            owned.roll_back(dataset, properties.START_SNAPSHOT, "zsnapdb", mark)
+            owned.roll_back(dataset, catalogue.START_SNAPSHOT, "zsnapdb", mark)
         nvram = catalogue.nvram_file(settings, "machines", name)
         if nvram.exists():
             create.copy_nvram(catalogue.first_nvram_file(settings, name), nvram)
@@ -168,7 +168,7 @@ def protect(settings: Settings, host: Host, name: str, seconds: float) -> SeenMa
 
 
 def _lease(settings: Settings, host: Host, name: str, change: Callable[[CloneLease], CloneLease]) -> SeenMachine:
-    with locks.on_machine(name), connected(settings.vms.uri) as hypervisor:
+    with catalogue.on_machine(name), connected(settings.vms.uri) as hypervisor:
         machine = ready_machine(settings, name)
         created, time = machine.created, removal_time(host)
         lease = change(copy_properties.settle_lease(machine.anchor, created, machine.lease, time))
@@ -195,14 +195,14 @@ def plan_destroy(settings: Settings, name: str, *, snapshots_may_go: bool) -> Ma
 
 
 def _destroy_plan(hypervisor: Hypervisor, machine: Machine, *, snapshots_may_go: bool) -> MachineDestroyPlan:
-    foreign = removal.others(machine.anchor, properties.machine_mark(machine.name))
+    foreign = removal.others(machine.anchor, catalogue.machine_mark(machine.name))
     removal.refuse_others(f"the virtual machine {machine.name}", foreign, snapshots_may_go=snapshots_may_go)
     return MachineDestroyPlan(catalogue.seen(hypervisor, machine), foreign)
 
 
 def destroy(settings: Settings, name: str, *, snapshots_may_go: bool) -> MachineDestroyPlan | None:
     """Remove the machine, its domain and exactly its datasets. None if there is none, so it can be repeated."""
-    with locks.on_machine(name):
+    with catalogue.on_machine(name):
         machine = copies.find_or_none(catalogue.known_machines(settings), name)
         if machine is None:
             return None

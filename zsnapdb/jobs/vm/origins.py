@@ -19,7 +19,7 @@ from zsnapdb.jobs.base.set_properties import GRADE_PROPERTY
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.host.local_sets import local_sets
-from zsnapdb.jobs.vm import catalogue, locks, properties
+from zsnapdb.jobs.vm import catalogue
 from zsnapdb.jobs.vm.catalogue import MachineBase
 from zsnapdb.planning.vm import request
 from zsnapdb.planning.vm.clone_domain import obstacles
@@ -60,7 +60,7 @@ class MachineOrigin:
 def locked(text: str) -> contextlib.AbstractContextManager[None]:
     """Keep others from removing the base meanwhile. A backup's snapshot that is cloned cannot be destroyed."""
     named = request.origin_name(text)
-    return locks.on_base(named.name) if named.backup is None else contextlib.nullcontext()
+    return catalogue.on_base(named.name) if named.backup is None else contextlib.nullcontext()
 
 
 def find(settings: Settings, hypervisor: Hypervisor, text: str) -> MachineOrigin:
@@ -103,7 +103,7 @@ def _of_base(settings: Settings, base: MachineBase) -> MachineOrigin:
             f" {', '.join(sorted(targets))}",
             hint="make the base again",
         )
-    made = {target: f"{name}@{properties.BASE_SNAPSHOT}" for target, name in base.volumes.items()}
+    made = {target: f"{name}@{catalogue.BASE_SNAPSHOT}" for target, name in base.volumes.items()}
     guids = datasets.guids(list(made.values()))
     return MachineOrigin(
         name=base.name,

@@ -26,7 +26,7 @@ from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.events import Silent
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.copies.sweeping import GoesToo
-from zsnapdb.jobs.vm import base, catalogue, create, life, reaper, removal
+from zsnapdb.jobs.vm import base, catalogue, create, life, removal
 from zsnapdb.jobs.vm.base import BaseRequest
 from zsnapdb.jobs.vm.create import MachinesRequest
 from zsnapdb.jobs.vm.readiness import ReadyMarker, marker
@@ -143,7 +143,7 @@ def test_an_error_at_any_step_leaves_no_machine_at_all(house: House, step: str) 
         house.clone()
     assert house.state()[1] == before[1]
     assert house.state()[0] - before[0] == {f"{HOME}/machines"}
-    assert reaper.leaks(house.settings, THIS_HOST) == []
+    assert removal.leaks(house.settings, THIS_HOST) == []
 
 
 def test_a_disk_that_cannot_be_cloned_leaves_no_machine_though_others_are_cloned_at_the_same_time(
@@ -176,15 +176,15 @@ def test_what_a_failed_run_cannot_remove_doctor_names_and_reap_removes(house: Ho
     house.libvirt.fails_at = {"start", "power_off"}
     with pytest.raises(CommandError, match="failed"):
         house.clone()
-    assert [leak.where.rpartition("/")[2] for leak in reaper.leaks(house.settings, THIS_HOST)] == [
+    assert [leak.where.rpartition("/")[2] for leak in removal.leaks(house.settings, THIS_HOST)] == [
         "pxc1",
         "pxc2",
         "pxc3",
     ]
     house.libvirt.fails_at = set()
-    swept = reaper.sweep(house.settings, THIS_HOST, act=True)
+    swept = removal.sweep(house.settings, THIS_HOST, act=True)
     assert [item.verdict for item in swept] == [LeaseVerdict.REAP] * 3
-    assert reaper.leaks(house.settings, THIS_HOST) == []
+    assert removal.leaks(house.settings, THIS_HOST) == []
     assert house.state()[1] == before[1]
 
 
@@ -282,7 +282,7 @@ def test_an_expired_machine_is_reaped_and_a_protected_one_stays(house: House) ->
     for name in ("pxc1", "pxc2"):
         house.pool.things[f"{HOME}/machines/{name}"].properties |= past
     life.protect(house.settings, THIS_HOST, "pxc2", 3600)
-    swept = {item.name: item.verdict for item in reaper.sweep(house.settings, THIS_HOST, act=True)}
+    swept = {item.name: item.verdict for item in removal.sweep(house.settings, THIS_HOST, act=True)}
     assert swept == {"pxc1": LeaseVerdict.REAP, "pxc2": LeaseVerdict.KEEP}
     assert [machine.name for machine in catalogue.machines(house.settings)] == ["pxc2"]
 
@@ -358,10 +358,10 @@ def test_a_machine_whose_phase_was_altered_is_named_and_kept_until_it_is_mended(
     house.clone(2)
     expire(house, "pxc1", "pxc2")
     datasets.set_properties(f"{HOME}/machines/pxc1", {"zsnapdb:phase": "redy"})
-    (leak,) = reaper.leaks(house.settings, THIS_HOST)
+    (leak,) = removal.leaks(house.settings, THIS_HOST)
     assert ("zsnapdb:phase is 'redy'" in leak.what, leak.where) == (True, f"{HOME}/machines/pxc1")
     assert f"zfs get all {HOME}/machines/pxc1" in leak.hint
-    swept = {item.name: item.verdict for item in reaper.sweep(house.settings, THIS_HOST, act=True)}
+    swept = {item.name: item.verdict for item in removal.sweep(house.settings, THIS_HOST, act=True)}
     assert swept == {"pxc1": LeaseVerdict.KEEP, "pxc2": LeaseVerdict.REAP}
     with pytest.raises(ExistsError, match="there is a virtual machine pxc1 already"):
         house.clone(1)
@@ -386,7 +386,7 @@ def test_an_error_with_one_machine_does_not_end_the_sweep(house: House, monkeypa
 
     monkeypatch.setattr(removal, "others", broken)
     swept = {
-        item.name: (item.verdict, item.error is not None) for item in reaper.sweep(house.settings, THIS_HOST, act=True)
+        item.name: (item.verdict, item.error is not None) for item in removal.sweep(house.settings, THIS_HOST, act=True)
     }
     assert swept == {
         "pxc1": (LeaseVerdict.KEEP, True),
@@ -399,8 +399,8 @@ def test_snapshots_of_others_keep_an_expired_machine_unless_the_caller_lets_them
     house.clone(1)
     expire(house, "pxc1")
     house.pool.snapshot(f"{HOME}/machines/pxc1/vda@sanoid")
-    (kept,) = reaper.sweep(house.settings, THIS_HOST, act=True)
+    (kept,) = removal.sweep(house.settings, THIS_HOST, act=True)
     assert kept.error is not None
     assert "@sanoid" in kept.error.message
-    (gone,) = reaper.sweep(house.settings, THIS_HOST, act=True, also=[GoesToo.FOREIGN_SNAPSHOTS])
+    (gone,) = removal.sweep(house.settings, THIS_HOST, act=True, also=[GoesToo.FOREIGN_SNAPSHOTS])
     assert (gone.verdict, gone.error) == (LeaseVerdict.REAP, None)
