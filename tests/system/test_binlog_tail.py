@@ -20,8 +20,7 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.base.model import BinlogCoordinates, Flavour, parse_gtids
 from zsnapdb.mysql.binlog.events import HEADER, MAGIC
-from zsnapdb.mysql.binlog.known_tail import KnownTail
-from zsnapdb.mysql.binlog.read import find_position
+from zsnapdb.mysql.binlog.read import KnownTail, find_position
 
 from .binlog_flavours import EVERYTHING, FLAVOUR, KINDS, WORDS
 from .in_guest import SOCKET, Lab, run

@@ -17,8 +17,7 @@ import pytest
 
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.mysql.capability import dialect
-from zsnapdb.mysql.probe import channels
+from zsnapdb.mysql.probe import channels, dialect
 
 from .in_guest import CONFIG, Lab, started
 

@@ -278,7 +278,7 @@ HOMES = {
     # The mechanism.
     "base/deadline.py",
     # One deadline over all its reads, beside the call.
-    *("mysql/process/greeting.py", "serve/helper.py", "agent/web.py"),
+    *("mysql/process/discovery.py", "serve/helper.py", "agent/web.py"),
     # Packets of processes of our own: one read is one exchange.
     "agent/fork_server.py",
 }

@@ -162,8 +162,7 @@ HOMES = {
     "libvirt_qemu": {"vm/hypervisor.py"},
     "cryptography": {
         "mysql/binlog/encrypted_events.py",
-        "mysql/binlog/encrypted_file.py",
-        "mysql/binlog/encrypted_keys.py",
+        "mysql/binlog/binlog_keys.py",
         "stream/wrapped_key.py",
         "repository/keys.py",
         "stream/crypto.py",

@@ -12,7 +12,7 @@ from typing import Any
 
 from zsnapdb.base.errors import ServerError
 from zsnapdb.base.patterns import printable
-from zsnapdb.mysql.binlog.listing import readers as connections
+from zsnapdb.mysql.binlog.opening import readers as connections
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables, server_flavour
 from zsnapdb.planning.family import family

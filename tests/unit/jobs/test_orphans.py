@@ -13,8 +13,8 @@ from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.jobs.base.exclusion import exclusive, if_free
 from zsnapdb.jobs.doctor import orphans
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
-from zsnapdb.mysql.process import running
-from zsnapdb.mysql.process.running import RunningServer
+from zsnapdb.mysql.process import discovery
+from zsnapdb.mysql.process.discovery import RunningServer
 from zsnapdb.zfs import mounts, owned
 from zsnapdb.zfs.mounts import MountEntry
 
@@ -29,7 +29,7 @@ def ended(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> list[RunningSe
     root = host.settings.restore.mount_root
     places = [Path(started.layout.mount), root / "drill-20261120T100000Z-000001", root / "handed-over"]
     servers = [RunningServer(number, 7, place, place / "data") for number, place in enumerate(places, 1)]
-    monkeypatch.setattr(running, "servers_below", lambda roots, name: servers if list(roots) == [root] else [])
+    monkeypatch.setattr(discovery, "servers_below", lambda roots, name: servers if list(roots) == [root] else [])
     copy = f"{PLACE}/drill-20261120T100000Z-000001/data"
     monkeypatch.setattr(mounts, "mounted", lambda: [MountEntry(str(places[1] / "data"), "zfs", copy)])
     monkeypatch.setattr(owned, "is_ours", lambda name, *marks: name == PLACE)
@@ -39,7 +39,7 @@ def ended(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> list[RunningSe
         killed.append(server)
         return True
 
-    monkeypatch.setattr(running, "end", end)
+    monkeypatch.setattr(discovery, "end", end)
     return killed
 
 

@@ -11,7 +11,7 @@ from zsnapdb.base.gtid import GtidPosition, GtidSet
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import archive_record
-from zsnapdb.mysql.binlog.known_tail import KnownTail
+from zsnapdb.mysql.binlog.read import KnownTail
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TAILS = {

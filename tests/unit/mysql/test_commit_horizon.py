@@ -10,8 +10,8 @@ import pytest
 
 from zsnapdb.base.errors import ServerError
 from zsnapdb.base.model import BinlogCoordinates
-from zsnapdb.mysql.binlog.commit_horizon import commit_horizon
-from zsnapdb.mysql.capability import dialect
+from zsnapdb.mysql.binlog.read import commit_horizon
+from zsnapdb.mysql.probe import dialect
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.binlog.completeness import CommitHorizon
 

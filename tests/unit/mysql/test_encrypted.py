@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys
-from zsnapdb.mysql.binlog.encrypted_events import Algorithm
-from zsnapdb.mysql.binlog.encrypted_file import HEADER_BYTES
+from zsnapdb.mysql.binlog.encrypted_events import HEADER_BYTES, Algorithm
 from zsnapdb.mysql.binlog.events import ENCRYPTED_MAGIC, FORMAT, HEADER, MAGIC, MARIADB_ENCRYPTION, decisive_events
 from zsnapdb.mysql.binlog.opening import key_of, open_binlog
 from zsnapdb.mysql.process.paths import keyring_paths

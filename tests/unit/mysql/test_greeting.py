@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from zsnapdb.mysql.process.greeting import ServerGreeting, greeting_of, read_greeting
+from zsnapdb.mysql.process.discovery import ServerGreeting, greeting_of, read_greeting
 
 GREETING = (
     bytes.fromhex("4f0000000a") + b"11.8.2-MariaDB-deb13\0" + b"\x07\0\0\0" + b"salt8888\0" + b"\xfe\xf7" * 21 + b"\0\0"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.mysql.process import running, server
+from zsnapdb.mysql.process import discovery, server
 
 Start = Callable[[str, str], subprocess.Popen[bytes]]
 
@@ -53,20 +53,20 @@ def test_a_server_is_one_whose_option_file_and_data_directory_lie_below_one_plac
     start("mnt/one/data", f"{tmp_path}/elsewhere/.zsnapdb/server.cnf")
     start("mnt/one/data", f"{root}/one/other/server.cnf")
     start("mnt/one/data", f"{root}/../mnt/one/.zsnapdb/server.cnf")
-    (server,) = running.servers_below([root], ".zsnapdb")
+    (server,) = discovery.servers_below([root], ".zsnapdb")
     assert (server.pid, server.place, server.datadir) == (ours.pid, root / "one", root / "one" / "data")
 
 
 def test_only_the_very_process_is_ended(tmp_path: Path, start: Start) -> None:
     root = tmp_path / "mnt"
     child = start("mnt/one/data", f"{root}/one/.zsnapdb/server.cnf")
-    (server,) = running.servers_below([root], ".zsnapdb")
+    (server,) = discovery.servers_below([root], ".zsnapdb")
     for other in (replace(server, started=server.started - 1), replace(server, datadir=root / "one")):
-        assert not running.end(other, ".zsnapdb")
+        assert not discovery.end(other, ".zsnapdb")
     assert child.poll() is None
-    assert running.end(server, ".zsnapdb")
+    assert discovery.end(server, ".zsnapdb")
     child.wait()
-    assert not running.end(server, ".zsnapdb")
+    assert not discovery.end(server, ".zsnapdb")
 
 
 @pytest.fixture

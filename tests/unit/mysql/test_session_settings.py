@@ -10,11 +10,12 @@ import pytest
 
 import zsnapdb
 from zsnapdb.base.errors import ServerError
-from zsnapdb.mysql.session import Row, Session
-from zsnapdb.mysql.session_settings import (
+from zsnapdb.mysql.session import (
     CHARACTERS,
     SETTINGS,
     UNLIMITED,
+    Row,
+    Session,
     differing,
     global_statement,
     proof_query,
@@ -125,7 +126,7 @@ def test_only_limited_answers_have_a_limit() -> None:
         if "sql_select_limit" in file.read_text()
     }
     assert set(texts) == {
-        "mysql/session_settings.py",
+        "mysql/session.py",
         "mysql/limited_query.py",
         # It names the variable in the list of those that a copy has.
         "planning/server_copy/variables.py",

@@ -33,7 +33,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.steps.journal import Done
 from zsnapdb.jobs.steps.restore_journal import RestoreJournal, _form
 from zsnapdb.mysql.binlog.events import HEADER, MAGIC
-from zsnapdb.mysql.process.greeting import read_greeting
+from zsnapdb.mysql.process.discovery import read_greeting
 from zsnapdb.planning.repository.host_record import (
     ArchivedPosition,
     BackupRecord,

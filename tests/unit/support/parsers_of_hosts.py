@@ -23,10 +23,9 @@ from zsnapdb.jobs.host.archived_binlogs import whole_span
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.mysql.binlog import read as binlog
-from zsnapdb.mysql.binlog.row_changes import row_changes
-from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
+from zsnapdb.mysql.binlog.transaction_changes import row_changes, transaction_changes
 from zsnapdb.mysql.binlog.transactions import read_head, transactions
-from zsnapdb.mysql.process import running
+from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.paths import keyring_paths
 from zsnapdb.mysql.schema import inside_questions
 from zsnapdb.planning.server_copy import origin as server_origin
@@ -269,10 +268,10 @@ def processes(body: bytes, folder: Path) -> None:
     (proc / "cmdline").write_bytes(words)
     (proc / "stat").write_bytes(status)
     with (
-        mock.patch.object(running, "Path", lambda path: Path(str(path).replace("/proc/7", str(proc)))),
+        mock.patch.object(discovery, "Path", lambda path: Path(str(path).replace("/proc/7", str(proc)))),
         mock.patch("os.readlink", return_value="/clones/one/data"),
     ):
-        server = running._server(7, [Path("/clones")], ".zsnapdb")
+        server = discovery._server(7, [Path("/clones")], ".zsnapdb")
     assert server is None or (server.place.parent == Path("/clones") and ".." not in server.place.parts)
 
 

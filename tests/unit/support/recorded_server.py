@@ -22,8 +22,8 @@ from pydantic import SecretStr
 
 from tests.unit.support.known_capabilities import KNOWN
 from zsnapdb.base.errors import ServerError
-from zsnapdb.mysql.capability import dialect
-from zsnapdb.mysql.locks.instance import InstanceLock
+from zsnapdb.mysql.locks.strategies import InstanceLock
+from zsnapdb.mysql.probe import dialect
 from zsnapdb.mysql.process import paths
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import contract

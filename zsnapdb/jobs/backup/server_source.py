@@ -27,8 +27,7 @@ from zsnapdb.jobs.base.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, s
 from zsnapdb.jobs.host.site_settings import recorded_settings, volume_facts
 from zsnapdb.jobs.record import archive_record
 from zsnapdb.mysql import locks
-from zsnapdb.mysql.binlog.known_tail import KnownTail
-from zsnapdb.mysql.binlog.read import find_position, tail_near_end
+from zsnapdb.mysql.binlog.read import KnownTail, find_position, tail_near_end
 from zsnapdb.mysql.probe import published_position, what_may_have_changed
 from zsnapdb.mysql.process.ddl_log import statements_half_done
 from zsnapdb.mysql.process.paths import absolute_tablespaces, keyring_paths

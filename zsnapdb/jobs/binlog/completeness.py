@@ -9,8 +9,8 @@ from dataclasses import replace
 from zsnapdb.base.errors import RepositoryError, ServerError
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.binlog.round import Round
-from zsnapdb.mysql.binlog.commit_horizon import commit_horizon
-from zsnapdb.mysql.capability import dialect
+from zsnapdb.mysql.binlog.read import commit_horizon
+from zsnapdb.mysql.probe import dialect
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import clock
 from zsnapdb.planning.binlog.completeness import CommitHorizon, LastRecord, is_reached, is_worth_recording

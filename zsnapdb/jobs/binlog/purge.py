@@ -21,8 +21,8 @@ from zsnapdb.jobs.binlog.files import LocalFiles, find_source
 from zsnapdb.jobs.binlog.known import known_history
 from zsnapdb.jobs.host.archived_binlogs import archived_damage
 from zsnapdb.jobs.record import archive_record
-from zsnapdb.mysql.binlog import listing
-from zsnapdb.mysql.binlog.bytes import read_plain
+from zsnapdb.mysql.binlog import opening
+from zsnapdb.mysql.binlog.event_bytes import read_plain
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, ages_of, batches, plan_purge
@@ -63,7 +63,7 @@ def purge(instance: Instance) -> PurgePlan:
             _compare(instance, archived, batch)
             following = _after(session, batch[-1])
             instance.events.tell(f"removing {batch[0]} to {batch[-1]}" if len(batch) > 1 else f"removing {batch[0]}")
-            listing.purge_before(session, following)
+            opening.purge_before(session, following)
         return planned
 
 
@@ -185,12 +185,12 @@ def _compare(instance: Instance, archived: _Archived, names: Sequence[str]) -> N
 
 def _after(session: Session, name: str) -> str:
     """Return the binlog after the named binlog in the server's list. A purge removes the binlogs before it."""
-    names = listing.names(session)
+    names = opening.names(session)
     return names[names.index(name) + 1]
 
 
 def _dumps(session: Session) -> list[Dump]:
-    return [Dump(reader.host, _SENT_ALL in reader.state) for reader in listing.readers(session)]
+    return [Dump(reader.host, _SENT_ALL in reader.state) for reader in opening.readers(session)]
 
 
 def expiry_of(flavour: Flavour, variables: Mapping[str, str]) -> Expiry:

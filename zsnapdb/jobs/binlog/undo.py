@@ -20,11 +20,10 @@ from zsnapdb.base.model import parse_gtids
 from zsnapdb.base.patterns import below
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
-from zsnapdb.mysql.account_rights import account_privileges
-from zsnapdb.mysql.binlog.row_changes import row_changes
-from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
-from zsnapdb.mysql.schema.exact_rows import exact_rows
-from zsnapdb.mysql.schema.table_shapes import TableShapes
+from zsnapdb.mysql.accounts import account_privileges
+from zsnapdb.mysql.binlog.transaction_changes import row_changes, transaction_changes
+from zsnapdb.mysql.schema.definitions import TableShapes
+from zsnapdb.mysql.schema.tables import exact_rows
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog import undo as planning

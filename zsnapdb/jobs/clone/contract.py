@@ -19,7 +19,7 @@ from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.clone import credentials, locks
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered, give_files
 from zsnapdb.mysql import accounts
-from zsnapdb.mysql.binlog.known_tail import KnownTail
+from zsnapdb.mysql.binlog.read import KnownTail
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.replication import applier
 from zsnapdb.mysql.session import Session

@@ -22,12 +22,11 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.server_copy.prepare import Copy
-from zsnapdb.mysql.account_rights import routine_of_another
-from zsnapdb.mysql.binlog.known_tail import digest_of
+from zsnapdb.mysql.accounts import routine_of_another
 from zsnapdb.mysql.binlog.opening import key_of, open_binlog
-from zsnapdb.mysql.binlog.read import index_entries
-from zsnapdb.mysql.capability import binlog_status
+from zsnapdb.mysql.binlog.read import digest_of, index_entries
 from zsnapdb.mysql.connections import has_prepared_transactions
+from zsnapdb.mysql.probe import binlog_status
 from zsnapdb.mysql.process.processes import started_at
 from zsnapdb.mysql.schema.counters import counters, definitions, server_time
 from zsnapdb.mysql.session import Session

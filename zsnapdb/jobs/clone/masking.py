@@ -31,7 +31,7 @@ from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.mysql import accounts, variables
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.replication import applier
-from zsnapdb.mysql.schema import scrub, table_files, tablespace_files
+from zsnapdb.mysql.schema import scrub, tablespace_files
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.schema.scrub import SharedTablespace
 from zsnapdb.mysql.session import Address, Session
@@ -139,7 +139,7 @@ def mask(
         scrub.purge(session)
     _remove_logs(copy, facts)
     # The slow shutdown has written every change to the files.
-    changes = Changes(before, table_files.states(Path(facts.variables["datadir"])), since_ns)
+    changes = Changes(before, tablespace_files.states(Path(facts.variables["datadir"])), since_ns)
     renewing = _with_options(copy, renewing_options(facts.flavour, facts.release, facts.variables))
     with _running(renewing, masking.timeout, fresh_password()) as session:
         scrub.prepare(session)
@@ -166,7 +166,7 @@ def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState]
     # What was written until now gets an older time than what masking writes.
     time.sleep(2 * MARGIN_NS / 1e9)
     since_ns = time.time_ns()
-    return table_files.states(Path(facts.variables["datadir"])), since_ns
+    return tablespace_files.states(Path(facts.variables["datadir"])), since_ns
 
 
 def _with_options(copy: Copy, options: tuple[str, ...]) -> Copy:

@@ -42,9 +42,8 @@ from zsnapdb.jobs.restore.without_store import archive_of, stored_or_here
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.binlog.transactions import transactions
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
-from zsnapdb.mysql.replication.paced_replay import PacedReplay
-from zsnapdb.mysql.replication.replay import RelayLogs, ReplayInput
-from zsnapdb.mysql.schema import table_files
+from zsnapdb.mysql.replication.replay import PacedReplay, RelayLogs, ReplayInput
+from zsnapdb.mysql.schema import tablespace_files
 from zsnapdb.mysql.schema.definitions import all_definitions_of, definitions_of
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.table_watch import TableWatch
@@ -349,7 +348,7 @@ def _state(clone: RunningClone) -> _TableState:
     clone.process.stop(timeout=_LONG_SECONDS)
     # A file that was written less than this before its state is read counts as changed.
     time.sleep(2 * MARGIN_NS / 1e9)
-    return _TableState(definitions, stored, table_files.states(folder), time.time_ns())
+    return _TableState(definitions, stored, tablespace_files.states(folder), time.time_ns())
 
 
 def _all_definitions(clone: RunningClone) -> dict[str, str]:

@@ -43,9 +43,8 @@ from zsnapdb.jobs.clone.reusable_sets import oldest_first
 from zsnapdb.jobs.clone.sources import LATEST, production_history
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
-from zsnapdb.mysql.capability import binlog_status
 from zsnapdb.mysql.connections import server_use
-from zsnapdb.mysql.probe import probe
+from zsnapdb.mysql.probe import binlog_status, probe
 from zsnapdb.mysql.process.processes import resident_bytes
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning import order

@@ -25,16 +25,14 @@ from zsnapdb.jobs.clone.lifecycle import server_of, session
 from zsnapdb.jobs.clone.properties import SOURCE_PART
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.server_copy.prepare import Copy
-from zsnapdb.mysql.account_rights import routine_of_another
-from zsnapdb.mysql.binlog.known_tail import digest_of
+from zsnapdb.mysql.accounts import routine_of_another
 from zsnapdb.mysql.binlog.opening import key_of, open_binlog
-from zsnapdb.mysql.binlog.read import index_entries, tail_of
-from zsnapdb.mysql.binlog.row_changes import row_changes
-from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
-from zsnapdb.mysql.capability import binlog_status
+from zsnapdb.mysql.binlog.read import digest_of, index_entries, tail_of
+from zsnapdb.mysql.binlog.transaction_changes import row_changes, transaction_changes
 from zsnapdb.mysql.connections import end_others, has_prepared_transactions, wait_briefly_for_locks
+from zsnapdb.mysql.probe import binlog_status
 from zsnapdb.mysql.schema.counters import analyze_again, counters, counters_of, definitions, server_time, set_back
-from zsnapdb.mysql.schema.table_shapes import TableShapes
+from zsnapdb.mysql.schema.definitions import TableShapes
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import stop_logging
 from zsnapdb.planning.binlog import undo

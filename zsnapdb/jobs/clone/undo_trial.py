@@ -15,8 +15,8 @@ from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import LIVE_STATE, with_volumes
 from zsnapdb.jobs.restore.without_store import host_alone, open_for_restore
-from zsnapdb.mysql.schema.exact_rows import exact_rows, referring_rows
-from zsnapdb.mysql.schema.table_shapes import TableShapes
+from zsnapdb.mysql.schema.definitions import TableShapes
+from zsnapdb.mysql.schema.tables import exact_rows, referring_rows
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.binlog import undo as planning
 from zsnapdb.planning.binlog.table_shape import TableShape, shape_difference

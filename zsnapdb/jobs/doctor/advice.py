@@ -17,8 +17,8 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import account, address, haproxy, pool, room
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.copies.sweeping import Leak
-from zsnapdb.mysql import account_rights
-from zsnapdb.mysql.binlog import listing
+from zsnapdb.mysql import accounts
+from zsnapdb.mysql.binlog import opening
 from zsnapdb.mysql.process.discovery import seen_by_root
 from zsnapdb.mysql.process.service import service_of, serving
 from zsnapdb.mysql.schema import schema_catalogue
@@ -97,7 +97,7 @@ def gather(instance: Instance, session: Session, observed: Observed) -> AdviceFa
     release = version.kernel_release()
     pool = pool_of(next(iter(observed.volumes.values())))
     read = reader.read("the properties of the volumes", lambda: _properties(observed, pool, release)) or {}
-    privileges = reader.read("the privileges of the account", lambda: account_rights.account_privileges(session))
+    privileges = reader.read("the privileges of the account", lambda: accounts.account_privileges(session))
     return AdviceFacts(
         at=instance.host.now(),
         zfs_release=release,
@@ -109,7 +109,7 @@ def gather(instance: Instance, session: Session, observed: Observed) -> AdviceFa
         lock=observed.choice.lock,
         privileges=privileges,
         tables=reader.read("the options of the tables", lambda: schema_catalogue.special_tables(session)),
-        binlog_bytes=(reader.read("the binlogs", lambda: listing.total_size(session)) if server.has_binlog else None),
+        binlog_bytes=(reader.read("the binlogs", lambda: opening.total_size(session)) if server.has_binlog else None),
         copy_options=instance.settings.server.options,
         uses_selinux=kernel_facts.uses_selinux(),
         recovery=reader.read("what a bad day needs", lambda: _recovery(instance, session, observed)),
@@ -126,7 +126,7 @@ def _recovery(instance: Instance, session: Session, observed: Observed) -> Recov
         unknown = error.message
     socket = instance.settings.socket
     return RecoveryFacts(
-        account_rights.current_account(session),
+        accounts.current_account(session),
         lets_root_in=socket is not None and seen_by_root(socket) is not None,
         no_control=unknown,
         has_server_id_file=control.server_id_file is not None,

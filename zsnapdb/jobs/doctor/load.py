@@ -14,7 +14,7 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.jobs.backup.preflight import observe
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.doctor.advice import gather
-from zsnapdb.mysql import load_status
+from zsnapdb.mysql import variables
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.advice.facts import AdviceFacts
 from zsnapdb.planning.load.counters import Load, LoadSample, load_between
@@ -57,7 +57,7 @@ def watch(instance: Instance, seconds: float, sleep: Callable[[float], None] = t
 
 def _sample(session: Session, pool: str) -> LoadSample:
     return LoadSample(
-        server=load_status.load_status(session),
+        server=variables.load_status(session),
         arc=load_counters.arc_counters(),
         intent_log=load_counters.intent_log_counters(),
         disks=load_counters.disk_requests(pool),

@@ -20,8 +20,8 @@ from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.jobs.trial import machine_drill, scratch
 from zsnapdb.jobs.trial.machine_drill import DrilledMachine
 from zsnapdb.jobs.trial.scratch import SCRATCH_PROPERTY
-from zsnapdb.mysql.process import running
-from zsnapdb.mysql.process.running import RunningServer
+from zsnapdb.mysql.process import discovery
+from zsnapdb.mysql.process.discovery import RunningServer
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.clone.lease import LeaseVerdict
 from zsnapdb.zfs import datasets, mounts, owned
@@ -85,7 +85,7 @@ def _end_servers(settings: Settings) -> list[ReapOutcome]:
     for orphan in _orphans(settings):
         with if_free(orphan.work.lock) as is_free:
             # The command may have ended since, and have handed its server over.
-            if is_free and orphan.server.place in _works(settings) and running.end(orphan.server, PRIVATE_FOLDER):
+            if is_free and orphan.server.place in _works(settings) and discovery.end(orphan.server, PRIVATE_FOLDER):
                 outcomes.append(_outcome(orphan))
     return outcomes
 
@@ -129,7 +129,7 @@ def _outcome(orphan: Orphan) -> ReapOutcome:
 
 
 def _orphans(settings: Settings) -> Iterator[Orphan]:
-    servers = running.servers_below([settings.restore.mount_root], PRIVATE_FOLDER)
+    servers = discovery.servers_below([settings.restore.mount_root], PRIVATE_FOLDER)
     if not servers:
         return
     by_place = _works(settings)

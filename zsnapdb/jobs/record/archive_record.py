@@ -20,7 +20,7 @@ from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.record.host_record import record_of, unwritten_warned
 from zsnapdb.jobs.record.own_documents import documents_of, files_of
 from zsnapdb.jobs.record.record_file import HostRecord
-from zsnapdb.mysql.binlog.known_tail import KnownTail
+from zsnapdb.mysql.binlog.read import KnownTail
 from zsnapdb.planning.repository.host_record import ArchivedBinlogs, ArchivedPosition, RecordedBinlog, RecordPart
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_contents import Archive, active_file

@@ -24,13 +24,12 @@ from zsnapdb.base.patterns import below
 from zsnapdb.base.server_files import Owner
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys, missing_key
-from zsnapdb.mysql.binlog.known_tail import KnownTail
-from zsnapdb.mysql.binlog.read import LOG_LISTS, find_position
+from zsnapdb.mysql.binlog.read import LOG_LISTS, KnownTail, find_position
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.mysql.process import processes, server, server_program, time_zone
 from zsnapdb.mysql.process.paths import links_in, written_paths
 from zsnapdb.mysql.process.processes import Limits
-from zsnapdb.mysql.schema import encrypted_tables
+from zsnapdb.mysql.schema import tablespace_files
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy import buffer_pool
@@ -377,7 +376,7 @@ def check_recovered(
             f"the server started with GTIDs {reached.gtids}, the backup's are {expected.gtids}",
             hint="the copy is not in the recorded state and must not be used; keep its error log and report this",
         )
-    encrypted_tables.check(session, facts)
+    tablespace_files.check(session, facts)
     return facts, reached
 
 

@@ -18,11 +18,10 @@ from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.jobs.trial.server_checks import Isolated
-from zsnapdb.mysql import account_rights
+from zsnapdb.mysql import accounts
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.schema import schema_catalogue, tables, transfer
-from zsnapdb.mysql.session import Address, Session
-from zsnapdb.mysql.session_settings import global_statement
+from zsnapdb.mysql.session import Address, Session, global_statement
 from zsnapdb.mysql.variables import global_variables, stop_logging
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.family import family
@@ -243,10 +242,10 @@ class Target:
 def check_rights(target: Target, name: TableName, requested: Transport | None) -> None:
     """Raise PreflightError if the account may not make, fill and drop what is delivered. It may have roles unseen."""
     needed = {"CREATE", "DROP", "INSERT", "SELECT"} | ({"ALTER"} if requested is Transport.TABLESPACE else set())
-    lacking = account_rights.lacking_on(target.session, name.schema, needed)
+    lacking = accounts.lacking_on(target.session, name.schema, needed)
     if not lacking:
         return
-    account = account_rights.current_account(target.session)
+    account = accounts.current_account(target.session)
     words = ", ".join(lacking)
     raise PreflightError(
         f"{account} may not put {name} into {target.address}: it lacks {words} on {name.schema}",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from zsnapdb.base.errors import CommandTimeout, ConsistencyError, PreflightError, UsageError
 from zsnapdb.base.patterns import printable
-from zsnapdb.mysql.process.greeting import greeting_of
+from zsnapdb.mysql.process.discovery import greeting_of
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, Hypervisor, MachineState
 
 _POLL_SECONDS = 0.2

@@ -6,6 +6,7 @@ Sources: refman 8.4, "The component_keyring_file Component"; MariaDB manual, "Fi
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,36 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.patterns import printable
-from zsnapdb.mysql.binlog.encrypted_keys import decrypted, is_encrypted
+
+_SALTED, _BLOCK, _KEY_BYTES = b"Salted__", 16, 32
+_LONGEST_PASSPHRASE = 256
+"""MariaDB reads no more of the file with the passphrase."""
+
+
+def is_encrypted(content: bytes) -> bool:
+    """Return whether a key file with this content needs a passphrase."""
+    return content.startswith(_SALTED)
+
+
+def decrypted(content: bytes, passphrase: bytes) -> str:
+    """Return the text of a key file that this passphrase opens; nothing if it is another one."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+    from cryptography.hazmat.primitives.padding import PKCS7
+
+    if len(passphrase) > _LONGEST_PASSPHRASE or len(content) % _BLOCK:
+        return ""
+    salt, closed = content[len(_SALTED) : _BLOCK], content[_BLOCK:]
+    made = digest = b""
+    while len(made) < _KEY_BYTES + _BLOCK:
+        digest = hashlib.sha1(digest + passphrase + salt, usedforsecurity=False).digest()
+        made += digest
+    key, vector = made[:_KEY_BYTES], made[_KEY_BYTES : _KEY_BYTES + _BLOCK]
+    opening, padding = Cipher(algorithms.AES(key), modes.CBC(vector)).decryptor(), PKCS7(8 * _BLOCK).unpadder()
+    try:
+        return (padding.update(opening.update(closed)) + padding.finalize()).decode()
+    except ValueError:
+        return ""
+
 
 _MOST_KEYS = 10_000
 

@@ -6,15 +6,18 @@ What decrypts is loaded at the first binlog that is encrypted: the library takes
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from zsnapdb.base import server_files
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys, file_key, missing_key
 from zsnapdb.mysql.binlog.events import ENCRYPTED_MAGIC, StartEncryption
+from zsnapdb.mysql.session import Session
 
 if TYPE_CHECKING:
     from zsnapdb.mysql.binlog.encrypted_events import DecryptedEvents
+
 
 _SYSTEM_KEY = file_key(1)
 """The key with which MariaDB encrypts binlogs (MariaDB manual, "Encrypting Binary Logs")."""
@@ -31,7 +34,7 @@ def open_binlog(path: Path, keys: BinlogKeys = NO_KEYS) -> BinaryIO:
     raw = file.raw
     try:
         if file.read(len(ENCRYPTED_MAGIC)) == ENCRYPTED_MAGIC:
-            from zsnapdb.mysql.binlog.encrypted_file import decrypted_file
+            from zsnapdb.mysql.binlog.encrypted_events import decrypted_file
 
             return _exact(decrypted_file(_exact(file.detach()), path, keys))
         start = StartEncryption.of(cast(BinaryIO, file))
@@ -71,3 +74,35 @@ def key_of(file: BinaryIO) -> str | None:
     """Return the name of the key that the open binlog is encrypted with; None if it is not encrypted."""
     name: str | None = getattr(getattr(file, "raw", None), "key_name", None)
     return name
+
+
+@dataclass(frozen=True)
+class BinlogReader:
+    """A connection that sends binlogs to a replica: the replica's account and host, and the state of the connection."""
+
+    user: str
+    host: str
+    state: str
+
+
+def names(session: Session) -> list[str]:
+    """Return the names of the server's binlogs, oldest first."""
+    return [str(row[0]) for row in session.query("SHOW BINARY LOGS")]
+
+
+def total_size(session: Session) -> int:
+    """Return the size of all binlogs of the server in bytes. ServerError if it writes none."""
+    return sum(int(row[1]) for row in session.query("SHOW BINARY LOGS"))
+
+
+def purge_before(session: Session, name: str) -> None:
+    """Remove the binlogs before the named one. ServerError if the server refuses."""
+    session.query("PURGE BINARY LOGS TO %s", (name,))
+
+
+def readers(session: Session) -> list[BinlogReader]:
+    """Return the connections that send binlogs to replicas. Needs PROCESS to see those of other accounts."""
+    rows = session.query(
+        "SELECT user, host, state FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%%'", ()
+    )
+    return [BinlogReader(str(user), str(host), str(state)) for user, host, state in rows]

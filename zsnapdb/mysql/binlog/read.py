@@ -6,6 +6,7 @@ real servers.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,46 @@ from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.base.model import BinlogCoordinates, Flavour, Position
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
-from zsnapdb.mysql.binlog.bytes import fingerprint
+from zsnapdb.mysql.binlog.event_bytes import fingerprint, read_plain
 from zsnapdb.mysql.binlog.events import MAGIC, MALFORMED, decisive_events, malformed
-from zsnapdb.mysql.binlog.known_tail import KnownTail, digest_of
 from zsnapdb.mysql.binlog.opening import open_binlog
 from zsnapdb.mysql.binlog.transactions import gtid_text, read_head
 from zsnapdb.mysql.binlog.walk import Walk
+from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.variables import clock
+from zsnapdb.planning.binlog.completeness import CommitHorizon
+from zsnapdb.planning.facts import Dialect
+
+_COMPARED = 4096
+
+
+@dataclass(frozen=True)
+class KnownTail:
+    """The end of the last complete transaction of a binlog, as an offset, and the GTIDs up to it.
+
+    `file` is the base name of the binlog. `last_gtid` is as in `binlog.Tail`. `digest` is that of `digest_of`.
+    """
+
+    file: str
+    offset: int
+    gtids: Gtids
+    last_gtid: str | None
+    digest: str
+
+    def is_of(self, file: BinaryIO, size: int) -> bool:
+        """Whether the open binlog of `size` bytes is the one that has this tail, or the same with more behind it."""
+        return self.offset <= size and digest_of(file, self.offset) == self.digest
+
+
+def digest_of(file: BinaryIO, offset: int) -> str:
+    """Return the SHA-256 of the first 4 KiB of a binlog and of the 4 KiB before the offset.
+
+    The first say which server began the file, when, and after which GTIDs. The others hold the time and the GTID of
+    the last transaction before the offset. ConsistencyError if the file ends before the offset.
+    """
+    first = read_plain(file, 0, min(_COMPARED, offset))
+    last = read_plain(file, max(0, offset - _COMPARED), offset)
+    return hashlib.sha256(first + last).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -190,3 +225,21 @@ def tail_near_end(
             break
         known = find_position(index, folder, flavour, known, has_gtids=has_gtids, keys=keys).tail or known
     return known
+
+
+_SECOND = 1_000_000
+
+
+def commit_horizon(session: Session, forms: Dialect) -> CommitHorizon | None:
+    """Return the horizon of the server's commits now; None if it has no binlog. `forms` are the server's.
+
+    The time is a whole second: binlogs that date by the second cut the fraction off. ServerError if the account may not
+    ask, or if the server does not answer in time.
+    """
+    asked = int(clock(session))
+    rows = session.records(forms.position)
+    if not rows:
+        return None
+    end = BinlogCoordinates(str(rows[0]["File"]), int(rows[0]["Position"]))
+    # Everything dated up to the second before was begun before the question.
+    return CommitHorizon((asked - 1) * _SECOND, end)

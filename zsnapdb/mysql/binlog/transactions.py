@@ -23,8 +23,7 @@ from zsnapdb.mysql.binlog.events import (
     decisive_events,
     malformed,
 )
-from zsnapdb.mysql.binlog.gtids import committed_at, tagged_gtid
-from zsnapdb.mysql.binlog.walk import Walk
+from zsnapdb.mysql.binlog.walk import Walk, committed_at, tagged_gtid
 from zsnapdb.planning.family import flavour_in
 
 Number = tuple[str, int] | tuple[int, int, int]

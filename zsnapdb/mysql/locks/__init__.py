@@ -5,13 +5,8 @@ A new strategy is a file with a class, its line in `_REGISTRY`, and a test.
 
 from __future__ import annotations
 
-from zsnapdb.mysql.locks.base import HeldLock, Strategy, Terms, holding
-from zsnapdb.mysql.locks.ftwrl import GlobalReadLock
-from zsnapdb.mysql.locks.instance import InstanceLock
-from zsnapdb.mysql.locks.none import NoLock
-from zsnapdb.mysql.locks.percona import TableBackupLock
-from zsnapdb.mysql.locks.stage import BackupStage
-from zsnapdb.mysql.locks.watchdog import Watchdog
+from zsnapdb.mysql.locks.base import HeldLock, Strategy, Terms, Watchdog, holding
+from zsnapdb.mysql.locks.strategies import BackupStage, GlobalReadLock, InstanceLock, NoLock, TableBackupLock
 from zsnapdb.planning.backup.lock_strategy import LockProperties
 
 __all__ = [

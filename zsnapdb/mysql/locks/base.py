@@ -5,7 +5,9 @@ One owned connection holds the lock, up to a deadline, and releases it on every 
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +15,43 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import LockError, LockNotGranted, ServerError
-from zsnapdb.mysql.locks.watchdog import Watchdog
 from zsnapdb.planning.backup.lock_strategy import LockProperties
 
 if TYPE_CHECKING:
     from zsnapdb.mysql.session import Session
+
+
+class Watchdog:
+    """Guards one lock at a time. Nothing else may use `session` while a lock is guarded."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.has_fired = False
+
+    @contextlib.contextmanager
+    def guarding(self, connection_id: int, seconds: float) -> Iterator[None]:
+        """Kill the connection if the block has not ended after `seconds`.
+
+        After the block nothing is killed any more.
+        """
+        self.has_fired = False
+        done = threading.Event()
+        thread = threading.Thread(target=self._wait_and_kill, args=(done, connection_id, seconds), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _wait_and_kill(self, done: threading.Event, connection_id: int, seconds: float) -> None:
+        if done.wait(seconds):
+            return
+        self.has_fired = True
+        # The connection may have ended by itself just now; then there is nothing to kill.
+        with contextlib.suppress(ServerError):
+            self.session.query(f"KILL {connection_id}")
+
 
 _INTERRUPTED = "(1317)"
 

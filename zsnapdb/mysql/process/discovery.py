@@ -11,7 +11,11 @@ import contextlib
 import os
 import pwd
 import re
-from collections.abc import Iterator, Mapping
+import select
+import signal
+import socket
+import time
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -169,3 +173,131 @@ def seen_by_root(socket: Path) -> SeenByRoot | None:
             return SeenByRoot(page_size, read_only not in ("0", "OFF"), bool(count), paths, metadata)
     except ServerError:
         return None
+
+
+_OPTION = b"--defaults-file="
+_PATIENCE_MS = 20_000
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A process that serves files below one of our mount folders.
+
+    `place` is the folder in that mount folder: everything of one restore or clone is mounted at it or below it.
+    `started` is in clock ticks since boot.
+    """
+
+    pid: int
+    started: int
+    place: Path
+    datadir: Path
+
+
+def servers_below(roots: Collection[Path], private_folder: str) -> list[RunningServer]:
+    """Return the servers whose option file and data directory both lie below the same place in one of the folders.
+
+    `private_folder` is the name of the folder with the option file. Processes that end meanwhile are left out.
+    """
+    servers = []
+    for name in os.listdir("/proc"):
+        server = _server(int(name), roots, private_folder) if name.isdigit() else None
+        if server is not None:
+            servers.append(server)
+    return sorted(servers, key=lambda server: server.pid)
+
+
+def _server(pid: int, roots: Collection[Path], private_folder: str) -> RunningServer | None:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        files = [Path(os.fsdecode(word[len(_OPTION) :])) for word in words if word.startswith(_OPTION)]
+        if not files:
+            return None
+        datadir = Path(os.readlink(f"/proc/{pid}/cwd"))
+        started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+    for file in files:
+        for root in roots:
+            if file.parent.name != private_folder or ".." in file.parts or not file.is_relative_to(root):
+                continue
+            place = root / file.relative_to(root).parts[0]
+            if datadir.is_relative_to(place):
+                return RunningServer(pid, started, place, datadir)
+    return None
+
+
+def end(server: RunningServer, private_folder: str) -> bool:
+    """Kill the server and wait until it is gone; only for a copy that is rolled back or removed afterwards.
+
+    Return False, and touch no process, if this very process does not run any more. The kernel's handle of the process
+    (pidfd_open(2)) is taken first, so the signal cannot reach a later process with the same number.
+    """
+    try:
+        handle = os.pidfd_open(server.pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if _server(server.pid, [server.place.parent], private_folder) != server:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        return bool(poll.poll(_PATIENCE_MS))
+    finally:
+        os.close(handle)
+
+
+_LONGEST = 2048
+_HEADER = 4
+_PROTOCOL, _ERROR = 10, 0xFF
+_VERSION = re.compile(rb"[\x20-\x7e]{1,80}")
+"""A version may have spaces: that of Debian is `11.8.6-MariaDB-0+deb13u1 from Debian-log`."""
+
+
+@dataclass(frozen=True)
+class ServerGreeting:
+    """A server greeted: with its version, or with an error (`refusal`, a number) that it sends instead of one."""
+
+    version: str = ""
+    refusal: int = 0
+
+
+def read_greeting(packet: bytes) -> ServerGreeting | None:
+    """Return the greeting that the bytes begin with; None if they are not the complete greeting of a server.
+
+    An error counts, for example 1130 (this host may not log in) and 1040 (too many connections): a server sent it.
+    """
+    if len(packet) <= _HEADER or packet[3] != 0:
+        return None
+    length = int.from_bytes(packet[:3], "little")
+    body = packet[_HEADER : _HEADER + length]
+    if length > _LONGEST or len(body) < length or length < 3:
+        return None
+    if body[0] == _ERROR:
+        return ServerGreeting(refusal=int.from_bytes(body[1:3], "little"))
+    version, separator, _ = body[1:].partition(b"\0")
+    if body[0] != _PROTOCOL or not separator or not _VERSION.fullmatch(version):
+        return None
+    return ServerGreeting(version=version.decode("ascii"))
+
+
+def greeting_of(address: str, port: int, patience: float) -> ServerGreeting | None:
+    """Return the greeting of the server at the address, or None if none came within `patience` seconds.
+
+    No more is read than the longest greeting, and nothing is sent. This host is not asked: a guest may name an address
+    that it shares with the host, such as that of a bridge. A server counts a connection without a login as an error of
+    the host (max_connect_errors), so the caller does not ask again once a server greeted.
+    """
+    deadline, got = time.monotonic() + patience, b""
+    with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=patience) as connection:
+        if connection.getsockname()[0] == connection.getpeername()[0]:
+            return None
+        while len(got) < _HEADER + _LONGEST:
+            connection.settimeout(max(0.01, deadline - time.monotonic()))
+            more = connection.recv(_HEADER + _LONGEST - len(got))
+            got += more
+            greeting = read_greeting(got)
+            if greeting is not None or not more or time.monotonic() >= deadline:
+                return greeting
+    return read_greeting(got)

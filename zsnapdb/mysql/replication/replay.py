@@ -14,9 +14,10 @@ another one, the applier stops and goes on with that.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from zsnapdb.base import server_files
@@ -28,6 +29,7 @@ from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.programs import Feed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.binlog.made_tables import Defaults, EngineStop
+from zsnapdb.planning.clone.recorded_load import AppliedSample
 from zsnapdb.planning.quoting import quoted
 from zsnapdb.planning.server_copy.identity import BRIEF
 from zsnapdb.planning.server_plugins import plugin_hint
@@ -470,3 +472,77 @@ def _keep_slave_position(session: Session, before: GtidPosition) -> None:
     kept = GtidPosition({domain: head for domain, head in after.heads.items() if domain in before.heads})
     if kept != after:
         session.query("SET GLOBAL gtid_slave_pos = %s", (str(kept),))
+
+
+_ENDING_SECONDS = 60.0
+
+
+@dataclass
+class PacedReplay:
+    """A replay that runs. A thread with a session of its own notes how far it is, until it stops with an error."""
+
+    words: ChannelStatements
+    session: Session
+    began: float
+    samples: list[AppliedSample] = field(default_factory=list)
+    error: str = ""
+    stopped: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
+
+    @classmethod
+    def start(
+        cls,
+        open_session: Callable[[], Session],
+        flavour: Flavour,
+        logs: RelayLogs,
+        source: ReplayInput,
+        delay: int,
+        workers: int,
+    ) -> PacedReplay:
+        """Let the server apply the relay logs, each event `delay` seconds after its time. The files stay."""
+        words = ChannelStatements.of(flavour)
+        with open_session() as session:
+            session.query(words.change_paced, (source.file, source.start, logs.file(1).name, source.start, delay))
+            for statement in paced_settings(flavour, workers):
+                session.query(statement)
+            session.query(words.start)
+        running = cls(words, open_session(), time.monotonic())
+        running.thread = threading.Thread(target=running._watch, daemon=True)
+        running.thread.start()
+        return running
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been running."""
+        return time.monotonic() - self.began
+
+    def _watch(self) -> None:
+        while not self.stopped.wait(_POLL_SECONDS):
+            try:
+                seen = status(self.session, self.words)
+            except ServerError as error:
+                self.error = error.message
+                return
+            self.samples.append(AppliedSample(self.seconds, seen.number, seen.offset))
+            if not seen.is_running:
+                self.error = seen.error or "the server stopped it"
+                return
+
+    def end(self) -> None:
+        """Stop it; a transaction that is being applied ends first. Afterwards `samples` and `error` are final.
+
+        The last sample has the moment of this call, and all that was applied. If it has not ended after a minute, that
+        is the error.
+        """
+        ended = self.seconds
+        self.stopped.set()
+        if self.thread is not None:
+            self.thread.join(_ENDING_SECONDS)
+        try:
+            with self.session as session:
+                session.query(self.words.stop)
+                if not self.error:
+                    last = status(session, self.words)
+                    self.samples.append(AppliedSample(ended, last.number, last.offset))
+        except ServerError as error:
+            self.error = self.error or f"it did not stop after the migration: {error.message}"

@@ -6,12 +6,19 @@ The server must have been shut down cleanly. The format is that of both families
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from zsnapdb.base.errors import ConsistencyError, ServerError
 from zsnapdb.base.server_files import open_to_change
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.clone.changed_files import FileState
+from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.family import family
+from zsnapdb.planning.quoting import quoted
 
 _TRX_SYS_PAGE = 5
 _HEADER_FROM_END = 200
@@ -95,3 +102,48 @@ def _free_pages(opened: BinaryIO, page_size: int, limit: int) -> Iterator[int]:
                 # The first two pages of a group hold descriptors and the change buffer's bitmap.
                 if page < limit and page - group > 1 and bits >> (2 * at) & 1:
                     yield page
+
+
+_SYSTEM_FOLDERS = ("mysql", "sys", "performance_schema")
+
+
+def states(datadir: Path) -> dict[str, FileState]:
+    """Return the state of each file in the folders of user schemas, by `folder/name`."""
+    states_by_name = {}
+    for folder in os.scandir(datadir):
+        if not folder.is_dir(follow_symlinks=False) or folder.name in _SYSTEM_FOLDERS or folder.name[0] in ".#":
+            continue
+        for file in os.scandir(folder.path):
+            status = file.stat(follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode):
+                states_by_name[f"{folder.name}/{file.name}"] = FileState(
+                    status.st_size, status.st_mtime_ns, status.st_ino
+                )
+    return states_by_name
+
+
+_ENCRYPTED = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES"
+    " WHERE TABLE_TYPE = 'BASE TABLE' AND CREATE_OPTIONS LIKE '%ENCRYPTION=''Y''%' LIMIT 1"
+)
+
+
+def check(session: Session, facts: ServerFacts) -> None:
+    """Raise ConsistencyError if the server has encrypted tables and lacks the key to them.
+
+    One master key encrypts the keys of all tablespaces (refman 8.4, "InnoDB Data-at-Rest Encryption"), so one table is
+    read for all. MySQL without its keyring starts all the same, and only who reads an encrypted table gets an error.
+    MariaDB without its keys does not start.
+    """
+    if not family(facts.flavour).starts_without_keys:
+        return
+    for schema, name in session.query(_ENCRYPTED):
+        table = quoted(str(schema), str(name))
+        try:
+            session.query(f"SELECT 1 FROM {table} LIMIT 1")
+        except ServerError as error:
+            raise ConsistencyError(
+                f"the started copy cannot read {table}, which is encrypted: {error.message}",
+                hint="give this host the keys of the source, and the server program its keyring component (mysqld.my"
+                " beside the program) or plugin (server.options); name key files in server.sandbox_reads",
+            ) from error

@@ -1,4 +1,4 @@
-"""FLUSH TABLES WITH READ LOCK: the last resort for tables of other engines, where no finer lock exists."""
+"""The lock strategies, from the weakest to the strongest."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from zsnapdb.base.errors import LockNotGranted, ServerError
 from zsnapdb.mysql.locks.base import Strategy
 from zsnapdb.planning.backup.lock_strategy import LockProperties
 from zsnapdb.planning.backup.lock_wait import Statement, long_statements, to_kill
+from zsnapdb.planning.facts import ServerFacts
 
 if TYPE_CHECKING:
     from zsnapdb.mysql.session import Session
+
 
 _SECONDS_TO_DIE = 2.0
 _NO_SUCH_THREAD = "(1094)"
@@ -79,3 +81,75 @@ def _kill(session: Session, statement: Statement) -> None:
         # The statement has ended by itself in the meantime.
         if _NO_SUCH_THREAD not in error.message:
             raise
+
+
+class InstanceLock(Strategy):
+    """Refman 8.4, "LOCK INSTANCE FOR BACKUP". Needs BACKUP_ADMIN. Freezes no position."""
+
+    properties = LockProperties(
+        name="instance",
+        merit="blocks no write and keeps half-done DDL out; all user tables are crash-safe",
+        waits="DDL and account statements",
+        statement="LOCK INSTANCE FOR BACKUP",
+        needs_crash_safe=True,
+        falls_back=True,
+        privileges=("BACKUP_ADMIN",),
+    )
+    acquire = (properties.statement,)
+    release = ("UNLOCK INSTANCE",)
+
+
+class NoLock(Strategy):
+    """For servers whose user tables and DDL all survive a crash; see planning/backup/crash_safety.py.
+
+    A connection is still opened before and checked after the snapshot, so a restart of the server is noticed.
+    """
+
+    properties = LockProperties(
+        name="none",
+        merit="crash-safe tables and atomic DDL need no lock",
+        waits="nothing",
+        needs_crash_safe=True,
+        holds_ddl=False,
+    )
+    acquire = ()
+    release = ("DO 0",)
+
+
+def _refused(facts: ServerFacts) -> str | None:
+    """Return why the server refuses the lock: delay_key_write = ALL (Percona Server manual, "Backup locks")."""
+    if facts.variables.get("delay_key_write", "").upper() != "ALL":
+        return None
+    return "LOCK TABLES FOR BACKUP is refused under delay_key_write = ALL: set it to ON or OFF"
+
+
+class TableBackupLock(Strategy):
+    """Percona Server 8.4 manual, "Backup locks".
+
+    Needs BACKUP_ADMIN (8.0.13+) or RELOAD. Freezes no InnoDB write and no position.
+    """
+
+    properties = LockProperties(
+        name="percona",
+        merit="LOCK TABLES FOR BACKUP holds DDL and other engines, and waits for no reader",
+        waits="DDL and writes to other engines",
+        statement="LOCK TABLES FOR BACKUP",
+        refused=_refused,
+        privileges=("BACKUP_ADMIN", "RELOAD"),
+    )
+    acquire = (properties.statement,)
+    release = ("UNLOCK TABLES",)
+
+
+class BackupStage(Strategy):
+    """MariaDB manual, "Storage Snapshots and BACKUP STAGE Commands". Needs RELOAD. The binlog position is frozen."""
+
+    properties = LockProperties(
+        name="stage",
+        merit="BACKUP STAGE BLOCK_COMMIT freezes every engine and the position, and waits for no reader",
+        waits="commits, DDL and writes to other engines",
+        statement="BACKUP STAGE START",
+        privileges=("RELOAD",),
+    )
+    acquire = (properties.statement, "BACKUP STAGE BLOCK_COMMIT")
+    release = ("BACKUP STAGE END",)
