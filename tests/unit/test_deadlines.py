@@ -41,8 +41,8 @@ from zsnapdb.jobs.clone import haproxy
 from zsnapdb.mysql.connection import Connection
 from zsnapdb.mysql.connection import greeting as version_of
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.notify import http
-from zsnapdb.notify.failure import DeliveryFailure
+from zsnapdb.notify import notifier
+from zsnapdb.notify.notifier import DeliveryFailure
 from zsnapdb.serve import unprivileged_https
 from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.messages import FailureAnswer
@@ -176,7 +176,7 @@ def test_issuer_and_tls_have_one_limit_too(manner: Manner, tmp_path: Path, monke
 
 def test_webhook_has_one_limit(manner: Manner) -> None:
     with slow_peer(manner, talk=http_answer()) as peer, in_time(), pytest.raises(DeliveryFailure):
-        http.post(f"http://127.0.0.1:{peer.port}/", b"{}", {}, _SECONDS)
+        notifier.post(f"http://127.0.0.1:{peer.port}/", b"{}", {}, _SECONDS)
 
 
 @pytest.mark.parametrize("talk", [lambda _: None, http_answer(), http_answer("Content-Length: 100000000")])

@@ -185,7 +185,7 @@ PROCESSES = {
     "agent/children.py",
     "base/program_start.py",
     "agent/fork_server.py",
-    "notify/programs.py",
+    "notify/notifier.py",
 }
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

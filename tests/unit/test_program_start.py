@@ -43,7 +43,7 @@ STARTERS = {
     "mysql/process/sandbox_launcher.py",
     # Programs of the site.
     "hooks.py",
-    "notify/programs.py",
+    "notify/notifier.py",
     # zsnapdb itself, and the engine of a trial fleet.
     "agent/children.py",
     "agent/fork_server.py",

@@ -55,7 +55,7 @@ class NotificationEvent(StrEnum):
 
 
 class NotificationChannel(StrEnum):
-    """How a message is delivered. `notify/channels.py` has a function for each."""
+    """How a message is delivered. `notify/notifier.py` has a function for each."""
 
     PING = "ping"
     WEBHOOK = "webhook"

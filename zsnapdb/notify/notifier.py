@@ -2,20 +2,323 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import hmac
+import http.client
+import json
 import queue
+import socket
+import subprocess
+import tempfile
 import threading
 import time
+import urllib.error
+import urllib.request
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
-from zsnapdb.config.notifications import NotificationTarget
+from pydantic import ValidationError
+
+from zsnapdb.base import private_lock, program_start, whole_file
+from zsnapdb.base.deadline import within
+from zsnapdb.base.errors import CommandError, ConfigError, ZsnapdbError
+from zsnapdb.base.program_start import for_site
+from zsnapdb.base.text_files import secret_in
+from zsnapdb.base.timed_http import TimedHttpConnection, TimedHttpsConnection
+from zsnapdb.config.notifications import NotificationChannel, NotificationEvent, NotificationTarget
 from zsnapdb.config.settings import Settings
-from zsnapdb.notify import channels
-from zsnapdb.notify.document import Message
-from zsnapdb.notify.failure import DeliveryFailure
-from zsnapdb.notify.memory import MemoryFile
-from zsnapdb.planning.notifications.occasions import Occasion, TargetMemory, concerns, is_news
+from zsnapdb.jobs.clone.room import PoolRoom, pools_of_clones
+from zsnapdb.jobs.repository.status import InstanceStatus
+from zsnapdb.planning.notifications.occasions import (
+    FailedDelivery,
+    JudgedInstance,
+    Occasion,
+    TargetMemory,
+    concerns,
+    is_news,
+    of_judgements,
+    overall,
+)
+
+
+class DeliveryFailure(Exception):
+    """A notification did not arrive. `may_work_later`: whether another attempt makes sense."""
+
+    def __init__(self, reason: str, *, may_work_later: bool) -> None:
+        super().__init__(reason)
+        self.may_work_later = may_work_later
+
+
+_WORDS = {
+    NotificationEvent.START: "begins",
+    NotificationEvent.SUCCESS: "ended well",
+    NotificationEvent.FAILURE: "FAILED",
+    NotificationEvent.BROKEN: "BROKEN",
+    NotificationEvent.MET: "met again",
+    NotificationEvent.TEST: "test message",
+}
+
+
+@dataclass(frozen=True)
+class Message:
+    """An occasion on its way. All attempts have the same `id`, so that a receiver can tell a repetition."""
+
+    id: str
+    occasion: Occasion
+
+    @property
+    def subject(self) -> str:
+        """One line: what happened to what, on which host."""
+        about = " ".join(word for word in (self.occasion.subject, self.occasion.instance) if word)
+        line = f"zsnapdb on {socket.gethostname()}: {about} {_WORDS[self.occasion.event]}"
+        return " ".join(line.split())
+
+    @property
+    def text(self) -> str:
+        """Everything, for people."""
+        occasion = self.occasion
+        hint = f"\nhint: {occasion.hint}" if occasion.hint else ""
+        where = f"\nrepository: {occasion.repository}" if occasion.repository else ""
+        return f"{self.subject}\n\n{occasion.text}{hint}{where}\ntime: {occasion.at:%Y-%m-%d %H:%M:%S} UTC\n"
+
+    @property
+    def json(self) -> bytes:
+        """Everything, for programs."""
+        occasion = self.occasion
+        document = {
+            "format": 1,
+            "id": self.id,
+            "event": occasion.event.value,
+            "host": socket.gethostname(),
+            "instance": occasion.instance or None,
+            "subject": occasion.subject,
+            "repository": occasion.repository or None,
+            "at": occasion.at.isoformat(),
+            "exit_code": occasion.exit_code,
+            "run_id": occasion.run_id or None,
+            "text": occasion.text,
+            "hint": occasion.hint,
+        }
+        return json.dumps(document).encode()
+
+
+@dataclass(frozen=True)
+class MemoryFile:
+    """The memory of one target. A file that cannot be read counts as empty: rather twice than never."""
+
+    file: Path
+
+    @classmethod
+    def of(cls, settings: Settings, target: str) -> MemoryFile:
+        """Return the memory of the target."""
+        return cls(settings.notifications.state / f"{target}.json")
+
+    def read(self) -> TargetMemory:
+        """Return what is remembered."""
+        try:
+            return TargetMemory.model_validate_json(self.file.read_bytes())
+        except (OSError, ValidationError):
+            return TargetMemory()
+
+    def write(self, memory: TargetMemory) -> None:
+        """Replace what is remembered. OSError if the disk refuses."""
+        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        whole_file.replace(self.file, memory.model_dump_json().encode())
+
+    @contextlib.contextmanager
+    def alone(self, seconds: float) -> Iterator[None]:
+        """Be the only one who uses the memory, or after `seconds`, or without a folder, one of several."""
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                stack.enter_context(private_lock.locked(self.file.with_suffix(".lock"), seconds))
+            yield
+
+
+def failed_deliveries(settings: Settings) -> tuple[tuple[str, FailedDelivery], ...]:
+    """Return the targets whose last notification did not arrive, and why."""
+    known = ((name, MemoryFile.of(settings, name).read().failed) for name in sorted(settings.notifications.to))
+    return tuple((name, failed) for name, failed in known if failed is not None)
+
+
+_AGAIN = (408, 425, 429)
+"""Answers after which the same request may succeed later, beside those from 500 on."""
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        """Open a timed connection."""
+        return self.do_open(TimedHttpConnection, request)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        """Open a timed connection."""
+        return self.do_open(TimedHttpsConnection, request)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """Follow no redirect: a signed message goes to nobody else."""
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> None:
+    """Post the body, and return after an answer of success (2xx). DeliveryFailure otherwise.
+
+    It takes `seconds` at most, from the connection to the headers of the answer. The answer's body is not read.
+    """
+    host = urlsplit(url).hostname
+    if not url.startswith(("http://", "https://")):
+        raise DeliveryFailure("the address is none of http or https", may_work_later=False)
+    request = urllib.request.Request(url, data=body, headers=dict(headers), method="POST")  # noqa: S310 - see above
+    opener = urllib.request.build_opener(_Http, _Https, _NoRedirects)
+    try:
+        with within(seconds), opener.open(request, timeout=seconds):
+            return
+    except urllib.error.HTTPError as error:
+        error.close()
+        may_work = error.code >= 500 or error.code in _AGAIN
+        raise DeliveryFailure(f"{host} answered {error.code}", may_work_later=may_work) from None
+    except urllib.error.URLError as error:
+        raise DeliveryFailure(f"{host}: {error.reason}", may_work_later=True) from None
+    except (OSError, http.client.HTTPException) as error:
+        raise DeliveryFailure(f"{host}: {error or type(error).__name__}", may_work_later=True) from None
+    except ValueError:
+        raise DeliveryFailure(f"{host}: the address cannot be used", may_work_later=False) from None
+
+
+_OUTPUT = 500
+
+
+def run(argv: Sequence[str], text: bytes, seconds: float) -> None:
+    """Run the program with the text on stdin, and return after exit status 0. DeliveryFailure otherwise.
+
+    It has the environment of this process without secrets. After `seconds` its process group is killed.
+    """
+    with tempfile.TemporaryFile() as content, tempfile.TemporaryFile() as output:
+        content.write(text)
+        content.seek(0)
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=content,
+                stdout=output,
+                stderr=output,
+                env=for_site(),
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise DeliveryFailure(f"{argv[0]} cannot be started: {error.strerror}", may_work_later=False) from None
+        try:
+            status = program_start.wait(process, seconds, output)
+        except subprocess.TimeoutExpired:
+            raise DeliveryFailure(f"{argv[0]} did not end within {seconds:.1f} s", may_work_later=True) from None
+        except CommandError as error:
+            raise DeliveryFailure(error.message, may_work_later=True) from None
+        finally:
+            if process.poll() is None:
+                program_start.kill(process, is_group=True)
+        output.seek(0)
+        said = " ".join(output.read(_OUTPUT).decode(errors="replace").split())
+    if status != 0:
+        more = f": {said}" if said else ""
+        raise DeliveryFailure(f"{argv[0]} ended with exit status {status}{more}", may_work_later=True)
+
+
+_PATHS = {
+    NotificationEvent.START: "/start",
+    NotificationEvent.FAILURE: "/fail",
+    NotificationEvent.BROKEN: "/fail",
+    NotificationEvent.TEST: "/log",
+}
+"""What is added to a ping address, as healthchecks.io has it. A success has nothing; /log changes no state."""
+
+
+def deliver(target: NotificationTarget, message: Message, seconds: float) -> None:
+    """Make one attempt to deliver the message. DeliveryFailure if it did not arrive.
+
+    It takes `seconds` at most.
+    """
+    try:
+        CHANNELS[target.channel](target, message, seconds)
+    except ConfigError as error:
+        raise DeliveryFailure(error.message, may_work_later=False) from error
+
+
+def signature(secret: bytes, timestamp: str, body: bytes) -> str:
+    """Return what X-Zsnapdb-Signature says: HMAC-SHA256 of the timestamp, a dot and the body."""
+    return "sha256=" + hmac.new(secret, timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+
+
+def _ping(target: NotificationTarget, message: Message, seconds: float) -> None:
+    url = target.ping or _secret(target.ping_file, "the address of a ping")
+    post(
+        url.rstrip("/") + _PATHS.get(message.occasion.event, ""),
+        message.text.encode(),
+        {"Content-Type": "text/plain; charset=utf-8", "User-Agent": "zsnapdb"},
+        seconds,
+    )
+
+
+def _webhook(target: NotificationTarget, message: Message, seconds: float) -> None:
+    url = target.webhook or _secret(target.webhook_file, "the address of a webhook")
+    body = message.json
+    headers = {"Content-Type": "application/json", "User-Agent": "zsnapdb", "X-Zsnapdb-Id": message.id}
+    if target.secret_file is not None:
+        timestamp = str(int(message.occasion.at.timestamp()))
+        secret = _secret(target.secret_file, "the secret of a webhook").encode()
+        headers |= {
+            "X-Zsnapdb-Timestamp": timestamp,
+            "X-Zsnapdb-Signature": signature(secret, timestamp, body),
+        }
+    post(url, body, headers, seconds)
+
+
+def _email(target: NotificationTarget, message: Message, seconds: float) -> None:
+    mail = EmailMessage()
+    mail["Subject"] = message.subject
+    mail["To"] = ", ".join(target.email)
+    if target.sender is not None:
+        mail["From"] = target.sender
+    mail["X-Zsnapdb-Id"] = message.id
+    # RFC 3834: nobody answers automatically.
+    mail["Auto-Submitted"] = "auto-generated"
+    mail.set_content(message.text)
+    sender = ("-f", target.sender) if target.sender is not None else ()
+    run((target.sendmail, "-i", *sender, "--", *target.email), mail.as_bytes(), seconds)
+
+
+def _script(target: NotificationTarget, message: Message, seconds: float) -> None:
+    run(target.script, message.json, seconds)
+
+
+CHANNELS: Mapping[NotificationChannel, Callable[[NotificationTarget, Message, float], None]] = {
+    NotificationChannel.PING: _ping,
+    NotificationChannel.WEBHOOK: _webhook,
+    NotificationChannel.EMAIL: _email,
+    NotificationChannel.SCRIPT: _script,
+}
+
+
+def _secret(file: Path | None, what: str) -> str:
+    assert file is not None
+    secret = secret_in(file, what, "the file must contain only that, and be readable by the user that runs zsnapdb")
+    try:
+        text = secret.decode("ascii").strip()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"reading {what} {file}: it is not ASCII", hint="write it on one line") from error
+    if not text:
+        raise ConfigError(f"reading {what} {file}: it is empty", hint="write it on one line")
+    return text
+
 
 _FIRST_PAUSE = 0.5
 """Seconds between the first attempt and the second; each later pause is twice as long."""
@@ -110,7 +413,7 @@ class _Round:
         message, pause = Message(uuid.uuid4().hex, occasion), _FIRST_PAUSE
         for attempt in range(1, self._bounds.attempts + 1):
             try:
-                channels.deliver(self._target, message, self._bounds.timeout)
+                deliver(self._target, message, self._bounds.timeout)
             except DeliveryFailure as error:
                 if attempt == self._bounds.attempts or not error.may_work_later:
                     self._failed(memory, occasion, str(error))
@@ -132,3 +435,41 @@ class _Round:
             self._file.write(memory)
         except OSError as error:
             self._tell(f"what {self._name} was notified of cannot be kept: {error}")
+
+
+def notify_of(settings: Settings, states: Sequence[InstanceStatus], at: datetime, tell: Tell) -> tuple[str, ...]:
+    """Notify every target of what is new to it, and return the targets that could not be reached.
+
+    A ping target of objectives hears of every judgement of all its instances. Waits at most for the budget.
+    """
+    judged = [_judged(state) for state in states]
+    courier = Notifier(settings, tell)
+    for occasion in (*of_judgements(judged, at), *(_of_pool(room, at) for room in _pools(settings))):
+        courier.post(occasion)
+    for name, target in settings.notifications.to.items():
+        whole = overall(target, judged, settings.instance, at)
+        if whole is not None:
+            courier.post_to(name, whole)
+    return courier.close()
+
+
+def _judged(state: InstanceStatus) -> JudgedInstance:
+    health = state.status.health if state.status is not None else None
+    error = state.error.message if state.error is not None else ""
+    return JudgedInstance(state.instance, state.repository, health, error)
+
+
+def _pools(settings: Settings) -> Sequence[PoolRoom]:
+    """Return the pools in which clones may live; none where ZFS does not tell, as on a host that only reads."""
+    try:
+        return pools_of_clones(settings)
+    except (ZsnapdbError, OSError):
+        return ()
+
+
+def _of_pool(room: PoolRoom, at: datetime) -> Occasion:
+    """Return whether the pool has the space that production may need. It is about the host, not about an instance."""
+    wrong = room.objection
+    event = NotificationEvent.MET if wrong is None else NotificationEvent.BROKEN
+    text = f"the pool {room.pool} has clones.free_floor free" if wrong is None else wrong.text
+    return Occasion(event, "", f"free-floor {room.pool}", at, text, wrong.hint if wrong is not None else "")
