@@ -403,7 +403,7 @@ STILL_TELL_FAMILIES_APART = {
     "mysql/replication/replay.py",  # tables and procedures of statements, one for each
     "mysql/replication/replica.py",
     "mysql/schema/scrub.py",
-    "planning/backup/crash_safety.py",  # a flaw of some releases of one
+    "planning/backup/lock_strategy.py",  # a flaw of some releases of one
     "planning/clone/contract.py",
     "planning/clone/masking.py",
     "planning/clone/topology.py",

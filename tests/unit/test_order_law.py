@@ -51,7 +51,7 @@ ALLOWED = {
     "jobs/restore/once.py": {"_refuse_exchange": AGE},
     "mysql/binlog/transaction_changes.py": {"add": SERVER_TIME},
     "mysql/binlog/transactions.py": {"commit_time_of": SERVER_TIME},
-    "planning/advice/pool_rules.py": {"_trim": AGE},
+    "planning/advice/dataset_rules.py": {"_trim": AGE},
     "planning/binlog/begin.py": {
         "begin_of": SERVER_TIME,
         "_if_not_left": SERVER_TIME,
@@ -59,7 +59,7 @@ ALLOWED = {
         "_only_history": SERVER_TIME,
         "_not_left": SERVER_TIME,
     },
-    "planning/binlog/retention.py": {"decide": AT_A_TIME, "_one": AT_A_TIME},
+    "planning/binlog/purge.py": {"decide": AT_A_TIME, "_one": AT_A_TIME},
     "planning/binlog/table_shape.py": {"logged_difference": SERVER_TIME},
     "planning/binlog/window.py": {"_is_beyond": SERVER_TIME, "_is_on": AT_A_TIME},
     "planning/clone/addresses.py": {"choose": OTHER},

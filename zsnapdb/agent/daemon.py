@@ -24,7 +24,7 @@ from zsnapdb.config.settings import InstanceSettings, Settings
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.planning.agent.jobs import JobKind, JobName, jobs_of
-from zsnapdb.planning.health.limits import ShortLimit, of_archive, of_schedule
+from zsnapdb.planning.health.objectives import ShortLimit, of_archive, of_schedule
 
 
 def notify(state: str) -> None:

@@ -14,7 +14,7 @@ from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show, show_errors
 
 if TYPE_CHECKING:
-    from zsnapdb.planning.fleet.selection import JobFilter
+    from zsnapdb.planning.fleet.schedules import JobFilter
 
 
 JobsFile = Annotated[
@@ -176,7 +176,7 @@ Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the 
 def _meant(where: list[str] | None, every: bool) -> list[JobFilter]:
     """Return the filters; none means the whole fleet. UsageError if neither is said, or both."""
     from zsnapdb.base.errors import UsageError
-    from zsnapdb.planning.fleet.selection import JobFilter
+    from zsnapdb.planning.fleet.schedules import JobFilter
 
     if bool(where) == every:
         raise UsageError(
@@ -313,7 +313,7 @@ def history(
 ) -> None:
     """Show the newest runs of the fleet: when, where, and how each ended. Needs the extra zsnapdb[fleet]."""
     from zsnapdb.config.fleet_jobs import load_jobs
-    from zsnapdb.planning.fleet.selection import JobFilter
+    from zsnapdb.planning.fleet.schedules import JobFilter
     from zsnapdb.report.fleet import orders as report
 
     filters, settings = [JobFilter.parse(text) for text in where or ()], load_jobs(jobs)

@@ -30,7 +30,7 @@ from zsnapdb.planning.fleet.messages import (
     run_id_of,
 )
 from zsnapdb.planning.fleet.retry import JobVerdict
-from zsnapdb.planning.fleet.windows import closed_until
+from zsnapdb.planning.fleet.schedules import closed_until
 
 CLOSED, SERVED = "zsnapdb-closed", "zsnapdb-served"
 """The activities of control."""

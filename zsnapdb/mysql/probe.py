@@ -14,7 +14,7 @@ from zsnapdb.mysql.plugins import loaded_plugins
 from zsnapdb.mysql.schema.schema_catalogue import engine_counts, schemas
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables, server_flavour
-from zsnapdb.planning.backup.crash_safety import row_versions_are_flawed
+from zsnapdb.planning.backup.lock_strategy import row_versions_are_flawed
 from zsnapdb.planning.facts import Channel, Dialect, ServerFacts, release_of
 from zsnapdb.planning.family import family, flavour_of
 

@@ -16,8 +16,7 @@ from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.migration import TableAccess, WaitOfTable
-from zsnapdb.planning.quoting import quoted
-from zsnapdb.planning.table_name import TableName
+from zsnapdb.planning.sql_text import TableName, quoted
 
 _LONGEST_WAIT = 86400
 _PAUSE_OF_ONE = 0.0025

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zsnapdb.planning.engines import UNKNOWN, RowPlace, row_place
-from zsnapdb.planning.quoting import quoted
+from zsnapdb.planning.sql_text import quoted
 
 
 class TableType(StrEnum):

@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_co
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from zsnapdb.planning.backup.level import next_level
+from zsnapdb.planning.backup.send_form import next_level
 from zsnapdb.stream.chunks import Chunk, ChunkSink, Codec, Workspace, plain_hash, room_for, seal, stream_hash
 from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
 from zsnapdb.stream.expected import BeginRecord, ExpectedStream

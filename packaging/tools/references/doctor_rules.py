@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zsnapdb.planning.advice.catalogue import RULES
-from zsnapdb.planning.advice.rule import Area, Rule
+from zsnapdb.planning.advice.facts import Area, Rule
 from zsnapdb.planning.backup.fitness import Severity
 
 _HEAD = f"""# The rules of zsnapdb doctor

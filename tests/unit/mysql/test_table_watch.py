@@ -13,7 +13,7 @@ from zsnapdb.mysql import table_watch
 from zsnapdb.mysql.session import Row, Session
 from zsnapdb.mysql.table_watch import TableWatch
 from zsnapdb.planning.clone.migration import TableAccess, WaitOfTable
-from zsnapdb.planning.table_name import TableName
+from zsnapdb.planning.sql_text import TableName
 
 ITEMS = TableName("shop", "items")
 SECONDS = 20.0

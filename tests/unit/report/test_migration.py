@@ -17,7 +17,7 @@ from zsnapdb.planning.clone.migration import (
     problems,
 )
 from zsnapdb.planning.clone.recorded_load import LoadFindings
-from zsnapdb.planning.table_name import TableName
+from zsnapdb.planning.sql_text import TableName
 from zsnapdb.report.clone.migration import MigrationView
 
 ORDERS = TableName("shop", "new_orders")

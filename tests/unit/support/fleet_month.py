@@ -25,8 +25,7 @@ from zsnapdb.fleet.specification import specification
 from zsnapdb.planning.agent.jobs import JobName
 from zsnapdb.planning.fleet.messages import FleetJob, JobRequest, run_id_of
 from zsnapdb.planning.fleet.retry import JobVerdict, is_final, verdict
-from zsnapdb.planning.fleet.schedules import FleetSchedule, wanted
-from zsnapdb.planning.fleet.windows import closed_until
+from zsnapdb.planning.fleet.schedules import FleetSchedule, closed_until, wanted
 from zsnapdb.repository.drills import Outcome
 
 TICK = timedelta(minutes=15)

@@ -34,8 +34,7 @@ from zsnapdb.mysql.process.paths import absolute_tablespaces, keyring_paths
 from zsnapdb.mysql.process.server import owner_of_files
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.backup.fitness import judge_durability, objection
-from zsnapdb.planning.backup.lock_strategy import LockChoice, still_enough
-from zsnapdb.planning.backup.lock_wait import delays
+from zsnapdb.planning.backup.lock_strategy import LockChoice, delays, still_enough
 from zsnapdb.planning.facts import Channel
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.identity import binlog_paths

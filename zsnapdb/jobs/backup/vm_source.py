@@ -38,8 +38,7 @@ from zsnapdb.planning.backup.fitness import (
     warning,
     warnings,
 )
-from zsnapdb.planning.backup.lock_strategy import AUTO, LockChoice, choose
-from zsnapdb.planning.backup.lock_wait import delays
+from zsnapdb.planning.backup.lock_strategy import AUTO, LockChoice, choose, delays
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.vm import grade, source_disks
 from zsnapdb.planning.vm.clone_domain import obstacles

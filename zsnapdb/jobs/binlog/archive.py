@@ -32,8 +32,8 @@ from zsnapdb.planning.backup.at_rest import judge_storing
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
 from zsnapdb.planning.binlog.completeness import CommitHorizon, record_interval
-from zsnapdb.planning.binlog.repeated_gtids import RepeatedGtids
 from zsnapdb.planning.binlog.route import RouteEnd
+from zsnapdb.planning.binlog.takeover import RepeatedGtids
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.zfs import encryption
 from zsnapdb.zfs.mounts import mounted

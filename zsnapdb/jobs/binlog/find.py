@@ -31,7 +31,7 @@ from zsnapdb.planning.binlog.changes import (
     parse_kinds,
 )
 from zsnapdb.planning.restore.targets import parse_time
-from zsnapdb.planning.table_name import parse_table
+from zsnapdb.planning.sql_text import parse_table
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 

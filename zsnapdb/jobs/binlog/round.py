@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.base.model import BinlogCoordinates
 from zsnapdb.planning.binlog.history import RouteEnd
-from zsnapdb.planning.binlog.repeated_gtids import RepeatedGtids
+from zsnapdb.planning.binlog.takeover import RepeatedGtids
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,7 @@ from zsnapdb.planning.binlog import undo as planning
 from zsnapdb.planning.binlog.archive import ServerBinlog
 from zsnapdb.planning.binlog.changes import TransactionChanges
 from zsnapdb.planning.binlog.table_shape import METADATA_HINT, TableShape, logged_difference
-from zsnapdb.planning.binlog.undo import LoggedRow, RowChange
-from zsnapdb.planning.binlog.undo_proof import StateBefore
+from zsnapdb.planning.binlog.undo import LoggedRow, RowChange, StateBefore
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 

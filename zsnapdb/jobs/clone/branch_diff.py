@@ -28,7 +28,7 @@ from zsnapdb.planning.clone.diff import Change, DifferenceKind, RowCount, Shape
 from zsnapdb.planning.clone.room import COMPARED
 from zsnapdb.planning.clone.schema_difference import schema_difference
 from zsnapdb.planning.clone.shown_difference import ShownDifference
-from zsnapdb.planning.table_name import TableName
+from zsnapdb.planning.sql_text import TableName
 
 _BATCH = 1000
 _LONG_SECONDS = 6 * 3600.0

@@ -22,7 +22,7 @@ from zsnapdb.jobs.clone.lifecycle import session
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.mysql.locks import GlobalReadLock, Terms, Watchdog, holding
-from zsnapdb.planning.backup.lock_wait import delays
+from zsnapdb.planning.backup.lock_strategy import delays
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, owned

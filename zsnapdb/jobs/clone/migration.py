@@ -59,7 +59,7 @@ from zsnapdb.planning.restore.steps import Replay
 from zsnapdb.planning.restore.targets import AtTime
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_copy.identity import binlog_paths
-from zsnapdb.planning.table_name import TableName
+from zsnapdb.planning.sql_text import TableName
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets

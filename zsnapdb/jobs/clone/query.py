@@ -20,7 +20,7 @@ from zsnapdb.mysql.session import Address, Row, Session
 from zsnapdb.planning.clone import diff as planning
 from zsnapdb.planning.clone.diff import Change, DifferenceKind, RowCount, Shape
 from zsnapdb.planning.clone.exact_values import Column
-from zsnapdb.planning.table_name import parse_table
+from zsnapdb.planning.sql_text import parse_table
 
 _READER = "zsnapdb_reader"
 _BATCH = 100

@@ -20,8 +20,9 @@ from zsnapdb.mysql.schema.tables import exact_rows, referring_rows
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.binlog import undo as planning
 from zsnapdb.planning.binlog.table_shape import TableShape, shape_difference
-from zsnapdb.planning.binlog.undo import Expectation, RowChange
-from zsnapdb.planning.binlog.undo_proof import (
+from zsnapdb.planning.binlog.undo import (
+    Expectation,
+    RowChange,
     RowQuestion,
     StateBefore,
     count_difference,

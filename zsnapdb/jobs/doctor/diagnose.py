@@ -31,7 +31,7 @@ from zsnapdb.jobs.steps import restore_journal
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.jobs.vm import removal as vm_reaper
 from zsnapdb.mysql.process import programs, server, server_program
-from zsnapdb.planning.advice import recovery_rules
+from zsnapdb.planning.advice import server_rules
 from zsnapdb.planning.advice.catalogue import Silence
 from zsnapdb.planning.backup.at_rest import judge_archiving, judge_raw_drills, judge_sent
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity, ok, unfit, warning
@@ -114,7 +114,7 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
         findings += _server_programs(instance, observed.facts)
         placed = instance.with_volumes(observed.volumes)
         findings += (*_replaced(settings, placed), *readers.remind(settings, placed))
-        findings.append(recovery_rules.possible(findings))
+        findings.append(server_rules.possible(findings))
     about_clones = (*_clock(instance.host), *advice.findings(settings, instance, here))
     # The running server and its newest backup may lack the same plugins.
     together = dict.fromkeys((*findings, *about_stored(instance), *about_clones))

@@ -49,7 +49,7 @@ from zsnapdb.jobs.health.recoverable import Stored, read
 from zsnapdb.jobs.repository.status import status_of
 from zsnapdb.planning.fleet.overview import InstanceFacts, judged_by, newest_sign
 from zsnapdb.planning.health.facts import HealthFacts
-from zsnapdb.planning.repository.foreign import from_future
+from zsnapdb.planning.repository.known import from_future
 from zsnapdb.repository import evidence_log
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.keyring import Keyring

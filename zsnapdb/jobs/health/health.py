@@ -18,9 +18,7 @@ from zsnapdb.jobs.record import record_file
 from zsnapdb.jobs.steps import journal
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.health.facts import CheckFact, CopyFact, DrillFact, ExchangeFact, HealthFacts, LockFact
-from zsnapdb.planning.health.objectives import Health, judge
-from zsnapdb.planning.health.restore_time import restore_seconds
-from zsnapdb.planning.health.window import start_without_gap
+from zsnapdb.planning.health.objectives import Health, judge, restore_seconds, start_without_gap
 from zsnapdb.repository import drills, layout, verifications
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.drills import Evidence, Outcome, PastDrills

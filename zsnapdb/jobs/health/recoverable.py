@@ -12,8 +12,8 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.archived_binlogs import points_of
 from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.binlog.completeness import complete_until
-from zsnapdb.planning.binlog.repeated_gtids import RepeatedGtids, given_again, repeated_gtids
 from zsnapdb.planning.binlog.route import NEWEST
+from zsnapdb.planning.binlog.takeover import RepeatedGtids, given_again, repeated_gtids
 from zsnapdb.planning.binlog.window import Window, window
 from zsnapdb.planning.damage import DamageRegister
 from zsnapdb.planning.repository.host_record import StoredFinding

@@ -35,11 +35,10 @@ from zsnapdb.jobs.repository.prune_facts import LocalLeftovers, OldBinlog, look_
 from zsnapdb.planning.chain import Lineage, choose_base
 from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.repository import local_sets, retention, sweep
-from zsnapdb.planning.repository.chain_cost import ChainCost, chain_cost
 from zsnapdb.planning.repository.host_record import RemovedBackup, StoredFinding
 from zsnapdb.planning.repository.known import Provenance
 from zsnapdb.planning.repository.local_sets import LocalDecision, LocalLimits
-from zsnapdb.planning.repository.retention import Retention, RetentionFacts
+from zsnapdb.planning.repository.retention import ChainCost, Retention, RetentionFacts, chain_cost
 from zsnapdb.planning.repository.retention import Unrestorable as Unrestorable
 from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweepDecision, SweptBinlog
 from zsnapdb.planning.repository.writers import by_backup, writers

@@ -13,8 +13,8 @@ from zsnapdb.jobs.base.own_snapshots import own_snapshots
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, REPOSITORY_PROPERTY, STORED, snapshot_name
 from zsnapdb.jobs.host.archived_binlogs import points_of
 from zsnapdb.jobs.record import archive_record
-from zsnapdb.planning.binlog import retention
-from zsnapdb.planning.binlog.retention import BinlogDecision
+from zsnapdb.planning.binlog import purge
+from zsnapdb.planning.binlog.purge import BinlogDecision
 from zsnapdb.planning.repository.local_sets import LocalBookmark, LocalSnapshot
 from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweptBinlog, decide_binlogs
 from zsnapdb.repository import layout
@@ -147,7 +147,7 @@ def expired(archive: BinlogArchive, kept: Collection[str], summaries: Iterable[S
         return ()
     points = [point for point in points_of(summaries) if point.backup_id in kept]
     times = [round(backup_time(name).timestamp()) * 1_000_000 for name in kept]
-    decisions = retention.decide(points, min(times, default=None), files)
+    decisions = purge.decide(points, min(times, default=None), files)
     return tuple(OldBinlog(decision, files[decision.at]) for decision in decisions)
 
 

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from zsnapdb.mysql.session import Address
 from zsnapdb.mysql.tls import client_options
-from zsnapdb.planning.quoting import option_value
+from zsnapdb.planning.sql_text import option_value
 
 
 def client_text(address: Address, password: SecretStr) -> str:

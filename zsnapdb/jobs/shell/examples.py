@@ -15,7 +15,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql.connection import greeting
 from zsnapdb.mysql.schema import schema_catalogue
 from zsnapdb.planning.family import flavour_in
-from zsnapdb.planning.quoting import quoted
+from zsnapdb.planning.sql_text import quoted
 
 _PACKAGE = Path(__file__).parents[2]
 _FOLDERS = ("configs", "hooks", "docs")

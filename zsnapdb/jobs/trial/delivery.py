@@ -27,7 +27,7 @@ from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable, SchemaContent, TableType
 from zsnapdb.planning.server_copy.answering import IDENTITY, only_on_server
-from zsnapdb.planning.table_name import TableName
+from zsnapdb.planning.sql_text import TableName
 from zsnapdb.planning.trial.dump import (
     HISTORY_OPTION,
     DumpRuns,

@@ -38,7 +38,7 @@ from zsnapdb.planning.family import family, flavour_of
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import CloneSnapshot, Recover
-from zsnapdb.planning.table_name import TableName, parse_table
+from zsnapdb.planning.sql_text import TableName, parse_table
 from zsnapdb.planning.trial.rescue import DumpFile, LiveServer, ServerKind, Transport, new_name, parse_destination
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import LockNotGranted, ServerError
 from zsnapdb.mysql.locks.base import Strategy
-from zsnapdb.planning.backup.lock_strategy import LockProperties
-from zsnapdb.planning.backup.lock_wait import Statement, long_statements, to_kill
+from zsnapdb.planning.backup.lock_strategy import LockProperties, Statement, long_statements, to_kill
 from zsnapdb.planning.facts import ServerFacts
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class InstanceLock(Strategy):
 
 
 class NoLock(Strategy):
-    """For servers whose user tables and DDL all survive a crash; see planning/backup/crash_safety.py.
+    """For servers whose user tables and DDL all survive a crash; see planning/backup/lock_strategy.py.
 
     A connection is still opened before and checked after the snapshot, so a restart of the server is noticed.
     """

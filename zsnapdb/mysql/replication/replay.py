@@ -30,9 +30,9 @@ from zsnapdb.mysql.process.programs import Feed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.binlog.made_tables import Defaults, EngineStop
 from zsnapdb.planning.clone.recorded_load import AppliedSample
-from zsnapdb.planning.quoting import quoted
 from zsnapdb.planning.server_copy.identity import BRIEF
 from zsnapdb.planning.server_plugins import plugin_hint
+from zsnapdb.planning.sql_text import quoted
 
 CHANNEL = "zsnapdb_replay"
 ACCOUNT = "zsnapdb_restore"

@@ -11,8 +11,7 @@ from zsnapdb.mysql.session import Row, Session
 from zsnapdb.planning.binlog.row_values import ValueColumn
 from zsnapdb.planning.binlog.table_shape import ForeignKey, TableShape, Trigger, UniqueKey
 from zsnapdb.planning.clone.schema_difference import definition
-from zsnapdb.planning.quoting import quoted
-from zsnapdb.planning.table_name import TableName
+from zsnapdb.planning.sql_text import TableName, quoted
 
 _ALL = 1_000_000
 """More tables than a schema has."""

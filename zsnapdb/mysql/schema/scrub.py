@@ -17,8 +17,8 @@ from zsnapdb.base import server_files
 from zsnapdb.base.errors import ServerError
 from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.quoting import quoted
 from zsnapdb.planning.schema_content import CatalogueTable
+from zsnapdb.planning.sql_text import quoted
 
 _SPARE_UNDO = "zsnapdb_undo"
 _PURGE_SECONDS = 600.0

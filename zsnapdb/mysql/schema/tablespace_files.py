@@ -18,7 +18,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.changed_files import FileState
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
-from zsnapdb.planning.quoting import quoted
+from zsnapdb.planning.sql_text import quoted
 
 _TRX_SYS_PAGE = 5
 _HEADER_FROM_END = 200

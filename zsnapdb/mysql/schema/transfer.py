@@ -9,9 +9,8 @@ from pathlib import Path
 from zsnapdb.mysql.schema import schema_catalogue
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import stop_logging
-from zsnapdb.planning.quoting import quoted
 from zsnapdb.planning.schema_content import ColumnName, SchemaContent
-from zsnapdb.planning.table_name import TableName
+from zsnapdb.planning.sql_text import TableName, quoted
 from zsnapdb.planning.trial.rescue import TableKind
 
 

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from datetime import date
 
 from zsnapdb.base.errors import ConfigError
-from zsnapdb.planning.advice import dataset_rules, memory_rules, pool_rules, recovery_rules, server_rules
-from zsnapdb.planning.advice.facts import AdviceFacts
-from zsnapdb.planning.advice.rule import Hit, Rule
+from zsnapdb.planning.advice import dataset_rules, server_rules
+from zsnapdb.planning.advice.facts import AdviceFacts, Hit, Rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok
 
 RULES: tuple[Rule, ...] = (
     *dataset_rules.RULES,
-    *pool_rules.POOL_RULES,
-    *memory_rules.MEMORY_RULES,
+    *dataset_rules.POOL_RULES,
+    *server_rules.MEMORY_RULES,
     *server_rules.RULES,
-    *recovery_rules.RECOVERY_RULES,
+    *server_rules.RECOVERY_RULES,
 )
 """Every rule. A new rule is a check and a line in the list of its area."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from zsnapdb.base.quantities import format_duration, size
-from zsnapdb.planning.advice.facts import AdviceFacts
-from zsnapdb.planning.advice.rule import Area, Hit, Rule
-from zsnapdb.planning.backup.fitness import Severity, repairs_torn_pages
+from zsnapdb.planning.advice.facts import AdviceFacts, Area, Hit, Rule
+from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, repairs_torn_pages
+from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.encryption import missing_options
 
 _HONOURS_DIRECT = (2, 3)
@@ -287,5 +287,159 @@ RULES = (
         "`zsnapdb grants` prints the statements",
         _privileges,
         Severity.UNFIT,
+    ),
+)
+
+
+_MEMORY_SHARE = 0.9
+"""The part of the memory that buffer pool and ARC may fill together. The rest is for connections and the system."""
+_ARC_FLOOR = 0.005
+"""The smallest ARC, as a part of the data, where there is no L2ARC."""
+
+
+def _memory(facts: AdviceFacts) -> Iterator[Hit]:
+    total, arc, pool = facts.memory.total, facts.memory.arc_max, facts.variable_number("innodb_buffer_pool_size")
+    if total is None or arc is None or pool is None or arc + pool <= total * _MEMORY_SHARE:
+        return
+    limit = max(int(total * _MEMORY_SHARE) - pool, total // 20)
+    yield Hit(
+        f"the ARC may grow to {size(arc)} and the buffer pool has {size(pool)}, of {size(total)} of memory",
+        f"options zfs zfs_arc_max={limit} in /etc/modprobe.d/zfs.conf; at once:"
+        f" echo {limit} > /sys/module/zfs/parameters/zfs_arc_max",
+    )
+
+
+def _arc_floor(facts: AdviceFacts) -> Iterator[Hit]:
+    arc, data = facts.memory.arc_max, facts.data_bytes
+    if arc is None or data is None or (facts.pool is not None and facts.pool.devices_of("cache")):
+        return
+    if arc < data * _ARC_FLOOR:
+        yield Hit(
+            f"the ARC may grow to {size(arc)}, for {size(data)} of data",
+            f"options zfs zfs_arc_max={int(data * _ARC_FLOOR)} in /etc/modprobe.d/zfs.conf, or a cache device",
+        )
+
+
+def _cache_flushes(facts: AdviceFacts) -> Iterator[Hit]:
+    if facts.memory.parameters.get("zfs_nocacheflush", "0") == "1":
+        yield Hit("zfs_nocacheflush is 1")
+
+
+def _corrupt_data(facts: AdviceFacts) -> Iterator[Hit]:
+    if facts.memory.parameters.get("zfs_send_corrupt_data", "0") == "1":
+        yield Hit("zfs_send_corrupt_data is 1")
+
+
+MEMORY_RULES = (
+    Rule(
+        "memory",
+        Area.MEMORY,
+        "The ARC and the buffer pool fit into the memory together.",
+        "The ARC gives memory back late. Until then the kernel swaps, or kills the largest process: the server.",
+        "zfs(4), zfs_arc_max: by default half of the memory up to OpenZFS 2.2, from 2.3 on the larger of all but 1 GiB"
+        " and five eighths",
+        "set zfs_arc_max",
+        _memory,
+    ),
+    Rule(
+        "arc-floor",
+        Area.MEMORY,
+        "Without a cache device the ARC can hold 0.5 % of the data.",
+        "So much is about the metadata of the data. Without it each read first reads blocks that say where it lies.",
+        'Percona, "MySQL and ZFS" (2019): about 5 GB for 1 TB, "not a hard rule"',
+        "let the ARC grow (zfs_arc_max), or add a cache device",
+        _arc_floor,
+    ),
+    Rule(
+        "zfs-nocacheflush",
+        Area.MEMORY,
+        "ZFS empties the caches of disks (zfs_nocacheflush = 0).",
+        "Otherwise a power cut can take what ZFS believes to be on the disk, and damage the pool. The advice to set it"
+        " was for arrays with a battery. On FreeBSD it is vfs.zfs.nocacheflush (not tried here).",
+        "zfs(4), zfs_nocacheflush",
+        "set it to 0; a log device with power-loss protection makes synchronous writes fast",
+        _cache_flushes,
+    ),
+    Rule(
+        "zfs-send-corrupt-data",
+        Area.MEMORY,
+        "A send of a damaged block fails (zfs_send_corrupt_data = 0).",
+        "With 1 `zfs send` stores a pattern instead of the block, and the backup looks whole.",
+        "zfs(4), zfs_send_corrupt_data",
+        "set it to 0",
+        _corrupt_data,
+    ),
+)
+
+
+_NEEDS = {
+    "undo": ("recovery-account",),
+    "rescue into the server": ("recovery-account", "plugins"),
+    "rewind": ("rewind-control", "plugins"),
+    "drill": ("server program", "drill", "plugins"),
+    "clone": ("server program", "plugins"),
+}
+"""The findings that say why a command of a bad day would be refused, or need more words."""
+
+
+def possible(findings: Iterable[FitnessFinding]) -> FitnessFinding:
+    """Return what will be possible on a bad day with these findings of an instance, and which finding says why not."""
+    against = {finding.what for finding in findings if finding.severity is not Severity.OK}
+    missing = {name: [what for what in needs if what in against] for name, needs in _NEEDS.items()}
+    text = ", ".join(name for name, why in missing.items() if not why) or "nothing"
+    why_not = "; ".join(f"{name}: see {why[0]}" for name, why in missing.items() if why)
+    return ok("bad day", f"possible as it is: {text}{f'; {why_not}' if why_not else ''}")
+
+
+def _account(facts: AdviceFacts) -> Iterable[Hit]:
+    ways = facts.recovery
+    if ways is None or ways.lets_root_in:
+        return
+    yield Hit("root is not let in by the socket: `rescue --into-instance` and `undo --apply` need --user")
+    if facts.privileges is not None and "TRIGGER" not in facts.privileges:
+        user, _, host = ways.account.rpartition("@")
+        yield Hit(
+            f"`undo` needs --user too: {ways.account} does not see triggers",
+            f"GRANT TRIGGER ON *.* TO `{user}`@`{host}`",
+        )
+
+
+def _rewind(facts: AdviceFacts) -> Iterable[Hit]:
+    ways = facts.recovery
+    if ways is None:
+        return
+    if ways.no_control:
+        yield Hit(ways.no_control, "set control.unit of the instance, or control.stop and control.start")
+    kind = family(facts.server.flavour)
+    if not kind.has_uuid and not ways.has_server_id_file:
+        file = f"{kind.option_folder}/zz-zsnapdb.cnf"
+        yield Hit(
+            f"a rewound {kind.title} needs a new server_id, and nothing says where it is written",
+            f'set control.server_id_file = "{file}", a new file in a folder that its option files include',
+        )
+
+
+RECOVERY_RULES = (
+    Rule(
+        "recovery-account",
+        Area.RECOVERY,
+        "An account that may write is known for `rescue --into-instance` and `undo`.",
+        "The account of zsnapdb only reads, on purpose. These commands log in as root by the socket: nothing has to be"
+        " remembered at three in the morning. An undo has to see triggers, or no transaction is undone.",
+        'refman 8.4, "Socket Peer-Credential Pluggable Authentication", "The INFORMATION_SCHEMA TRIGGERS Table";'
+        ' MariaDB manual, "Authentication Plugin - Unix Socket"',
+        "let root in by the socket, or have a file with the password of another account at hand; a rescue into a file"
+        " works without",
+        _account,
+    ),
+    Rule(
+        "rewind-control",
+        Area.RECOVERY,
+        "`zsnapdb rewind` knows how the server is stopped and started, and where MariaDB gets its new server_id.",
+        "A rewind stops the server, exchanges its datasets and starts it again. With its old server_id MariaDB would"
+        " write GTIDs a second time.",
+        'MariaDB manual, "Global Transaction ID"; systemctl(1)',
+        "set it in [instance.NAME.control]",
+        _rewind,
     ),
 )

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.planning.backup.crash_safety import has_flawed_row_versions, unsafe_engines
-from zsnapdb.planning.backup.lock_strategy import LockChoice
+from zsnapdb.planning.backup.lock_strategy import LockChoice, has_flawed_row_versions, unsafe_engines
 from zsnapdb.planning.backup.placement import Placement
 from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.planning.facts import ServerFacts

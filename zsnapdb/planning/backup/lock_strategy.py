@@ -5,12 +5,62 @@ Each strategy describes itself in its own file in `mysql/locks`. This module kno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from zsnapdb.base.errors import ConfigError, PreflightError
-from zsnapdb.planning.backup.crash_safety import listing, lock_free_objections, unsafe_engines
+from zsnapdb.base.model import Flavour
+from zsnapdb.planning.engines import survives_a_crash
 from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.family import family
+
+_ROW_VERSION_FLAW = ((8, 0, 29), (8, 0, 32))
+"""MySQL releases whose redo log cannot be trusted for tables with row versions: from the first to before the second.
+
+Percona XtraBackup refuses these releases and accepts 8.0.32. Percona Server never released the flaw: 8.0.29-21 came
+with its repair (XtraBackup 8.0 manual, "Found tables with row versions").
+"""
+
+
+def unsafe_engines(facts: ServerFacts) -> dict[str, int]:
+    """Return the engines of user tables, with counts, whose files a crash at any moment may leave torn."""
+    return {name: count for name, count in facts.engines.items() if not survives_a_crash(name)}
+
+
+def row_versions_are_flawed(flavour: Flavour, release: tuple[int, ...]) -> bool:
+    """Whether this release has the flaw. Other releases need no query for tables with row versions."""
+    first, sound = _ROW_VERSION_FLAW
+    return flavour is Flavour.MYSQL and first <= release < sound
+
+
+def has_flawed_row_versions(facts: ServerFacts) -> bool:
+    """Whether crash recovery of some tables cannot be trusted: row versions under a release with the flaw."""
+    return facts.row_versions > 0 and row_versions_are_flawed(facts.flavour, facts.release) and not facts.is_percona
+
+
+def lock_free_objections(facts: ServerFacts) -> tuple[str, ...]:
+    """Return why an atomic snapshot without any lock would not be a consistent backup; empty if it is one."""
+    objections = []
+    others = unsafe_engines(facts)
+    if others:
+        objections.append(f"user tables of engines without crash recovery: {listing(others)}")
+    atomic_from = family(facts.flavour).atomic_ddl_from
+    if facts.release < atomic_from:
+        first_release = ".".join(str(number) for number in atomic_from)
+        objections.append(f"DDL is atomic from {facts.flavour} {first_release} on, this is {facts.version}")
+    if has_flawed_row_versions(facts):
+        objections.append(
+            f"{facts.row_versions} table(s) with row versions, whose recovery is unsound in {facts.version}"
+        )
+    return tuple(objections)
+
+
+def listing(engines: dict[str, int]) -> str:
+    """Return the engines with their numbers of tables, in one line."""
+    return ", ".join(f"{count} {name}" for name, count in sorted(engines.items()))
+
 
 AUTO = "auto"
 """The value of lock.strategy with which this module chooses the strategy."""
@@ -145,3 +195,68 @@ def _forced(facts: ServerFacts, lock: LockProperties, strategies: Sequence[LockP
     if refusal is not None:
         raise PreflightError(f"lock.strategy = {lock.name!r}: {refusal}", hint="use auto")
     return LockChoice(lock, "forced by lock.strategy")
+
+
+_FIRST_DELAY = 0.5
+_LONGEST_DELAY = 15.0
+_COMMENT = re.compile(r"^(?:\s|/\*(?!M?!).*?\*/|--[^\n]*\n|#[^\n]*\n)*", re.DOTALL)
+"""Comments and spaces that may stand before a statement. `/*! … */` is no comment: the server runs its content."""
+
+_VICTIMS = (
+    "Waiting for table flush",
+    "Waiting for global read lock",
+    "Waiting for backup lock",
+    "Waiting for commit lock",
+)
+_READS = ("select", "table", "(select")
+"""WITH is not in the list, because DELETE and UPDATE may follow it."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement that runs on the server: its connection, its run time (seconds), its text."""
+
+    connection_id: int
+    seconds: int
+    user: str
+    text: str
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether the statement begins like a query. To kill such a statement loses only its answer."""
+        return self.text[_COMMENT.match(self.text).end() :].lower().startswith(_READS)  # type: ignore[union-attr]
+
+    def describe(self) -> str:
+        """Return the statement in one line."""
+        return f"connection {self.connection_id} ({self.user}), {self.seconds} s: {' '.join(self.text.split())[:80]}"
+
+
+def long_statements(processes: Iterable[Mapping[str, Any]], own: frozenset[int], longest: float) -> list[Statement]:
+    """Return the statements running for at least `longest` seconds, longest first, from rows of SHOW FULL PROCESSLIST.
+
+    `own` are our connections. Threads of the server itself, such as replication, are left out: they are no statements
+    that end. Statements that wait for a flush or a global lock themselves are left out too: they block nothing.
+    """
+    statements = []
+    for row in processes:
+        name, text = str(row.get("User") or ""), row.get("Info")
+        is_statement = (
+            str(row.get("Command")) in ("Query", "Execute") and text and name not in ("system user", "event_scheduler")
+        )
+        is_victim = str(row.get("State") or "").startswith(_VICTIMS)
+        if is_statement and not is_victim and int(row["Id"]) not in own and float(row.get("Time") or 0) >= longest:
+            statements.append(Statement(int(row["Id"]), int(row.get("Time") or 0), name, str(text)))
+    return sorted(statements, key=lambda statement: -statement.seconds)
+
+
+def to_kill(statements: Iterable[Statement], allowed: str) -> list[Statement]:
+    """Return the statements that `allowed` permits to kill: `never`, `select` or `all`."""
+    return [s for s in statements if allowed == "all" or (allowed == "select" and s.only_reads)]
+
+
+def delays() -> Iterator[float]:
+    """Yield the seconds to wait after each attempt: doubled every time, up to 15."""
+    delay = _FIRST_DELAY
+    while True:
+        yield delay
+        delay = min(delay * 2, _LONGEST_DELAY)

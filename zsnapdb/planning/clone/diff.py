@@ -20,7 +20,7 @@ from zsnapdb.planning.clone.exact_values import (
     sort_expression,
     value_expression,
 )
-from zsnapdb.planning.quoting import quoted
+from zsnapdb.planning.sql_text import quoted
 
 
 class DifferenceKind(StrEnum):

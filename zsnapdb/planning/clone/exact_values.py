@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import copysign
 from typing import Any
 
-from zsnapdb.planning.quoting import quoted
+from zsnapdb.planning.sql_text import quoted
 
 _TEXT = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
 _BY_NUMBER = ("enum", "set")

@@ -10,7 +10,7 @@ from zsnapdb.base.quantities import counted, format_duration
 from zsnapdb.config.clones import MigrationSettings
 from zsnapdb.planning.clone.changed_files import Changes, TableFiles, changed, key_of_file
 from zsnapdb.planning.clone.recorded_load import LoadFindings
-from zsnapdb.planning.table_name import TableName
+from zsnapdb.planning.sql_text import TableName
 
 MOST_PROBED = 20
 """The most tables of which readers and writers are watched: more of them would be a load of their own."""

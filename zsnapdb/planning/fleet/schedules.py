@@ -6,14 +6,57 @@ import fnmatch
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
 
+from zsnapdb.base.errors import UsageError
 from zsnapdb.config.engine import FleetVerb
-from zsnapdb.config.fleet_jobs import FleetInstanceSettings, FleetJobsSettings, FleetScheduleSettings
+from zsnapdb.config.fleet_jobs import FleetInstanceSettings, FleetJobsSettings, FleetScheduleSettings, WindowSettings
 from zsnapdb.planning.fleet.messages import FleetJob
-from zsnapdb.planning.fleet.windows import windows_of
+
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_MOST = 8
+"""Windows that follow each other are looked at as one, so many at most: then a job begins."""
+
+
+def windows_of(host: str, windows: Sequence[WindowSettings]) -> tuple[WindowSettings, ...]:
+    """Return the windows of this host."""
+    return tuple(one for one in windows if any(fnmatch.fnmatchcase(host, pattern) for pattern in one.hosts))
+
+
+def closed_until(windows: Sequence[WindowSettings], now: datetime) -> datetime | None:
+    """Return the end (UTC) of the windows in which this moment lies; None if it lies in none."""
+    at = now
+    for _ in range(_MOST):
+        ends = [end for one in windows if (end := _end(one, at)) is not None]
+        if not ends:
+            break
+        at = max(ends)
+    return at if at > now else None
+
+
+def _end(window: WindowSettings, now: datetime) -> datetime | None:
+    zone = ZoneInfo(window.timezone)
+    local = now.astimezone(zone)
+    # A window of yesterday may end today.
+    for day in (local.date() - timedelta(days=1), local.date()):
+        if _DAYS[day.weekday()] not in window.days:
+            continue
+        last = day + timedelta(days=1) if window.end < window.start else day
+        # A time that the clock repeats or leaves out is two moments: the window has both.
+        start, end = min(_at(day, window.start, zone)), max(_at(last, window.end, zone))
+        if start <= now < end:
+            return end
+    return None
+
+
+def _at(day: object, text: str, zone: ZoneInfo) -> list[datetime]:
+    wall = datetime.fromisoformat(f"{day} {text}").replace(tzinfo=zone)
+    return [wall.replace(fold=fold).astimezone(UTC) for fold in (0, 1)]
+
 
 PREFIX = "zsnapdb/"
 """The ids of schedules that are ours begin so. Others are left alone."""
@@ -213,3 +256,34 @@ def _wave(settings: FleetJobsSettings, instance: str) -> int:
 
 def _last(settings: FleetJobsSettings) -> int:
     return len(settings.rollout) + 1
+
+
+_KEYS = ("instance", "host", "verb", "bucket")
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """A filter such as instance=shop*: a key and a pattern as a shell has them."""
+
+    key: str
+    pattern: str
+
+    @classmethod
+    def parse(cls, text: str) -> JobFilter:
+        """Return the filter. UsageError if the text is none."""
+        key, separator, pattern = text.partition("=")
+        if key not in _KEYS or not separator or not pattern:
+            raise UsageError(
+                f"--where {text!r} is no filter", hint=f"write KEY=PATTERN; a key is one of {', '.join(_KEYS)}"
+            )
+        return cls(key, pattern)
+
+    def matches(self, job: FleetJob, home: str) -> bool:
+        """Whether the job is meant. `home` is the host of its instance ("": not known)."""
+        value = {"instance": job.instance, "host": job.host or home, "verb": job.verb.value, "bucket": job.bucket or ""}
+        return fnmatch.fnmatchcase(value[self.key], self.pattern)
+
+
+def is_meant(filters: Sequence[JobFilter], job: FleetJob, home: str) -> bool:
+    """Whether every filter matches the job."""
+    return all(one.matches(job, home) for one in filters)

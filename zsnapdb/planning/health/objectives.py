@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.config.instance import ObjectiveSettings
+from zsnapdb.planning.binlog.completeness import least_limit
+from zsnapdb.planning.binlog.route import EndKind
+from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.health.facts import CheckFact, CopyFact, ExchangedServer, HealthFacts, LockFact
+from zsnapdb.planning.trial.drill import Timing, expected_seconds
 
 _CLOCKS = 300.0
 """How many seconds two clocks may differ before an age is not believed."""
@@ -310,3 +315,67 @@ def _restore_time(facts: HealthFacts, limit: float, warn_at: float) -> Judgement
     )
     hint = "" if verdict is Verdict.MET else "take full backups more often, or restore on a faster host"
     return Judgement(kind, verdict, reason, hint, seconds=seconds, limit=limit)
+
+
+@dataclass(frozen=True)
+class ShortLimit:
+    """A limit (`key` in the objectives of an instance) that cannot be kept: the least one in seconds, and why."""
+
+    key: str
+    limit: float
+    least: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.key} = {format_duration(self.limit)} cannot be kept: {self.why}; {self.least} s is the least"
+
+
+def of_archive(objectives: ObjectiveSettings, interval: float) -> Iterator[ShortLimit]:
+    """Yield the limits that a server which commits nothing would break, by `binlog.interval` in seconds."""
+    least = math.ceil(least_limit(objectives, interval))
+    pause = format_duration(interval)
+    why = f"the binlogs are looked at every {pause} (binlog.interval), and a warning comes earlier (warn_at)"
+    for key, limit in (("archive_lag", objectives.archive_lag), ("rpo", objectives.rpo)):
+        if limit is not None and limit < least:
+            yield ShortLimit(key, limit, least, why)
+
+
+def of_schedule(key: str, limit: float | None, job: str, pause: float) -> Iterator[ShortLimit]:
+    """Yield the limit of an age if it is shorter than the longest pause between two runs of its job, in seconds."""
+    if limit is not None and limit <= pause:
+        yield ShortLimit(key, limit, math.ceil(pause) + 1, f"{job} runs up to {format_duration(pause)} apart")
+
+
+_OF_BYTES = ("receive", "replay")
+"""The kinds of steps whose duration depends on bytes."""
+_OF_CHECKS = ("pages", "tables", "probes", "boot", "ask")
+"""The kinds of steps that a drill makes and a restore does not."""
+
+
+def restore_seconds(history: Sequence[Timing], sizes: Mapping[str, int]) -> float | None:
+    """Return the expected duration in seconds; None if no past drill did all the kinds of steps that are needed.
+
+    `sizes` are the bytes that the restore moves in all, by kind of step. Past steps that moved no bytes count with
+    their median.
+    """
+    moving = [expected_seconds(kind, sizes[kind], history) for kind in _OF_BYTES if sizes.get(kind)]
+    if not moving or None in moving:
+        return None
+    others = dict.fromkeys(timing.kind for timing in history if timing.kind not in (*_OF_BYTES, *_OF_CHECKS))
+    fixed = [expected_seconds(kind, 0, history) for kind in others]
+    return sum(seconds for seconds in (*moving, *fixed) if seconds is not None)
+
+
+def start_without_gap(window: Window) -> int | None:
+    """Return the begin of the time without a gap up to the newest restorable point (microseconds UTC).
+
+    None if nothing can be restored. Where there is no archive at all, the time between two backups is no gap.
+    """
+    start = None
+    gaps = {gap.end: gap for gap in window.gaps}
+    for part in reversed(window.ranges):
+        start = part.start
+        gap = gaps.get(start)
+        if gap is not None and gap.reason.kind is not EndKind.NO_ARCHIVE:
+            break
+    return start

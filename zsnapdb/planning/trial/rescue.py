@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from zsnapdb.base.errors import PreflightError, UsageError
 from zsnapdb.base.model import Flavour
-from zsnapdb.planning.table_name import TableName, parse_table
+from zsnapdb.planning.sql_text import TableName, parse_table
 
 _LONGEST_NAME = 64
 """Characters in the name of a table or schema (refman 8.4, "Identifier Length Limits")."""

@@ -15,8 +15,8 @@ from zsnapdb.jobs.binlog.archiver import Archiver
 from zsnapdb.jobs.binlog.files import BinlogSource
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.mysql.binlog.event_bytes import fingerprint
-from zsnapdb.planning.binlog.repeated_gtids import repeated_gtids
 from zsnapdb.planning.binlog.route import NEWEST, BackupPoint, EndKind, Route, follow
+from zsnapdb.planning.binlog.takeover import repeated_gtids
 
 
 class MariaDb(Server):

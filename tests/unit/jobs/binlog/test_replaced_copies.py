@@ -21,7 +21,7 @@ from zsnapdb.jobs.binlog.purge import _Archived
 from zsnapdb.jobs.host.archived_binlogs import archived_damage, content_damage
 from zsnapdb.jobs.record import archive_record
 from zsnapdb.jobs.repository import prune_facts
-from zsnapdb.planning.binlog.retention import BinlogDecision
+from zsnapdb.planning.binlog.purge import BinlogDecision
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.stream.chunks import Codec, seal, stream_hash
 

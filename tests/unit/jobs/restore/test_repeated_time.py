@@ -29,7 +29,7 @@ from zsnapdb.mysql.process import programs as client_programs
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Replay
 from zsnapdb.planning.restore.targets import parse_time
-from zsnapdb.planning.table_name import TableName
+from zsnapdb.planning.sql_text import TableName
 from zsnapdb.zfs import snapshots
 
 

@@ -17,7 +17,7 @@ from zsnapdb.jobs.trial import delivery, drill, rescue, scratch
 from zsnapdb.jobs.trial.rescue import Destination, RescueRequest
 from zsnapdb.jobs.trial.server_checks import CheckOutcome
 from zsnapdb.planning.backup.fitness import unfit
-from zsnapdb.planning.table_name import TableName
+from zsnapdb.planning.sql_text import TableName
 from zsnapdb.planning.trial.rescue import DumpFile
 from zsnapdb.report.trial.drill import DrillPlanView
 from zsnapdb.repository.drills import Outcome

@@ -26,7 +26,7 @@ from zsnapdb.base.errors import ConfigError
 from zsnapdb.base.model import Flavour
 from zsnapdb.planning.advice.catalogue import RULES, Silence, check_silences, judge_advice
 from zsnapdb.planning.advice.facts import AdviceFacts, DeviceFacts, MemoryFacts, TableFacts
-from zsnapdb.planning.advice.recovery_rules import possible
+from zsnapdb.planning.advice.server_rules import possible
 from zsnapdb.planning.backup.fitness import BlockSizes, Severity
 
 SINGLE = (DeviceFacts("/dev/sda", "data", "", "ONLINE"),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.planning.backup.level import HIGHEST, LOWEST, next_level
+from zsnapdb.planning.backup.send_form import HIGHEST, LOWEST, next_level
 
 
 def test_where_the_processors_are_busy_it_gets_cheaper() -> None:

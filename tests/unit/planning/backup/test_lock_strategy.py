@@ -10,8 +10,7 @@ from zsnapdb.base.errors import ConfigError, PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.mysql import locks
 from zsnapdb.planning.backup import lock_strategy
-from zsnapdb.planning.backup.crash_safety import lock_free_objections
-from zsnapdb.planning.backup.lock_strategy import LockChoice, LockProperties, still_enough
+from zsnapdb.planning.backup.lock_strategy import LockChoice, LockProperties, lock_free_objections, still_enough
 from zsnapdb.planning.facts import ServerFacts
 
 TABLES_STATEMENT = locks.properties("percona").statement

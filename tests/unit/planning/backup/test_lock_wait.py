@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from zsnapdb.planning.backup.lock_wait import Statement, delays, long_statements, to_kill
+from zsnapdb.planning.backup.lock_strategy import Statement, delays, long_statements, to_kill
 
 
 def row(

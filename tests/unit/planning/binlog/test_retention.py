@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.support.binlog_window import SECOND, Kept, at, own
-from zsnapdb.planning.binlog.retention import MARGIN, decide
+from zsnapdb.planning.binlog.purge import MARGIN, decide
 from zsnapdb.planning.binlog.route import follow
 
 DAYS = 86_400

@@ -28,23 +28,21 @@ from zsnapdb.planning.binlog.table_shape import (
 from zsnapdb.planning.binlog.undo import (
     LoggedRow,
     RowChange,
+    StateBefore,
     changing,
+    count_difference,
     count_objection,
     expectations,
+    needs_same_definition,
     opening,
+    proven_changes,
+    questions,
+    referring,
     row_change,
     row_objection,
     script,
     shape_objection,
     undoing,
-)
-from zsnapdb.planning.binlog.undo_proof import (
-    StateBefore,
-    count_difference,
-    needs_same_definition,
-    proven_changes,
-    questions,
-    referring,
 )
 
 ID = ValueColumn("id", "int", "int", key_part=1)

@@ -18,7 +18,7 @@ from zsnapdb.planning.clone.migration import (
     watched,
 )
 from zsnapdb.planning.clone.schema_difference import definition, schema_difference
-from zsnapdb.planning.table_name import TableName
+from zsnapdb.planning.sql_text import TableName
 
 LATER = 10**18
 BEFORE = FileState(4096, 5, 1)

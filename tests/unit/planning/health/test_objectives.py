@@ -18,8 +18,7 @@ from zsnapdb.planning.health.facts import (
     HealthFacts,
     LockFact,
 )
-from zsnapdb.planning.health.objectives import Judgement, Objective, Verdict, judge
-from zsnapdb.planning.health.restore_time import restore_seconds
+from zsnapdb.planning.health.objectives import Judgement, Objective, Verdict, judge, restore_seconds
 from zsnapdb.planning.trial.drill import Timing
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

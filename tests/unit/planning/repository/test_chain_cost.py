@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from zsnapdb.planning.repository.chain_cost import ChainCost, FullEvery, chain_cost
-from zsnapdb.planning.repository.retention import NEEDED_BY, Decision
+from zsnapdb.planning.repository.retention import NEEDED_BY, ChainCost, Decision, FullEvery, chain_cost
 
 BEGIN = datetime(2026, 10, 1, 12, 0, tzinfo=UTC)
 FULL, INCREMENT = 1000, 100

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from zsnapdb.base.errors import CommandError, PreflightError, UsageError
 from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.process import programs
-from zsnapdb.planning.quoting import option_value, quoted
-from zsnapdb.planning.table_name import TableName, parse_table
+from zsnapdb.planning.sql_text import TableName, option_value, parse_table, quoted
 from zsnapdb.planning.trial.rescue import (
     DumpFile,
     LiveServer,

@@ -1,0 +1,70 @@
+"""Names, values and statements as SQL text: how they are written, and whether a text only reads. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from zsnapdb.base.errors import PreflightError, UsageError
+
+
+def quoted(*names: str) -> str:
+    """Return the names in backticks, joined by dots."""
+    return ".".join("`" + name.replace("`", "``") + "`" for name in names)
+
+
+def option_value(text: str) -> str:
+    """Return the value in quotes for an option file (refman 8.4, "Using Option Files": backslash escapes).
+
+    PreflightError if an option file cannot contain the value.
+    """
+    if "\n" in text or "\r" in text or "\0" in text:
+        raise PreflightError(
+            "a value for an option file contains a line break",
+            hint="option files cannot hold line breaks; check the password file",
+        )
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+_QUOTED = re.compile(r"^(?:`((?:[^`]|``)+)`|([^.`]+))\.(?:`((?:[^`]|``)+)`|([^`]+))$")
+
+
+@dataclass(frozen=True)
+class TableName:
+    """A table, or a whole schema (`table` None)."""
+
+    schema: str
+    table: str | None
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}" if self.table is not None else self.schema
+
+
+def parse_table(text: str) -> TableName:
+    """Return the table that `schema.table` names. A part with a dot or a backtick must be in backticks.
+
+    UsageError if the text names no table.
+    """
+    match = _QUOTED.match(text)
+    if match is None:
+        raise UsageError(f"{text!r} names no table", hint="write schema.table; put a name with a dot into backticks")
+    quoted_schema, schema, quoted_table, table = match.groups()
+    return TableName(schema or quoted_schema.replace("``", "`"), table or quoted_table.replace("``", "`"))
+
+
+READERS = ("SELECT", "WITH", "SHOW", "EXPLAIN", "DESCRIBE", "DESC", "TABLE", "VALUES")
+LONGEST = 64 * 1024
+_FIRST = re.compile(r"\s*\(*\s*([A-Za-z]+)(?![\w$])")
+
+
+def refusal_of(statement: str) -> str:
+    """Return why the statement is not run by who may only read; "" if it may be.
+
+    A comment before the first word is refused: what stands in one can be for the server (`/*! … */`).
+    """
+    if len(statement) > LONGEST:
+        return f"the statement is longer than {LONGEST} characters"
+    first = _FIRST.match(statement)
+    if first is None or first.group(1).upper() not in READERS:
+        return f"only statements that begin with {', '.join(READERS)} are run, without a comment before"
+    return ""
