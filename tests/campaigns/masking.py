@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.campaigns.support.private_tables import SCHEMA, SECRET, History, Kind, kinds_of, masking_sql
 from zsnapdb.base.model import Flavour
-from zsnapdb.planning.clone.canaries import forms
+from zsnapdb.planning.clone.masking import forms
 
 SOCKET = "/run/mysqld/mysqld.sock"
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")

@@ -10,8 +10,7 @@ from zsnapdb.base.errors import ServerError
 from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import STOP_LOGGING, global_variables, refuse_writes_of_users, stop_logging
-from zsnapdb.planning.clone.contract import awake_accounts_query
-from zsnapdb.planning.clone.rights import AccountRights, grants
+from zsnapdb.planning.clone.contract import AccountRights, awake_accounts_query, grants
 from zsnapdb.planning.family import family
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from zsnapdb.config.clones import MigrationSettings
 from zsnapdb.jobs.clone.migration import CheckedMigration
 from zsnapdb.planning.clone.migration import (
+    LoadFindings,
     MigrationFindings,
     MigrationRun,
     SecondRun,
@@ -16,7 +17,6 @@ from zsnapdb.planning.clone.migration import (
     WaitOfTable,
     problems,
 )
-from zsnapdb.planning.clone.recorded_load import LoadFindings
 from zsnapdb.planning.sql_text import TableName
 from zsnapdb.report.clone.migration import MigrationView
 

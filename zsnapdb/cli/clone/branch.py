@@ -108,7 +108,7 @@ def diff(
     from zsnapdb.base.quantities import parse_size
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.jobs.clone import branch_diff
-    from zsnapdb.planning.clone.shown_difference import ShownDifference
+    from zsnapdb.planning.clone.diff import ShownDifference
     from zsnapdb.report.clone import branches as report
 
     most = ShownDifference(limit, parse_size(size))

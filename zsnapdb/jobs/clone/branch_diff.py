@@ -24,10 +24,8 @@ from zsnapdb.mysql.schema.definitions import all_definitions_of
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import diff as planning
-from zsnapdb.planning.clone.diff import Change, DifferenceKind, RowCount, Shape
+from zsnapdb.planning.clone.diff import Change, DifferenceKind, RowCount, Shape, ShownDifference, schema_difference
 from zsnapdb.planning.clone.room import COMPARED
-from zsnapdb.planning.clone.schema_difference import schema_difference
-from zsnapdb.planning.clone.shown_difference import ShownDifference
 from zsnapdb.planning.sql_text import TableName
 
 _BATCH = 1000

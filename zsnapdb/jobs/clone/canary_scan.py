@@ -8,7 +8,7 @@ from pathlib import Path
 
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import ConsistencyError
-from zsnapdb.planning.clone.canaries import Canary, longest
+from zsnapdb.planning.clone.masking import Canary, longest
 
 _BLOCK = 8 << 20
 

@@ -28,10 +28,9 @@ from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies, Properties
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.clone.addresses import KeptRoute, KeptRoutes
+from zsnapdb.planning.clone.contract import AccountRights, ServerProfile
 from zsnapdb.planning.clone.lease import Heartbeat, read_stamp
 from zsnapdb.planning.clone.pool import PoolMark
-from zsnapdb.planning.clone.profile import ServerProfile
-from zsnapdb.planning.clone.rights import AccountRights
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, decode
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import is_number

@@ -11,10 +11,9 @@ from zsnapdb.jobs.clone.credentials import INTERNAL_FILE, client_host
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
+from zsnapdb.planning.clone.contract import AccountRights, ServerProfile
 from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.planning.clone.pool import PoolMark
-from zsnapdb.planning.clone.profile import ServerProfile
-from zsnapdb.planning.clone.rights import AccountRights
 from zsnapdb.planning.clone.room import LEAST
 from zsnapdb.planning.server_copy.origin import Origin
 

@@ -23,8 +23,7 @@ from zsnapdb.mysql.binlog.read import KnownTail
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.replication import applier
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT, Promise, broken
-from zsnapdb.planning.clone.rights import AccountRights
+from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT, AccountRights, Promise, broken
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.identity import Access, ServerIdentity
 from zsnapdb.planning.server_copy.origin import Origin

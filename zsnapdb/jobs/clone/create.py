@@ -50,8 +50,8 @@ from zsnapdb.jobs.restore.without_store import reopen
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.contract import ACCOUNT
 from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.clone.masking import MaskingChoice, MaskingWay
 from zsnapdb.planning.clone.pool import PoolMark
-from zsnapdb.planning.clone.preparation import MaskingChoice, MaskingWay
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
@@ -60,7 +60,7 @@ from zsnapdb.zfs import datasets
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.clone.masking import MaskingReport
-    from zsnapdb.planning.clone.preparation import MaskingChoice
+    from zsnapdb.planning.clone.masking import MaskingChoice
 
 
 @dataclass(frozen=True)

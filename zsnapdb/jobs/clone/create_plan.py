@@ -49,6 +49,8 @@ from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout
 from zsnapdb.mysql.process import server_program
+from zsnapdb.planning.clone.addresses import choose_port
+from zsnapdb.planning.clone.contract import AccountRights, ServerProfile
 from zsnapdb.planning.clone.lease import (
     CloneLease,
     admit,
@@ -57,10 +59,7 @@ from zsnapdb.planning.clone.lease import (
     policy,
     quota_of,
 )
-from zsnapdb.planning.clone.ports import choose_port
-from zsnapdb.planning.clone.preparation import MaskingCase, MaskingChoice, masking_choice
-from zsnapdb.planning.clone.profile import ServerProfile
-from zsnapdb.planning.clone.rights import AccountRights
+from zsnapdb.planning.clone.masking import MaskingCase, MaskingChoice, masking_choice
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.plan import RestorePlan

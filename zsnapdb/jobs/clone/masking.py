@@ -35,9 +35,17 @@ from zsnapdb.mysql.schema import scrub, tablespace_files
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.schema.scrub import SharedTablespace
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.clone.canaries import canaries
-from zsnapdb.planning.clone.changed_files import MARGIN_NS, Changes, FileState
-from zsnapdb.planning.clone.masking import Scrubbed, histories_to_drop, remains, renewing_options, to_rebuild
+from zsnapdb.planning.clone.masking import (
+    MARGIN_NS,
+    Changes,
+    FileState,
+    Scrubbed,
+    canaries,
+    histories_to_drop,
+    remains,
+    renewing_options,
+    to_rebuild,
+)
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable

@@ -14,7 +14,7 @@ from pathlib import Path
 from zsnapdb.base.errors import ConfigError, PreflightError
 from zsnapdb.base.text_files import open_regular
 from zsnapdb.config.settings import MaskingSettings
-from zsnapdb.planning.clone.changed_files import MARGIN_NS
+from zsnapdb.planning.clone.masking import MARGIN_NS
 
 _LOOKS = 20
 

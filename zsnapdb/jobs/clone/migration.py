@@ -48,10 +48,17 @@ from zsnapdb.mysql.schema.definitions import all_definitions_of, definitions_of
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.table_watch import TableWatch
 from zsnapdb.planning.clone import migration as planning
-from zsnapdb.planning.clone.changed_files import MARGIN_NS, Changes, FileState, TableFiles
-from zsnapdb.planning.clone.migration import MigrationFindings, MigrationRun, SecondRun, TouchedTable
-from zsnapdb.planning.clone.recorded_load import LoadFindings, RecordedTransaction, load_findings
-from zsnapdb.planning.clone.schema_difference import schema_difference
+from zsnapdb.planning.clone.diff import schema_difference
+from zsnapdb.planning.clone.masking import MARGIN_NS, Changes, FileState, TableFiles
+from zsnapdb.planning.clone.migration import (
+    LoadFindings,
+    MigrationFindings,
+    MigrationRun,
+    RecordedTransaction,
+    SecondRun,
+    TouchedTable,
+    load_findings,
+)
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.replays import mode_objection

@@ -49,9 +49,9 @@ from zsnapdb.mysql.process.processes import resident_bytes
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning import order
 from zsnapdb.planning.clone import pool as planning
+from zsnapdb.planning.clone.contract import AccountRights
 from zsnapdb.planning.clone.lease import admit, first_lease, heartbeat_seconds, policy, quota_of, read_stamp, stamp
 from zsnapdb.planning.clone.pool import PoolMark, PoolSlot, SlotWish
-from zsnapdb.planning.clone.rights import AccountRights
 from zsnapdb.zfs import datasets
 
 OWNER = "the pool"

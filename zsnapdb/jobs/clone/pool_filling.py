@@ -21,8 +21,8 @@ from zsnapdb.jobs.clone.pool import OWNER, as_slot, settings_of, slots_of, wish_
 from zsnapdb.jobs.clone.request import CloneRequest, random_name
 from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.planning.clone import pool as planning
+from zsnapdb.planning.clone.masking import MaskingWay
 from zsnapdb.planning.clone.pool import PoolPlan
-from zsnapdb.planning.clone.preparation import MaskingWay
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from zsnapdb.mysql import accounts
 from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.session import Address, Row, Session
 from zsnapdb.planning.clone import diff as planning
-from zsnapdb.planning.clone.diff import Change, DifferenceKind, RowCount, Shape
-from zsnapdb.planning.clone.exact_values import Column
+from zsnapdb.planning.clone.diff import Change, Column, DifferenceKind, RowCount, Shape
 from zsnapdb.planning.sql_text import parse_table
 
 _READER = "zsnapdb_reader"

@@ -56,7 +56,7 @@ from zsnapdb.planning.clone.lease import (
     read_stamp,
     stamp,
 )
-from zsnapdb.planning.clone.preparation import UnusedSet, judge_set
+from zsnapdb.planning.clone.masking import UnusedSet, judge_set
 from zsnapdb.zfs import datasets, owned
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zsnapdb.planning.clone.profile import ServerProfile
-from zsnapdb.planning.clone.rights import AccountRights
+from zsnapdb.planning.clone.contract import AccountRights, ServerProfile
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.base.instance import Instance

@@ -40,10 +40,10 @@ from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.handed import NotedReset
 from zsnapdb.jobs.clone.row_reset import UndoneRows
 from zsnapdb.jobs.copies import properties as copy_properties
-from zsnapdb.planning.clone import swap as planning
+from zsnapdb.planning.clone import row_reset as planning
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.pool import PoolMark, SlotWish, objection
-from zsnapdb.planning.clone.swap import SwapCase
+from zsnapdb.planning.clone.row_reset import SwapCase
 from zsnapdb.zfs import datasets, snapshots
 
 if TYPE_CHECKING:

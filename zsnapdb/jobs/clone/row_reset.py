@@ -40,7 +40,7 @@ from zsnapdb.planning.binlog.changes import TransactionChanges
 from zsnapdb.planning.binlog.table_shape import TableShape, logged_difference
 from zsnapdb.planning.binlog.undo import LoggedRow, RowChange
 from zsnapdb.planning.clone import row_reset as planning
-from zsnapdb.planning.clone.rights import AccountRights
+from zsnapdb.planning.clone.contract import AccountRights
 from zsnapdb.planning.server_copy.identity import binlog_paths
 
 _LOCK_SECONDS = 2

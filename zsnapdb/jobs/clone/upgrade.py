@@ -33,7 +33,7 @@ from zsnapdb.mysql.process.processes import Limits
 from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.clone.upgrade import Checked, Compared, Result, complaints, judged, unknown_modes
+from zsnapdb.planning.clone.migration import Checked, Compared, Result, complaints, judged, unknown_modes
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable

@@ -15,7 +15,7 @@ from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.without_store import is_stand_in
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.mysql.tls import TlsMode
-from zsnapdb.planning.clone.ports import choose_port
+from zsnapdb.planning.clone.addresses import choose_port
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.handover_steps import (
     HandoverKind,

@@ -29,7 +29,7 @@ from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.programs import Feed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.binlog.made_tables import Defaults, EngineStop
-from zsnapdb.planning.clone.recorded_load import AppliedSample
+from zsnapdb.planning.clone.migration import AppliedSample
 from zsnapdb.planning.server_copy.identity import BRIEF
 from zsnapdb.planning.server_plugins import plugin_hint
 from zsnapdb.planning.sql_text import quoted

@@ -10,7 +10,7 @@ from zsnapdb.mysql.schema.schema_catalogue import names, schemas, stored_program
 from zsnapdb.mysql.session import Row, Session
 from zsnapdb.planning.binlog.row_values import ValueColumn
 from zsnapdb.planning.binlog.table_shape import ForeignKey, TableShape, Trigger, UniqueKey
-from zsnapdb.planning.clone.schema_difference import definition
+from zsnapdb.planning.clone.diff import definition
 from zsnapdb.planning.sql_text import TableName, quoted
 
 _ALL = 1_000_000

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from zsnapdb.base.errors import ConsistencyError, ServerError
 from zsnapdb.base.server_files import open_to_change
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.clone.changed_files import FileState
+from zsnapdb.planning.clone.masking import FileState
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
 from zsnapdb.planning.sql_text import quoted

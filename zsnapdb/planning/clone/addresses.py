@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.clones import AddressSettings
 
 _BACKEND = "zsnapdb_"
@@ -111,3 +112,17 @@ def configuration(
         leads = f"{route.host}:{route.port}" if route is not None else "127.0.0.1:1 disabled"
         lines += [f"listen {_BACKEND}{port}", f"    bind {listens_at}:{port}", f"    server {_SERVER} {leads}"]
     return "\n".join(lines) + "\n"
+
+
+def choose_port(first: int, last: int, taken: Collection[int], is_free: Callable[[int], bool]) -> int:
+    """Return the lowest port from `first` to `last` that no clone has and that is free on the host.
+
+    PreflightError if there is none.
+    """
+    for port in range(first, last + 1):
+        if port not in taken and is_free(port):
+            return port
+    raise PreflightError(
+        f"no free port from {first} to {last}: clones have {len(taken)} of them",
+        hint="destroy a clone, or widen clones.first_port to clones.last_port",
+    )

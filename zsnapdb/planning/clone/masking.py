@@ -2,15 +2,100 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Flavour
-from zsnapdb.planning.clone.changed_files import Changes, TableFiles, changed
+from zsnapdb.base.quantities import format_duration
+from zsnapdb.planning.clone.lease import JudgedLease, LeaseVerdict, read_stamp
+from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable
+
+MARGIN_NS = 100_000_000
+"""A file time can lie behind the clock by one tick of the kernel, at most 10 ms."""
+_NO_ROWS = (".frm", ".opt", ".trg", ".trn", ".par", ".sdi")
+"""Suffixes of files that hold definitions."""
+_FULLTEXT = re.compile(r"fts_[0-9a-f]{16}_")
+"""Names of InnoDB's own tables of a fulltext index; a change of the index also changes the file of its table."""
+
+
+@dataclass(frozen=True)
+class FileState:
+    """The state of a file at one moment; a write changes it. The time is in nanoseconds since 1970."""
+
+    size: int
+    modified_ns: int
+    inode: int
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The states of files by `folder/name`, before and after; `since_ns` is the time of `before`, since 1970."""
+
+    before: Mapping[str, FileState]
+    after: Mapping[str, FileState]
+    since_ns: int
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """The name of a table. `needs_file`: its rows must be in files of its own, or in a file that tables share."""
+
+    schema: str
+    table: str
+    needs_file: bool = True
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Folder and first part of the names of its files, in small letters: some servers write all names so."""
+        return file_name(self.schema).casefold(), file_name(self.table).casefold()
+
+
+def file_name(name: str) -> str:
+    """Return a name as file names have it (refman 8.4, "Mapping of Identifiers to File Names").
+
+    Some letters beyond ASCII have shorter codes, which are not known here. A table with such a letter in its name seems
+    to have no file, so it counts as changed.
+    """
+    return "".join(c if c == "_" or (c.isascii() and c.isalnum()) else f"@{ord(c):04x}" for c in name)
+
+
+def key_of_file(path: str) -> tuple[str, str] | None:
+    """Return the `TableFiles.key` that a file `folder/name` belongs to; None if it holds a definition and no rows."""
+    folder, _, name = path.casefold().rpartition("/")
+    return None if name.endswith(_NO_ROWS) else (folder, re.split(r"[.#]", name)[0])
+
+
+def changed(tables: Collection[TableFiles], changes: Changes) -> list[TableFiles]:
+    """Return the tables that may have changed.
+
+    A file that was written at about the time of `before` counts as changed. If a changed file belongs to no table, all
+    tables of its folder count as changed. A table without a file of its own counts as changed.
+    """
+    known = {table.key for table in tables}
+    written, present = set(), set()
+    for path, state in changes.after.items():
+        key = key_of_file(path)
+        if key is None:
+            continue
+        present.add(key)
+        if changes.before.get(path) != state or state.modified_ns >= changes.since_ns - MARGIN_NS:
+            written.add((*key, bool(_FULLTEXT.match(key[1]))))
+    strays = {folder for folder, stem, fulltext in written if (folder, stem) not in known and not fulltext}
+    keys = {(folder, stem) for folder, stem, _ in written}
+    return [
+        table
+        for table in tables
+        if table.key in keys or table.key[0] in strays or (table.needs_file and table.key not in present)
+    ]
+
 
 SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema")
 
@@ -147,3 +232,160 @@ def remains(
     if others:
         places.append(f"files of {', '.join(others)}: masking does not know how this engine stores former rows")
     return tuple(places)
+
+
+_SHORTEST = 6
+"""Shorter forms occur by chance."""
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A value that no file may contain: its number in the configuration (from 1), and its forms."""
+
+    number: int
+    forms: tuple[bytes, ...]
+
+
+def canaries(values: tuple[str, ...]) -> tuple[Canary, ...]:
+    """Return the values with their forms."""
+    return tuple(Canary(number, forms(value)) for number, value in enumerate(values, start=1))
+
+
+def forms(value: str) -> tuple[bytes, ...]:
+    """Return the bytes of the value in the character sets of columns, as a fulltext word, and in base64.
+
+    A fulltext index has its words in lower case. MySQL writes the values of a histogram in base64 (refman 8.4,
+    "Optimizer Statistics").
+    """
+    plain = [value.encode(), value.lower().encode(), value.encode("utf-16-be"), value.encode("utf-16-le")]
+    if all(ord(character) < 256 for character in value):
+        plain.append(value.encode("latin-1"))
+    all_forms = [*plain, *(_in_base64(value.encode(), skipped) for skipped in range(3))]
+    return tuple(dict.fromkeys(form for form in all_forms if len(form) >= _SHORTEST))
+
+
+def _in_base64(text: bytes, skipped: int) -> bytes:
+    """Return the characters that depend on `text` alone, in base64 of a text that has `skipped` bytes before it."""
+    encoded = base64.b64encode(b"\0" * skipped + text)
+    return encoded[-(-skipped * 8 // 6) : (skipped + len(text)) * 8 // 6]
+
+
+def longest(all_canaries: tuple[Canary, ...]) -> int:
+    """Return the length in bytes of the longest form."""
+    return max((len(form) for canary in all_canaries for form in canary.forms), default=0)
+
+
+_IN_USE = timedelta(hours=1)
+"""A command that has just made or used a set may be about to clone it."""
+
+
+class MaskingWay(StrEnum):
+    """How the data of a new clone is masked.
+
+    none: it is not, or was before. prepared: its set was masked when it was prepared. prepares: its set is masked now,
+    once for all its clones. alone: the clone itself is masked.
+    """
+
+    NONE = "none"
+    PREPARED = "prepared"
+    PREPARES = "prepares"
+    ALONE = "alone"
+
+
+@dataclass(frozen=True)
+class MaskingChoice:
+    """How a new clone is masked, and why in this way."""
+
+    way: MaskingWay
+    reason: str
+
+
+@dataclass(frozen=True)
+class MaskingCase:
+    """What a new clone is made of, and for.
+
+    `rules` is the digest of the rules by which it is still to be masked ("": it is not), `source_rules` of those by
+    which its source was masked ("": it was not). `is_stored`: it is made of a stored backup, here or in the repository,
+    and of no local or live set. `names_latest`: the request names no older set. `starts`: its server is started now.
+    `is_ephemeral`: a command makes it for itself. `keep_unused`: how long sets that no clone depends on stay (seconds).
+    """
+
+    kind: SourceKind
+    rules: str
+    source_rules: str
+    is_stored: bool
+    names_latest: bool
+    starts: bool
+    is_ephemeral: bool
+    keep_unused: float
+
+
+_NOT_PREPARED = {
+    SourceKind.LIVE: "its data is that of now, which no other clone asks for",
+    SourceKind.POINT: "it has the data of a point, and only sets are prepared",
+    SourceKind.COMMIT: "a prepared form of a commit would keep the clone that has the commit",
+    SourceKind.SNAPSHOT: "a prepared form would keep the snapshots of another program",
+    SourceKind.REPLACED: "a prepared form would keep the server that was replaced",
+}
+"""Why no form of such a source is made unasked: it would hold something that others want to remove."""
+
+
+def masking_choice(case: MaskingCase) -> MaskingChoice:
+    """Return how the clone is masked.
+
+    A form is made only of what the next clone will most probably be made of too, so that whoever may make clones, and
+    may not prepare sets, leaves at most one form for each new backup.
+    """
+    if not case.rules:
+        return MaskingChoice(MaskingWay.NONE, "nothing of it is to be masked")
+    if case.source_rules == case.rules:
+        return MaskingChoice(MaskingWay.PREPARED, "its set was masked when it was prepared, by the rules of now")
+    reason = _objection(case)
+    if reason is not None:
+        return MaskingChoice(MaskingWay.ALONE, reason)
+    return MaskingChoice(MaskingWay.PREPARES, "its set is the newest, and was not masked by the rules of now")
+
+
+def _objection(case: MaskingCase) -> str | None:
+    """Return why no form is made for this clone; None if one is."""
+    if case.kind in _NOT_PREPARED:
+        return _NOT_PREPARED[case.kind]
+    if not case.starts:
+        return "its server is started later, and what is masked is decided then"
+    if case.is_ephemeral:
+        return "a command makes it for itself, and leaves nothing"
+    if not case.names_latest:
+        return "only the newest set is prepared unasked; `zsnapdb clone prepare` prepares others, if they are named"
+    if not case.is_stored:
+        return "its set is no stored backup, and a prepared form would keep it"
+    if not case.keep_unused:
+        return "clones.keep_unused is 0: no form would stay"
+    return None
+
+
+@dataclass(frozen=True)
+class UnusedSet:
+    """A received or prepared set: how many clones depend on it, and when it was last used (as stored).
+
+    `is_form`: it is the prepared form of a set, and can be made again of that.
+    """
+
+    clones: int
+    used: str
+    is_form: bool
+
+
+def judge_set(item: UnusedSet, keep_unused: float, short: str, now: datetime) -> JudgedLease:
+    """Return what a sweep does with a received or prepared set, and why.
+
+    `short` says why its pool has too little space ("": it has enough): then a prepared form that no clone depends on
+    goes after an hour. An unreadable time of use keeps the set.
+    """
+    if item.clones:
+        return JudgedLease(LeaseVerdict.KEEP, f"{item.clones} clones depend on it")
+    unused = now - read_stamp(item.used)
+    if unused >= timedelta(seconds=keep_unused):
+        return JudgedLease(LeaseVerdict.REAP, f"not used since {item.used}")
+    if short and item.is_form and unused >= _IN_USE:
+        return JudgedLease(LeaseVerdict.REAP, f"not used since {item.used}, and {short}")
+    return JudgedLease(LeaseVerdict.KEEP, f"last used at {item.used}, kept {format_duration(keep_unused)} after that")

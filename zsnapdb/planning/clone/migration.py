@@ -2,15 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from zsnapdb.base.model import Flavour
 from zsnapdb.base.quantities import counted, format_duration
 from zsnapdb.config.clones import MigrationSettings
-from zsnapdb.planning.clone.changed_files import Changes, TableFiles, changed, key_of_file
-from zsnapdb.planning.clone.recorded_load import LoadFindings
+from zsnapdb.planning.clone.masking import Changes, TableFiles, changed, key_of_file
+from zsnapdb.planning.facts import release_of
+from zsnapdb.planning.family import family
 from zsnapdb.planning.sql_text import TableName
+
+
+@dataclass(frozen=True)
+class RecordedTransaction:
+    """A transaction of the load: it ends in this relay log at this offset, and is due so long after the load begins.
+
+    Relay logs are numbered from 1, offsets are in bytes. `due` in seconds; production committed it at that pace.
+    """
+
+    log: int
+    end: int
+    due: float
+
+
+@dataclass(frozen=True)
+class AppliedSample:
+    """How far the applier was, so many seconds after the load began. All before `offset` of relay log `log` is done."""
+
+    seconds: float
+    log: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class LoadFindings:
+    """What became of the recorded load.
+
+    It began at the snapshot set `begins_at`. `transactions` were applied, which production committed within `seconds`.
+    `late` is the longest time that a transaction was late during the migration, `late_before` in the seconds before it.
+    `is_through`: all of the load was applied before the migration ended. `error`: why it stopped ("": it did not).
+    """
+
+    begins_at: str
+    transactions: int
+    seconds: float
+    late: float
+    late_before: float
+    is_through: bool
+    error: str = ""
+
+
+def load_findings(
+    begins_at: str,
+    recorded: Iterable[RecordedTransaction],
+    samples: Sequence[AppliedSample],
+    migration_began: float,
+    error: str,
+) -> LoadFindings:
+    """Return what became of the load. The transactions and the samples are in their order, the samples of one run.
+
+    The transaction that is applied next is late by the time since it was due. A load that stopped with an error is late
+    by nothing after its last sample.
+    """
+    waiting = iter(recorded)
+    following = next(waiting, None)
+    done, seconds = 0, 0.0
+    late = late_before = 0.0
+    for sample in samples:
+        while following is not None and (following.log, following.end) <= (sample.log, sample.offset):
+            done, seconds = done + 1, max(seconds, following.due)
+            following = next(waiting, None)
+        if following is None:
+            break
+        behind = max(0.0, sample.seconds - following.due)
+        if sample.seconds < migration_began:
+            late_before = max(late_before, behind)
+        else:
+            late = max(late, behind)
+    return LoadFindings(begins_at, done, seconds, late, late_before, following is None, error)
+
 
 MOST_PROBED = 20
 """The most tables of which readers and writers are watched: more of them would be a load of their own."""
@@ -171,3 +243,69 @@ def problems(findings: MigrationFindings, limits: MigrationSettings) -> tuple[st
     if limits.repeatable and findings.again in (SecondRun.CHANGES_AGAIN, SecondRun.FAILS):
         texts.append(f"a second run {findings.again}; migration.repeatable demands that it changes no definition")
     return tuple(texts)
+
+
+_BAD = ("error", "corrupt", "warning")
+_GOOD_TEXTS = ("ok", "table is already up to date")
+_CANNOT = "doesn't support check"
+"""An engine without CHECK TABLE says so in a note: nothing speaks against the table."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a query: the number of rows, and the SHA-256 of the rows in the order they came."""
+
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A query and its results before and after the upgrade; `after` None: it failed, `problem` says how."""
+
+    query: str
+    before: Result
+    after: Result | None
+    problem: str = ""
+
+    @property
+    def is_equal(self) -> bool:
+        return self.before == self.after
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A table and the answer of the new server's CHECK TABLE: its status or its complaints."""
+
+    table: str
+    answer: str
+    is_good: bool
+
+
+def unknown_modes(flavour: Flavour, version: str, sql_mode: str) -> tuple[str, ...]:
+    """Return the modes in `sql_mode` that a server of this version does not know."""
+    facts = family(flavour)
+    if release_of(version) < facts.removed_modes_from:
+        return ()
+    return tuple(mode for mode in sql_mode.split(",") if mode in facts.removed_modes)
+
+
+def judged(table: str, rows: Sequence[tuple[str, str]]) -> Checked:
+    """Return what the rows (type, text) of CHECK TABLE mean.
+
+    The table is good only if its status is OK, or its engine has no check, and no row is an error or a warning.
+    """
+    complaints = [f"{kind}: {text}" for kind, text in rows if kind.lower() in _BAD]
+    last = rows[-1][1] if rows else "(no answer)"
+    good = not complaints and (last.lower() in _GOOD_TEXTS or _CANNOT in last.lower())
+    return Checked(table, "; ".join(complaints) or last, good)
+
+
+def complaints(log: str) -> tuple[str, ...]:
+    """Return the warnings and errors in a server's log, each text once."""
+    messages: dict[str, None] = {}
+    for line in log.splitlines():
+        for mark in ("[Warning]", "[ERROR]"):
+            if mark in line:
+                messages[line[line.index(mark) :]] = None
+    return tuple(messages)

@@ -13,8 +13,7 @@ from zsnapdb.documents.clone import (
     RemovedFormsDocument,
 )
 from zsnapdb.planning.clone.lease import stamp
-from zsnapdb.planning.clone.masking import planned_lines
-from zsnapdb.planning.clone.preparation import MaskingWay
+from zsnapdb.planning.clone.masking import MaskingWay, planned_lines
 from zsnapdb.report.clone.fields import port
 from zsnapdb.report.clone.masking import masking_lines
 from zsnapdb.report.view import View

@@ -9,7 +9,7 @@ from typing import ClassVar
 from zsnapdb.base.quantities import counted, size
 from zsnapdb.documents.comparison import MigrationDocument
 from zsnapdb.jobs.clone.migration import CheckedMigration
-from zsnapdb.planning.clone.recorded_load import LoadFindings
+from zsnapdb.planning.clone.migration import LoadFindings
 from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 

@@ -8,7 +8,7 @@ import pytest
 
 from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.jobs.clone import canary_scan
-from zsnapdb.planning.clone.canaries import canaries
+from zsnapdb.planning.clone.masking import canaries
 
 SECRETS = canaries(("ZSECRET", "other value"))
 

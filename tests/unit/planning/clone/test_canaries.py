@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from zsnapdb.planning.clone.canaries import canaries, forms, longest
+from zsnapdb.planning.clone.masking import canaries, forms, longest
 
 
 @pytest.mark.parametrize("before", [b"", b"x", b"xy", b"xyz", b"a longer text before "])

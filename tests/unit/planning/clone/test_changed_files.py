@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.planning.clone.changed_files import Changes, FileState, TableFiles, changed, file_name
+from zsnapdb.planning.clone.masking import Changes, FileState, TableFiles, changed, file_name
 
 SINCE = 10**12
 OLD = FileState(100, SINCE - 60 * 10**9, 7)

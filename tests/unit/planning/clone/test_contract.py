@@ -15,8 +15,7 @@ import pytest
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Flavour
-from zsnapdb.planning.clone.contract import Promise, awake_accounts_query, broken, lock_accounts_sql
-from zsnapdb.planning.clone.profile import ServerProfile
+from zsnapdb.planning.clone.contract import Promise, ServerProfile, awake_accounts_query, broken, lock_accounts_sql
 from zsnapdb.planning.facts import Channel, ServerFacts
 from zsnapdb.planning.server_copy.identity import Access, PathMap, ServerIdentity, is_loopback, option_file
 from zsnapdb.planning.server_copy.origin import PROPERTY_BYTES, Origin, decode

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.base.errors import ConsistencyError, PreflightError
-from zsnapdb.planning.clone.diff import Change, DifferenceKind, Shape, merge, select, shape
-from zsnapdb.planning.clone.exact_values import Column
+from zsnapdb.planning.clone.diff import Change, Column, DifferenceKind, Shape, merge, select, shape
 
 ID = Column("id", "int", key_part=1)
 VALUE = Column("value", "varchar", 20)

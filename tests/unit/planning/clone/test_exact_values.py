@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.planning.clone.exact_values import Column, order_expression, shortest_single, sort_expression
+from zsnapdb.planning.clone.diff import Column, order_expression, shortest_single, sort_expression
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))

@@ -7,8 +7,9 @@ import pytest
 from zsnapdb.base.errors import ConfigError, PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import parse
-from zsnapdb.planning.clone.changed_files import Changes, FileState
 from zsnapdb.planning.clone.masking import (
+    Changes,
+    FileState,
     Scrubbed,
     histories_to_drop,
     is_masked,

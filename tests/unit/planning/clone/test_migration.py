@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from zsnapdb.config.clones import MigrationSettings
-from zsnapdb.planning.clone.changed_files import Changes, FileState, TableFiles
+from zsnapdb.planning.clone.diff import definition, schema_difference
+from zsnapdb.planning.clone.masking import Changes, FileState, TableFiles
 from zsnapdb.planning.clone.migration import (
     MOST_PROBED,
     MigrationFindings,
@@ -17,7 +18,6 @@ from zsnapdb.planning.clone.migration import (
     touched,
     watched,
 )
-from zsnapdb.planning.clone.schema_difference import definition, schema_difference
 from zsnapdb.planning.sql_text import TableName
 
 LATER = 10**18

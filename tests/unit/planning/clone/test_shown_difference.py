@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.planning.clone.diff import Change, DifferenceKind
-from zsnapdb.planning.clone.shown_difference import ShownDifference
+from zsnapdb.planning.clone.diff import Change, DifferenceKind, ShownDifference
 
 VALUES = st.one_of(st.text(max_size=20), st.binary(max_size=20), st.integers(0, 999), st.none())
 TABLES = st.lists(st.lists(VALUES, max_size=6), max_size=4)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from zsnapdb.planning.clone.swap import SwapCase, clone_objection
+from zsnapdb.planning.clone.row_reset import SwapCase, clone_objection
 
 CASE = SwapCase(has_pool=True, address=24000, is_listened_at=True, is_of_set=False, has_commits=False)
 

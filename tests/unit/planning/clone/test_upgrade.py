@@ -6,7 +6,7 @@ import pytest
 
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.clone.upgrade import Rehearsal
-from zsnapdb.planning.clone.upgrade import Compared, Result, complaints, judged, unknown_modes
+from zsnapdb.planning.clone.migration import Compared, Result, complaints, judged, unknown_modes
 
 
 @pytest.mark.parametrize(
