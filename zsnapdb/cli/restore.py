@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.restore.handover_plan import Handover
     from zsnapdb.jobs.restore.machine_plan import MachineRestoreRequest
     from zsnapdb.jobs.restore.plan import RestoreRequest
-    from zsnapdb.planning.restore.origin import RestoreOrigin
+    from zsnapdb.planning.restore.plan import RestoreOrigin
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from zsnapdb.mysql import readers as asked
 from zsnapdb.mysql.readers import ReplicaIdentity
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.backup.fitness import Severity
-from zsnapdb.planning.restore.handover_steps import LeaveStopped, Promote, PromotePart
 from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan, RestorePoint
 from zsnapdb.planning.restore.readers import RegisteredReplica, SeenReaders
+from zsnapdb.planning.restore.steps import LeaveStopped, Promote, PromotePart
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.datasets import Property
 

@@ -11,26 +11,24 @@ from zsnapdb.base.errors import DamagedError, NotThere
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.steps.journal import Done
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
-from zsnapdb.planning.restore.handover_steps import (
-    HandoverStep,
-    LeaveStopped,
-    LookAround,
-    MakeReplica,
-    Promote,
-    PromotePart,
-    RunBeside,
-)
 from zsnapdb.planning.restore.plan import ArchivedTransaction, RestoreLayout, RestorePlan, RestorePoint
 from zsnapdb.planning.restore.steps import (
     CheckServer,
+    HandoverStep,
+    LeaveStopped,
     LogPart,
+    LookAround,
+    MakeReplica,
     MakeTop,
     MountPart,
     MountVolumes,
     Preflight,
+    Promote,
+    PromotePart,
     Receive,
     Recover,
     Replay,
+    RunBeside,
 )
 from zsnapdb.planning.server_copy.versions import objection_to
 

@@ -13,10 +13,9 @@ from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains, joined
 from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.history import ArchiveState, CompleteUntil
 from zsnapdb.planning.binlog.route import BackupPoint, Route, RouteFile, commit_time
-from zsnapdb.planning.restore.boundaries import Scanned, boundary_in, start_in
+from zsnapdb.planning.restore.boundaries import Scanned, boundary_in, find_stop, start_in
 from zsnapdb.planning.restore.points import RestoreRoute
 from zsnapdb.planning.restore.targets import AtTime
-from zsnapdb.planning.restore.time_place import find_stop
 
 HEAD, SIZE = 100, 10
 

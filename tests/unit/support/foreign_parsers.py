@@ -41,7 +41,7 @@ from zsnapdb.planning.repository.host_record import (
     RecordedVolume,
     RemovedBackup,
 )
-from zsnapdb.planning.restore.handover_steps import LeaveStopped
+from zsnapdb.planning.restore.steps import LeaveStopped
 from zsnapdb.repository import catalogue, layout
 from zsnapdb.repository.backup_journal import StartedBackup, StartedVolume, StreamFormat
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, CompleteRecord, HeadPart, Segment, SpanPart

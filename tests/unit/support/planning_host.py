@@ -28,9 +28,8 @@ from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.jobs.trial import scratch
 from zsnapdb.planning.backup.at_rest import CLEAR
-from zsnapdb.planning.restore.handover_steps import HandoverStep
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.planning.restore.steps import MakeTop, MountVolumes, Preflight, Receive, Recover
+from zsnapdb.planning.restore.steps import HandoverStep, MakeTop, MountVolumes, Preflight, Receive, Recover
 from zsnapdb.repository import layout
 from zsnapdb.repository.server_source import ServerSourcePart
 from zsnapdb.zfs import datasets, encryption, snapshots

@@ -34,12 +34,11 @@ from zsnapdb.jobs.steps.journal import Handlers, run_steps
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
-from zsnapdb.planning.restore.handover_steps import LeaveStopped
-from zsnapdb.planning.restore.origin import RestoreOrigin
-from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.steps import (
     CheckServer,
     CloneSnapshot,
+    LeaveStopped,
     MakeTop,
     MountVolumes,
     Preflight,

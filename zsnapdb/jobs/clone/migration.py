@@ -60,7 +60,7 @@ from zsnapdb.planning.clone.migration import (
     load_findings,
 )
 from zsnapdb.planning.engines import RowPlace
-from zsnapdb.planning.restore.origin import RestoreOrigin
+from zsnapdb.planning.restore.plan import RestoreOrigin
 from zsnapdb.planning.restore.replays import mode_objection
 from zsnapdb.planning.restore.steps import Replay
 from zsnapdb.planning.restore.targets import AtTime

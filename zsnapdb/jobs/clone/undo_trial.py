@@ -31,8 +31,7 @@ from zsnapdb.planning.binlog.undo import (
     questions,
     tables_of,
 )
-from zsnapdb.planning.restore.origin import RestoreOrigin
-from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 
 _HINT = "restore beside the server, or rescue the table: `zsnapdb rescue --to before-GTID`"
 _LONGEST_SECONDS = 86400.0

@@ -29,7 +29,7 @@ from zsnapdb.planning import order
 from zsnapdb.planning.backup.server_view import OtherView
 from zsnapdb.planning.clone.lease import FOREVER, JudgedLease, LeaseVerdict, read_stamp, stamp
 from zsnapdb.planning.restore.exchange import strangers
-from zsnapdb.planning.restore.handover_steps import PromotePart, place_of, replaced_suffix
+from zsnapdb.planning.restore.steps import PromotePart, place_of, replaced_suffix
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.zfs import datasets, mounts, owned, snapshots
 from zsnapdb.zfs.datasets import Property

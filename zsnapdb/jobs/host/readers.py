@@ -25,7 +25,6 @@ from zsnapdb.mysql.process.service import serving
 from zsnapdb.mysql.readers import ReplicaIdentity
 from zsnapdb.mysql.variables import server_flavour
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection, ok, unfit, warning
-from zsnapdb.planning.restore.handover_steps import Promote
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.readers import (
     AskedReader,
@@ -38,6 +37,7 @@ from zsnapdb.planning.restore.readers import (
     noted,
     sentence,
 )
+from zsnapdb.planning.restore.steps import Promote
 from zsnapdb.zfs import datasets
 
 _WHAT = "replicas"

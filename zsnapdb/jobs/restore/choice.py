@@ -23,16 +23,14 @@ from zsnapdb.mysql.binlog.transactions import transactions
 from zsnapdb.planning.binlog.commit_times import Witness
 from zsnapdb.planning.binlog.route import RouteFile, commit_time
 from zsnapdb.planning.repository.host_record import BackupRecord
-from zsnapdb.planning.restore import contained, points
-from zsnapdb.planning.restore.boundaries import Boundary, Scanned, boundary_in, restore_point, start_in
+from zsnapdb.planning.restore import boundaries, points
+from zsnapdb.planning.restore.boundaries import Boundary, Scanned, boundary_in, find_stop, restore_point, start_in
 from zsnapdb.planning.restore.newest import asks_for_newest
-from zsnapdb.planning.restore.origin import RestoreOrigin, SetStanding
-from zsnapdb.planning.restore.plan import ArchivedTransaction, RestorePlan, RestorePoint
+from zsnapdb.planning.restore.plan import ArchivedTransaction, RestoreOrigin, RestorePlan, RestorePoint, SetStanding
 from zsnapdb.planning.restore.points import RestoreRoute
 from zsnapdb.planning.restore.replays import replays
 from zsnapdb.planning.restore.steps import Replay
 from zsnapdb.planning.restore.targets import AtBackup, AtTime, Target
-from zsnapdb.planning.restore.time_place import find_stop
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
@@ -151,8 +149,8 @@ def _is_past(
     first = choice.files[0]
     backup = next(manifest for manifest in manifests if manifest.backup_id == choice.point.backup_id)
     snapshot_by = commit_time(point_of(backup).before)
-    newest = contained.newest_in_backup(first, start, reader.scan(first), files, snapshot_by)
-    return contained.is_past(choice.target, newest, snapshot_by)
+    newest = boundaries.newest_in_backup(first, start, reader.scan(first), files, snapshot_by)
+    return boundaries.is_past(choice.target, newest, snapshot_by)
 
 
 def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader, now: datetime) -> Chosen:

@@ -21,11 +21,9 @@ from zsnapdb.jobs.restore.restore_run import Confirm
 from zsnapdb.jobs.restore.run import RestoreResult, execute_continued
 from zsnapdb.jobs.restore.without_store import archive_of, open_for_restore
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
-from zsnapdb.planning.restore.handover_steps import LeaveStopped, LookAround
-from zsnapdb.planning.restore.origin import RestoreOrigin
-from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.replays import beyond
-from zsnapdb.planning.restore.steps import CheckServer, Replay, TakeUp
+from zsnapdb.planning.restore.steps import CheckServer, LeaveStopped, LookAround, Replay, TakeUp
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, ago, parse_target
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, owned

@@ -21,9 +21,8 @@ from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.dataset_properties import GUARANTEES, SPACE, PropertyClass, names_of, removed_names
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.exchange import Exchange, ExchangeState, NamedDataset, judge, names_in, ways_back
-from zsnapdb.planning.restore.handover_steps import Promote, PromotePart
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.planning.restore.steps import CloneSnapshot
+from zsnapdb.planning.restore.steps import CloneSnapshot, Promote, PromotePart
 from zsnapdb.zfs import datasets, encryption, mounting, own_properties, owned, rights
 from zsnapdb.zfs.command import number_in
 from zsnapdb.zfs.owned import Mark

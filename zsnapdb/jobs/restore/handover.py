@@ -36,17 +36,17 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.family import family
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.repository.put_back import PutBack
-from zsnapdb.planning.restore.handover_steps import (
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.steps import (
     HandoverStep,
     LeaveStopped,
     LookAround,
     MakeReplica,
     Promote,
     PromotePart,
+    Recover,
     RunBeside,
 )
-from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.planning.restore.steps import Recover
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.planning.server_copy.origin import Origin, Place
 from zsnapdb.planning.time_zone import unit_line

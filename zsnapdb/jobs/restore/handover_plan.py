@@ -17,7 +17,8 @@ from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.mysql.tls import TlsMode
 from zsnapdb.planning.clone.addresses import choose_port
 from zsnapdb.planning.family import family
-from zsnapdb.planning.restore.handover_steps import (
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.steps import (
     HandoverKind,
     HandoverStep,
     LeaveStopped,
@@ -28,7 +29,6 @@ from zsnapdb.planning.restore.handover_steps import (
     RunBeside,
     replaced_suffix,
 )
-from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 

@@ -10,8 +10,7 @@ from typing import Protocol
 from zsnapdb.base.errors import CommandError, DamagedError, ZsnapdbError
 from zsnapdb.base.quantities import size
 from zsnapdb.jobs.base.events import Events
-from zsnapdb.planning.restore.resumption import why_from_the_beginning
-from zsnapdb.planning.restore.steps import Receive
+from zsnapdb.planning.restore.steps import Receive, why_from_the_beginning
 from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import Resumption, resume_at

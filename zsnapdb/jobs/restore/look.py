@@ -14,7 +14,7 @@ from zsnapdb.mysql.replication import replica
 from zsnapdb.mysql.replication.replay import check_executed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.facts import ServerFacts
-from zsnapdb.planning.restore.handover_steps import LookAround
+from zsnapdb.planning.restore.steps import LookAround
 from zsnapdb.planning.server_copy.identity import Access
 
 

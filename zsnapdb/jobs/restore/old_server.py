@@ -24,8 +24,8 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.backup.fitness import FitnessFinding, unfit
 from zsnapdb.planning.restore.exchange import ExchangeState, names_in
-from zsnapdb.planning.restore.handover_steps import Promote
 from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.steps import Promote
 from zsnapdb.zfs import datasets, version
 
 _POLL_SECONDS = 0.05

@@ -28,13 +28,20 @@ from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.dataset_properties import data_values
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family
-from zsnapdb.planning.restore.handover_steps import LeaveStopped
-from zsnapdb.planning.restore.origin import OriginChoice, RestoreOrigin, choose_origin, standing_note
-from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan, RestorePoint
+from zsnapdb.planning.restore.plan import (
+    OriginChoice,
+    RestoreLayout,
+    RestoreOrigin,
+    RestorePlan,
+    RestorePoint,
+    choose_origin,
+    standing_note,
+)
 from zsnapdb.planning.restore.replays import located, mode_objection
 from zsnapdb.planning.restore.steps import (
     CheckServer,
     CloneSnapshot,
+    LeaveStopped,
     MakeTop,
     MountPart,
     MountVolumes,

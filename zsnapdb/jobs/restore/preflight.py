@@ -16,9 +16,8 @@ from zsnapdb.mysql.process import server, server_program
 from zsnapdb.planning.backup.at_rest import judge_receiving
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.planning.engines import rows_not_restored
-from zsnapdb.planning.restore.handover_steps import Promote
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.planning.restore.steps import Preflight
+from zsnapdb.planning.restore.steps import Preflight, Promote
 from zsnapdb.planning.server_copy.encryption import advice, missing_options
 from zsnapdb.repository.manifest import Manifest, server_source
 from zsnapdb.repository.repository import Repository

@@ -42,13 +42,10 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.family import family
-from zsnapdb.planning.restore.exchange import ExchangeState
-from zsnapdb.planning.restore.handover_steps import Promote
-from zsnapdb.planning.restore.origin import RestoreOrigin
-from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.exchange import ExchangeState, ServerIds, StartedServer, differences
+from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.readers import SeenReaders
-from zsnapdb.planning.restore.rewound import ServerIds, StartedServer, differences
-from zsnapdb.planning.restore.steps import CheckServer, Recover
+from zsnapdb.planning.restore.steps import CheckServer, Promote, Recover
 from zsnapdb.planning.restore.targets import ago
 
 

@@ -29,11 +29,12 @@ from zsnapdb.jobs.restore.under_way import alone, alone_with_journal, clear_fore
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.steps.journal import Done, Executor, Handlers
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
-from zsnapdb.planning.restore.handover_steps import HandoverStep, LeaveStopped
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import (
     CheckServer,
     CloneSnapshot,
+    HandoverStep,
+    LeaveStopped,
     MakeTop,
     MountVolumes,
     Preflight,

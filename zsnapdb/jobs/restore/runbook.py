@@ -12,9 +12,9 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.planning.damage import KnownDamage
-from zsnapdb.planning.restore.handover_steps import MakeReplica, Promote, RunBeside
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.runbook import Commands, Look, RunbookPage, entries, pinned
+from zsnapdb.planning.restore.steps import MakeReplica, Promote, RunBeside
 from zsnapdb.repository import drills
 from zsnapdb.repository.known_damage import known_damage
 

@@ -22,9 +22,8 @@ from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys
 from zsnapdb.mysql.binlog.event_bytes import fingerprint, read_plain
 from zsnapdb.mysql.binlog.opening import open_binlog
 from zsnapdb.mysql.binlog.transactions import read_head
-from zsnapdb.planning.restore.near_sets import SetOnHost, first_binlog
-from zsnapdb.planning.restore.origin import RestoreOrigin
-from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
+from zsnapdb.planning.restore.points import SetOnHost, first_binlog
 from zsnapdb.planning.restore.targets import Target
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive

@@ -35,8 +35,7 @@ from zsnapdb.mysql.tls import NO_SETTINGS, Tls
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.dataset_properties import data_values, explicit_values
 from zsnapdb.planning.family import family, flavour_of
-from zsnapdb.planning.restore.origin import RestoreOrigin
-from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.steps import CloneSnapshot, Recover
 from zsnapdb.planning.sql_text import TableName, parse_table
 from zsnapdb.planning.trial.rescue import DumpFile, LiveServer, ServerKind, Transport, new_name, parse_destination

@@ -24,8 +24,7 @@ from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER, ServerProcess
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
-from zsnapdb.planning.restore.origin import RestoreOrigin
-from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.runbook import size_of
 from zsnapdb.repository.drills import StepPart
 from zsnapdb.repository.repository import Repository

@@ -13,18 +13,22 @@ from posixpath import join
 from typing import assert_never
 
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
-from zsnapdb.planning.restore.handover_steps import LeaveStopped, LookAround, MakeReplica, Promote, RunBeside
 from zsnapdb.planning.restore.machine import MachineStep
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import (
     CheckServer,
     CloneSnapshot,
+    LeaveStopped,
+    LookAround,
+    MakeReplica,
     MakeTop,
     MountVolumes,
     Preflight,
+    Promote,
     Receive,
     Recover,
     Replay,
+    RunBeside,
     Step,
     TakeUp,
 )

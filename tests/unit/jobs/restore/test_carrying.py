@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.support.site_pool import SiteDataset, SitePool
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.planning.dataset_properties import CLASSIFIED, GUARANTEES, SPACE, PropertyClass, carried_names
-from zsnapdb.planning.restore.handover_steps import PromotePart
+from zsnapdb.planning.restore.steps import PromotePart
 from zsnapdb.zfs.rights import Right
 
 OLD, PLACE = "tank/mysql-replaced-x", "tank/mysql"

@@ -12,8 +12,7 @@ from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.look import HandedOver
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
-from zsnapdb.planning.restore.handover_steps import LeaveStopped
-from zsnapdb.planning.restore.steps import Receive
+from zsnapdb.planning.restore.steps import LeaveStopped, Receive
 
 
 def test_a_restore_executes_the_plan_that_was_shown_though_a_newer_backup_came(host: PlanningHost) -> None:

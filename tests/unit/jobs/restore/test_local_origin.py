@@ -11,11 +11,9 @@ from zsnapdb.jobs.restore import handover
 from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.runbook import _options
-from zsnapdb.planning.restore.handover_steps import PromotePart
-from zsnapdb.planning.restore.origin import RestoreOrigin
-from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.runbook import Commands, entries
-from zsnapdb.planning.restore.steps import CloneSnapshot, Preflight
+from zsnapdb.planning.restore.steps import CloneSnapshot, Preflight, PromotePart
 from zsnapdb.zfs import datasets, owned, snapshots
 from zsnapdb.zfs.datasets import Property
 

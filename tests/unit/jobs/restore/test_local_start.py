@@ -26,8 +26,7 @@ from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.planning.order import in_order
-from zsnapdb.planning.restore.origin import RestoreOrigin
-from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.steps import Recover
 from zsnapdb.repository.server_source import ServerSourcePart
 from zsnapdb.zfs import datasets, snapshots, version

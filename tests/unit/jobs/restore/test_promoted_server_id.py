@@ -9,7 +9,7 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.runbook import _options
-from zsnapdb.planning.restore.handover_steps import Promote
+from zsnapdb.planning.restore.steps import Promote
 
 
 def promoted(host: PlanningHost, to: str, server_id: int | None = None) -> Promote:

@@ -21,7 +21,7 @@ from zsnapdb.jobs.restore.run import RestoreResult
 from zsnapdb.jobs.steps.journal import Done
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.repeated_run import RunState
-from zsnapdb.planning.restore.handover_steps import Promote, PromotePart
+from zsnapdb.planning.restore.steps import Promote, PromotePart
 
 RUN, OTHER = "20261127T080000Z-0123abcd", "20261127T090000Z-0123abcd"
 WHEN = datetime(2026, 11, 27, 8, tzinfo=UTC)

@@ -13,7 +13,7 @@ from zsnapdb.planning.restore.exchange import (
     strangers,
     ways_back,
 )
-from zsnapdb.planning.restore.handover_steps import Promote, PromotePart, place_of, replaced_suffix
+from zsnapdb.planning.restore.steps import Promote, PromotePart, place_of, replaced_suffix
 
 ID = "20261120T093000Z-5e75"
 SUFFIX = replaced_suffix(ID)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.base.model import Flavour
-from zsnapdb.planning.restore.near_sets import SetOnHost, first_binlog
+from zsnapdb.planning.restore.points import SetOnHost, first_binlog
 from zsnapdb.planning.restore.targets import AtGtids, AtTime, BeforeGtid, Latest
 
 BEGAN = datetime(2026, 11, 20, 10, tzinfo=UTC)

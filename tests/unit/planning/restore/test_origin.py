@@ -6,7 +6,7 @@ import pytest
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Snapshot
-from zsnapdb.planning.restore.origin import RestoreOrigin, choose_origin
+from zsnapdb.planning.restore.plan import RestoreOrigin, choose_origin
 
 ID = "20261120T100000Z-0001"
 GUIDS = {"data": 11, "parent": 12}

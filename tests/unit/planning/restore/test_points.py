@@ -13,12 +13,18 @@ from zsnapdb.base.errors import AmbiguousPointError, NotThere, PreflightError, U
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, joined
 from zsnapdb.base.model import BinlogCoordinates, Flavour, backup_time
 from zsnapdb.planning.binlog.route import BackupPoint, EndKind, commit_time, follow
-from zsnapdb.planning.restore.boundaries import Boundary, Scanned, boundary_in, start_in
-from zsnapdb.planning.restore.contained import is_past, newest_in_backup
+from zsnapdb.planning.restore.boundaries import (
+    Boundary,
+    Scanned,
+    boundary_in,
+    find_stop,
+    is_past,
+    newest_in_backup,
+    start_in,
+)
 from zsnapdb.planning.restore.points import RestoreRoute, choose
 from zsnapdb.planning.restore.replays import replays
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, parse_target, parse_time
-from zsnapdb.planning.restore.time_place import find_stop
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 OTHER = "aaaaaaaa-71ca-11e1-9e33-c80aa9429562"

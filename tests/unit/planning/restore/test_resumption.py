@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.planning.restore.resumption import why_from_the_beginning
-from zsnapdb.planning.restore.steps import Receive
+from zsnapdb.planning.restore.steps import Receive, why_from_the_beginning
 
 
 def step(from_guid: int | None = None, key_location: str | None = None) -> Receive:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from zsnapdb.base.model import Flavour, parse_gtids
+from zsnapdb.planning.restore.exchange import ServerIds, StartedServer, differences
 from zsnapdb.planning.restore.plan import RestorePoint
-from zsnapdb.planning.restore.rewound import ServerIds, StartedServer, differences
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

@@ -15,27 +15,25 @@ import pytest
 
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.restore.runbook import Runbook
-from zsnapdb.planning.restore.handover_steps import (
-    LeaveStopped,
-    LookAround,
-    MakeReplica,
-    Promote,
-    PromotePart,
-    RunBeside,
-)
 from zsnapdb.planning.restore.plan import ArchivedTransaction, RestoreLayout, RestorePlan, RestorePoint
 from zsnapdb.planning.restore.runbook import Commands, Look, entries, pinned
 from zsnapdb.planning.restore.steps import (
     CheckServer,
     CloneSnapshot,
+    LeaveStopped,
     LogPart,
+    LookAround,
+    MakeReplica,
     MakeTop,
     MountPart,
     MountVolumes,
     Preflight,
+    Promote,
+    PromotePart,
     Receive,
     Recover,
     Replay,
+    RunBeside,
     Step,
     TakeUp,
 )
