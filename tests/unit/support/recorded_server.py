@@ -27,7 +27,7 @@ from zsnapdb.mysql.probe import dialect
 from zsnapdb.mysql.process import paths
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import contract
-from zsnapdb.planning.server_copy import identity, records
+from zsnapdb.planning.server_copy import identity, origin
 
 FOLDER = Path(__file__).parents[1] / "recorded"
 ACCOUNT = "zsnapdb"
@@ -58,7 +58,7 @@ def variables_read() -> frozenset[str]:
         *paths._FILES,
         *paths._KEYRING_FILES,
         *identity._PATHS,
-        *records.RECORDED,
+        *origin.RECORDED,
         *contract.READ,
         *(
             "replica_load_tmpdir",

@@ -61,7 +61,7 @@ from zsnapdb.planning.backup.server_view import judge as judge_view
 from zsnapdb.planning.backup.space import DatasetSpace, judge_space
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.identity import binlog_paths
-from zsnapdb.planning.server_copy.restorable import objections_to_files, objections_to_settings
+from zsnapdb.planning.server_copy.versions import objections_to_files, objections_to_settings
 from zsnapdb.zfs import datasets, version
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.mounts import mounted

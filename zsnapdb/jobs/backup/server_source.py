@@ -38,8 +38,7 @@ from zsnapdb.planning.backup.lock_strategy import LockChoice, delays, still_enou
 from zsnapdb.planning.facts import Channel
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.identity import binlog_paths
-from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
-from zsnapdb.planning.server_copy.records import recorded_origins, recorded_variables
+from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, recorded_origins, recorded_variables
 from zsnapdb.planning.unlogged import unlogged_changes
 from zsnapdb.repository.manifest import FilesystemType
 from zsnapdb.repository.server_source import (

@@ -16,7 +16,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import is_line
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.encryption import KEY_VARIABLES, missing_options
-from zsnapdb.planning.server_copy.records import RECORDED
+from zsnapdb.planning.server_copy.origin import RECORDED
 from zsnapdb.planning.server_copy.variables import VariableClass, class_of, is_name, is_secret
 
 LONGEST_LINE = 4000

@@ -14,7 +14,7 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.process.paths import fixed_links
 from zsnapdb.planning.server_copy.identity import Access, PathMap, ServerIdentity, option_file
-from zsnapdb.planning.server_copy.restorable import objections_to_files, objections_to_settings
+from zsnapdb.planning.server_copy.versions import objections_to_files, objections_to_settings
 
 POINTS = ("/var/lib/mysql", "/var/lib/mysql/data", "/srv/extra")
 COPY = PathMap(tuple((point, f"/clones/c/{PurePosixPath(point).name}") for point in POINTS))

@@ -10,7 +10,7 @@ from tests.unit.support.recorded_variables import all_variables, releases, varia
 from zsnapdb.base.model import Flavour
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.kept_options import OPTIONS, kept_statements, option_lists
-from zsnapdb.planning.server_copy.records import RECORDED, recorded_variables
+from zsnapdb.planning.server_copy.origin import RECORDED, recorded_variables
 from zsnapdb.planning.server_copy.variables import (
     NAMES,
     PREFIXES,
