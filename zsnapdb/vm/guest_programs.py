@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from zsnapdb.base.errors import CommandError, CommandTimeout
-from zsnapdb.planning.vm import guest_exec
-from zsnapdb.planning.vm.guest_exec import GuestProgramEnd
+from zsnapdb.planning.vm import agent
+from zsnapdb.planning.vm.agent import GuestProgramEnd
 from zsnapdb.vm.thawing import Agent
 
 _ANSWER_SECONDS = 30.0
@@ -28,7 +28,7 @@ def run(
     `deadline` (of the monotonic clock). Nothing ends it then. DamagedError for a strange answer.
     """
     try:
-        number = guest_exec.started(hypervisor.ask_agent(uuid, guest_exec.start(argv, text), _ANSWER_SECONDS))
+        number = agent.started(hypervisor.ask_agent(uuid, agent.start(argv, text), _ANSWER_SECONDS))
     except CommandTimeout:
         raise
     except CommandError as error:
@@ -38,7 +38,7 @@ def run(
             f" and must be in allow-rpcs if that is set (qemu-ga.conf); and see that {argv[0]} is installed there",
         ) from error
     while True:
-        end = guest_exec.ended(hypervisor.ask_agent(uuid, guest_exec.status(number), _ANSWER_SECONDS))
+        end = agent.ended(hypervisor.ask_agent(uuid, agent.status(number), _ANSWER_SECONDS))
         if end is not None:
             return end
         if time.monotonic() >= deadline:

@@ -18,7 +18,7 @@ from zsnapdb.config.agent import ScheduleSettings
 from zsnapdb.config.settings import InstanceSettings, parse
 from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
 from zsnapdb.planning.setup.facts import SetupAnswers
-from zsnapdb.planning.setup.schedule import cron_text
+from zsnapdb.planning.setup.layout import cron_text
 
 MONDAY = datetime(2026, 11, 23, tzinfo=UTC)
 NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

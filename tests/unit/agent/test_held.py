@@ -11,7 +11,7 @@ from zsnapdb.agent.supervisor import held_back
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.steps import move_state
 from zsnapdb.jobs.steps.move_state import MoveRecord
-from zsnapdb.planning.setup.move_state import MovePhase
+from zsnapdb.planning.setup.move import MovePhase
 
 CONFIGURATION = """
 [restore]

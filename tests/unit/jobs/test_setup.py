@@ -30,7 +30,7 @@ from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import DiscoveredProcess, SeenByRoot
 from zsnapdb.notify.commands import send_test
 from zsnapdb.planning.backup.at_rest import CLEAR
-from zsnapdb.planning.setup import schedule
+from zsnapdb.planning.setup import layout
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer, SetupAnswers
 from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay
 from zsnapdb.report.setup import SetupPlanView, SetupView
@@ -115,7 +115,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
     (tmp_path / "backups").mkdir()
     FakeSession.host = fake
     (tmp_path / "cron.d").mkdir()
-    for module in (job, schedule):
+    for module in (job, layout):
         monkeypatch.setattr(module, "CRON_FOLDER", str(tmp_path / "cron.d"))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(discovery, "server_processes", lambda: [PROCESS])

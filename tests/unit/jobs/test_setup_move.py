@@ -18,8 +18,7 @@ from zsnapdb.jobs.setup import move as setup_move
 from zsnapdb.jobs.steps import move_state
 from zsnapdb.jobs.steps.move_state import MovedServer, MoveRecord
 from zsnapdb.planning.setup.facts import SetupAnswers
-from zsnapdb.planning.setup.move import ServerMove
-from zsnapdb.planning.setup.move_state import MovePhase, MoveStep, ServedPlace, decide
+from zsnapdb.planning.setup.move import MovePhase, MoveStep, ServedPlace, ServerMove, decide
 from zsnapdb.zfs import command
 
 

@@ -12,7 +12,7 @@ from zsnapdb.jobs.steps import move_state
 from zsnapdb.jobs.steps.move_state import MoveRecord, observe
 from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import DiscoveredProcess
-from zsnapdb.planning.setup.move_state import CopiesState, MovePhase, OldState, ServedPlace
+from zsnapdb.planning.setup.move import CopiesState, MovePhase, OldState, ServedPlace
 from zsnapdb.zfs import command, mounts
 from zsnapdb.zfs.mounts import MountEntry
 

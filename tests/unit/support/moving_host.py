@@ -19,8 +19,7 @@ from zsnapdb.mysql.process import processes
 from zsnapdb.mysql.process.service import ServingProcess
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer
-from zsnapdb.planning.setup.move import ServerMove, planned_move
-from zsnapdb.planning.setup.move_state import ServedPlace
+from zsnapdb.planning.setup.move import ServedPlace, ServerMove, planned_move
 from zsnapdb.zfs import command, datasets, owned, snapshots
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.mounts import MountEntry

@@ -30,9 +30,8 @@ from zsnapdb.mysql.process.paths import keyring_paths
 from zsnapdb.mysql.schema import inside_questions
 from zsnapdb.planning.server_copy import origin as server_origin
 from zsnapdb.planning.server_copy.identity import rewrite_index
-from zsnapdb.planning.trial.drill import judge_table
-from zsnapdb.planning.trial.inside import judge_position
-from zsnapdb.planning.vm import agent, guest_exec
+from zsnapdb.planning.trial.drill import judge_position, judge_table
+from zsnapdb.planning.vm import agent
 from zsnapdb.planning.vm.domain import parse, root_of
 from zsnapdb.planning.vm.restored_domain import TRUSTED, RestoredIdentity, restored
 from zsnapdb.repository import catalogue
@@ -81,7 +80,7 @@ def guest_agent(body: bytes, folder: Path) -> None:
 
 def guest_program(body: bytes, folder: Path) -> None:
     text = body.decode(errors="replace")
-    each(lambda: guest_exec.started(text), lambda: guest_exec.ended(text))
+    each(lambda: agent.started(text), lambda: agent.ended(text))
 
 
 def server_inside(body: bytes, folder: Path) -> None:

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base import text_files, whole_file
 from zsnapdb.base.patterns import InstanceName
+from zsnapdb.planning.setup.configuration import TablePath, digest, document_of
 from zsnapdb.planning.setup.facts import WrittenTables
-from zsnapdb.planning.setup.merging import TablePath, digest, document_of
 
 
 class _Entry(BaseModel):

@@ -28,10 +28,7 @@ from zsnapdb.mysql.session import Address
 from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
 from zsnapdb.planning.family import flavour_in
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
-from zsnapdb.planning.setup.move import dataset_names
-from zsnapdb.planning.setup.move_state import MoveStep, decide
-from zsnapdb.planning.setup.plan import SetupPlan, StartedMove, leave_signing_open, plan_setup
-from zsnapdb.planning.setup.schedule import (
+from zsnapdb.planning.setup.layout import (
     CRON_FOLDER,
     PACKAGED_UNITS,
     UNIT,
@@ -40,6 +37,8 @@ from zsnapdb.planning.setup.schedule import (
     cron_text,
     unit_text,
 )
+from zsnapdb.planning.setup.move import MoveStep, dataset_names, decide
+from zsnapdb.planning.setup.plan import SetupPlan, StartedMove, leave_signing_open, plan_setup
 from zsnapdb.repository import drills
 from zsnapdb.zfs import datasets, encryption, version
 from zsnapdb.zfs.mounts import mounted

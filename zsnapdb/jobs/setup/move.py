@@ -35,17 +35,19 @@ from zsnapdb.mysql import variables
 from zsnapdb.mysql.process import processes
 from zsnapdb.mysql.process.service import ServingProcess, serving
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.setup.move import MOVE_PROPERTY, MOVE_SNAPSHOT, ServerMove
-from zsnapdb.planning.setup.move_state import (
+from zsnapdb.planning.setup.facts import overridden
+from zsnapdb.planning.setup.move import (
+    MOVE_PROPERTY,
+    MOVE_SNAPSHOT,
     CopiesState,
     MoveFacts,
     MovePhase,
     MoveStep,
     ServedPlace,
+    ServerMove,
     decide,
     may_go_back,
 )
-from zsnapdb.planning.setup.precedence import overridden
 from zsnapdb.zfs import command, datasets, mounting, owned, snapshots
 from zsnapdb.zfs.owned import Mark
 from zsnapdb.zfs.snapshots import PendingSnapshots

@@ -15,9 +15,9 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue
 from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.setup import configuration as setup_configuration
-from zsnapdb.planning.setup.merging import without
+from zsnapdb.planning.setup.configuration import without
+from zsnapdb.planning.setup.layout import PACKAGED_UNITS, UNIT, UNIT_FILE, configuration_in, cron_file
 from zsnapdb.planning.setup.removal import RemovalAction, RemovalFacts, RemovalPlan, plan_removal
-from zsnapdb.planning.setup.schedule import PACKAGED_UNITS, UNIT, UNIT_FILE, configuration_in, cron_file
 from zsnapdb.zfs import command
 
 

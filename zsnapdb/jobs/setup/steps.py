@@ -37,11 +37,10 @@ from zsnapdb.jobs.trial.drill import DrillResult
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.backup.fitness import Severity
-from zsnapdb.planning.setup.account import AccountPlan
 from zsnapdb.planning.setup.facts import SetupAnswers
-from zsnapdb.planning.setup.move_state import MoveStep
+from zsnapdb.planning.setup.layout import UNIT, AccountPlan
+from zsnapdb.planning.setup.move import MoveStep
 from zsnapdb.planning.setup.plan import PROOF, SetupAction, SetupPlan, SetupStep, SetupWay
-from zsnapdb.planning.setup.schedule import UNIT
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.keys import write_secret
 from zsnapdb.zfs import command

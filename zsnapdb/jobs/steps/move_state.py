@@ -18,8 +18,15 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.host import production, tree_copy
 from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import DiscoveredProcess
-from zsnapdb.planning.setup.move import MOVE_RECORD, ServerMove
-from zsnapdb.planning.setup.move_state import CopiesState, MoveFacts, MovePhase, OldState, ServedPlace
+from zsnapdb.planning.setup.move import (
+    MOVE_RECORD,
+    CopiesState,
+    MoveFacts,
+    MovePhase,
+    OldState,
+    ServedPlace,
+    ServerMove,
+)
 from zsnapdb.zfs import command, datasets, snapshots
 from zsnapdb.zfs.mounts import mounted
 

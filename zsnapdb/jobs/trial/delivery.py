@@ -28,16 +28,20 @@ from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable, SchemaContent, TableType
 from zsnapdb.planning.server_copy.answering import IDENTITY, only_on_server
 from zsnapdb.planning.sql_text import TableName
-from zsnapdb.planning.trial.dump import (
+from zsnapdb.planning.trial.rescue import (
     HISTORY_OPTION,
     DumpRuns,
     DumpScope,
+    ServerKind,
+    Transport,
+    TransportChoice,
+    choose_transport,
     dump_of_schema,
     dump_of_table,
+    is_plain,
     lost_digits,
     objection_to_history,
 )
-from zsnapdb.planning.trial.rescue import ServerKind, Transport, TransportChoice, choose_transport, is_plain
 
 _UNTIMED = "net_write_timeout = 3600 /*M!100500 , SESSION max_statement_time = 0*/"
 _LOADING = ("sql_safe_updates = 0", "completion_type = 0", "autocommit = 1", "net_read_timeout = 3600", _UNTIMED)

@@ -36,15 +36,19 @@ from zsnapdb.mysql.schema.inside_questions import Rows
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.machine import DefineDomain, MachineRestorePlan
 from zsnapdb.planning.schema_content import CatalogueTable
-from zsnapdb.planning.trial.drill import choose_backup, judge_probe, judge_table, sample_whole, seed_of
-from zsnapdb.planning.trial.inside import (
+from zsnapdb.planning.trial.drill import (
     InsideAnswer,
     InsideIdentity,
     InsideResult,
     InsideVerdict,
     binlog_of_start,
+    choose_backup,
     judge_identity,
     judge_position,
+    judge_probe,
+    judge_table,
+    sample_whole,
+    seed_of,
 )
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.planning.vm.restored_domain import is_of_restore

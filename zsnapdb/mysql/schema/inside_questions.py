@@ -17,7 +17,7 @@ from zsnapdb.base.patterns import BINLOG, is_line
 from zsnapdb.mysql.schema.schema_catalogue import STORED_TABLES, table_of
 from zsnapdb.planning.family import family, flavour_of
 from zsnapdb.planning.schema_content import CatalogueTable
-from zsnapdb.planning.trial.inside import InsideAnswer
+from zsnapdb.planning.trial.drill import InsideAnswer
 
 CLIENT_OPTIONS = ("--batch", "--skip-column-names")
 _NAMES = ("version", "version_comment", "server_uuid", "server_id", "log_bin", "gtid_mode")

@@ -2,13 +2,192 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from zsnapdb.planning.setup.account import DEFAULT_USER
-from zsnapdb.planning.setup.facts import SetupAnswers
-from zsnapdb.planning.setup.merging import ALONE, SetupSurroundings
+from zsnapdb.config.notifications import TARGET_NAME
+from zsnapdb.planning.setup.facts import SetupAnswers, WrittenTables
+from zsnapdb.planning.setup.layout import DEFAULT_USER
+
+REPOSITORY = "backups"
+TARGET = "admin"
+_HEADER = re.compile(r"\[([A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)\]\s*")
+
+TablePath = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SetupSurroundings:
+    """The configuration without the tables that setup writes, and what those tables can rely on.
+
+    The tables go between `before` and `after`. `repository` is the name of the instance's repository; `is_shared`: it
+    is configured already, and stays as it is. `has_agent`: so is the agent. `target` is the name under which setup adds
+    whom to notify; "" if it adds nobody. `is_silent`: nobody is notified of anything.
+    """
+
+    before: str = ""
+    after: str = ""
+    repository: str = REPOSITORY
+    is_shared: bool = False
+    has_agent: bool = False
+    target: str = ""
+    is_silent: bool = True
+
+    def tables(self, instance: str) -> tuple[TablePath, ...]:
+        """Return which tables setup writes for the instance, and may replace later."""
+        repository = () if self.is_shared else (("repository", self.repository),)
+        target = (("notifications", "to", self.target),) if self.target else ()
+        return (("instance", instance), *repository, *target)
+
+    def around(self, tables: str) -> str:
+        """Return the text of the whole configuration with these tables."""
+        parts = (self.before.rstrip("\n"), tables, self.after.strip("\n"))
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+
+ALONE = SetupSurroundings()
+"""Nothing is configured yet."""
+
+
+def surroundings(
+    configured: str | None, answers: SetupAnswers, written: WrittenTables | None = None
+) -> SetupSurroundings | None:
+    """Return what setup leaves as it is; None if it cannot tell its tables from the others.
+
+    `written` are the tables of this instance that an earlier setup wrote, if they are still as it wrote them. Without
+    them all but the tables of the instance is left as it is.
+    """
+    if configured is None:
+        return replace(ALONE, target=_target(answers, {}), is_silent=answers.notify is None)
+    document = document_of(configured)
+    if document is None:
+        return None
+    own = [("instance", answers.instance)] if written is None else list(written.tables)
+    used = set(
+        _words({name: table for name, table in _tables(document, "instance").items() if name != answers.instance})
+    )
+    own = [
+        path for path in own if _at(document, path) is not None and not (path[0] == "repository" and path[-1] in used)
+    ]
+    before, after = _cut(configured, own) if own else (configured, "")
+    rest = document_of(before + after)
+    if rest is None or rest != _less(document, own):
+        return None
+    repositories, targets = _tables(rest, "repository"), _tables(_tables(rest, "notifications"), "to")
+    shared = [name for name, table in repositories.items() if _place(table) == (answers.repository, answers.endpoint)]
+    name = REPOSITORY if REPOSITORY not in repositories else f"{REPOSITORY}-{answers.instance}"
+    return SetupSurroundings(
+        before,
+        after,
+        shared[0] if shared else name,
+        bool(shared),
+        "agent" in rest,
+        _target(answers, targets),
+        not targets and answers.notify is None,
+    )
+
+
+def without(configured: str, instance: str, written: WrittenTables | None) -> str | None:
+    """Return the configuration without the instance and what its setup wrote; None if its tables cannot be told.
+
+    A repository that another instance uses stays.
+    """
+    document = document_of(configured) or {}
+    own = [("instance", instance), *(path for path in (written.tables if written else ()) if path[0] == "repository")]
+    others = {name: table for name, table in _tables(document, "instance").items() if name != instance}
+    used = set(_words(others))
+    own = [path for path in own if path[0] == "instance" or path[-1] not in used]
+    parts = _cut(configured, own)
+    rest = document_of("".join(parts))
+    if rest is None or rest != _less(document, own):
+        return None
+    return "\n\n".join(part.strip("\n") for part in parts if part.strip("\n")) + "\n"
+
+
+def digest(document: Mapping[str, Any], tables: Sequence[TablePath]) -> str:
+    """Return what tells these tables of a configuration from any others. Comments and order do not count."""
+    contents = [_at(document, path) for path in tables]
+    return hashlib.sha256(json.dumps(contents, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def document_of(text: str) -> Mapping[str, Any] | None:
+    """Return the TOML document in a text, None if it is none."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def _target(answers: SetupAnswers, targets: Mapping[str, Any]) -> str:
+    """Return the name for whom to notify; "" if nobody is named, or is a target already."""
+    if answers.notify is None or answers.notify in set(_words(targets)):
+        return ""
+    own = answers.instance if re.match(TARGET_NAME, answers.instance) else f"{TARGET}-2"
+    return next(name for name in (TARGET, own, f"{TARGET}-3") if name not in targets or name == f"{TARGET}-3")
+
+
+def _cut(text: str, own: Sequence[TablePath]) -> tuple[str, str]:
+    """Return the text before the first of these tables and the rest after it, both without these tables."""
+    parts: tuple[list[str], list[str]] = ([], [])
+    has_begun, is_own = False, False
+    for line in text.splitlines(keepends=True):
+        header = _HEADER.fullmatch(line)
+        if header is not None:
+            path = tuple(header[1].split("."))
+            is_own = any(path[: len(one)] == one for one in own)
+            has_begun = has_begun or is_own
+        elif is_own and line.lstrip().startswith("#"):
+            is_own = False
+        if not is_own:
+            parts[has_begun].append(line)
+    return "".join(parts[0]), "".join(parts[1])
+
+
+def _less(document: Mapping[str, Any], own: Sequence[TablePath]) -> dict[str, Any]:
+    """Return the document without these tables, and without tables that nothing is left in."""
+    kept: dict[str, Any] = {}
+    for key, value in document.items():
+        inner = [path[1:] for path in own if path[0] == key]
+        if () in inner:
+            continue
+        less = _less(value, inner) if inner and isinstance(value, dict) else value
+        if less or not inner:
+            kept[key] = less
+    return kept
+
+
+def _tables(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    table = document.get(name)
+    return table if isinstance(table, dict) else {}
+
+
+def _at(document: Mapping[str, Any], path: TablePath) -> Any:
+    table: Any = document
+    for key in path:
+        table = table.get(key) if isinstance(table, dict) else None
+    return table
+
+
+def _place(table: Any) -> tuple[Any, Any]:
+    if not isinstance(table, dict):
+        return None, None
+    own = table.get("s3", table)
+    return table.get("url"), own.get("endpoint") if isinstance(own, dict) else None
+
+
+def _words(value: Any) -> Iterator[str]:
+    """Yield all texts in a value of a document."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _words(inner)
+
 
 _HEAD = (
     "# Written by `zsnapdb setup`. `zsnapdb example zsnapdb.toml` explains every key.",

@@ -11,13 +11,20 @@ from enum import StrEnum
 from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import DEFAULT_PATH
 from zsnapdb.planning.family import family
-from zsnapdb.planning.setup.account import AccountPlan, account_plan, user_of
-from zsnapdb.planning.setup.configuration import NO_SIGNING, RECIPIENT, ServerLogin, ServerPlaces, configuration_text
+from zsnapdb.planning.setup.configuration import (
+    ALONE,
+    NO_SIGNING,
+    RECIPIENT,
+    ServerLogin,
+    ServerPlaces,
+    SetupSurroundings,
+    configuration_text,
+    document_of,
+    surroundings,
+)
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
-from zsnapdb.planning.setup.merging import ALONE, SetupSurroundings, document_of, surroundings
-from zsnapdb.planning.setup.move import ServerMove, dataset_names, objections, planned_move
-from zsnapdb.planning.setup.move_state import MoveDecision, MoveStep
-from zsnapdb.planning.setup.schedule import UNIT, UNIT_FILE, cron_file
+from zsnapdb.planning.setup.layout import UNIT, UNIT_FILE, AccountPlan, account_plan, cron_file, user_of
+from zsnapdb.planning.setup.move import MoveDecision, MoveStep, ServerMove, dataset_names, objections, planned_move
 
 _ROOM = 1.2
 """How many times the size of the data directory must be free in the pool: compression is not counted on."""

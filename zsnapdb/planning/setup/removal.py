@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.planning.setup.schedule import UNIT
+from zsnapdb.planning.setup.layout import UNIT
 
 
 class RemovalAction(StrEnum):

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.planning.setup.test_plan import ANSWERS
-from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
+from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text, digest, document_of, surroundings
 from zsnapdb.planning.setup.facts import SetupAnswers, WrittenTables
-from zsnapdb.planning.setup.merging import digest, document_of, surroundings
 
 LOGIN = ServerLogin("/run/m.sock", "zsnapdb")
 NAMES = st.sampled_from(["main", "shop", "a-b", "site", "agent", "repository"])

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.model import Flavour
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer
-from zsnapdb.planning.setup.move import planned_move
-from zsnapdb.planning.setup.move_state import (
+from zsnapdb.planning.setup.move import (
     CopiesState,
     MoveFacts,
     MovePhase,
@@ -17,6 +16,7 @@ from zsnapdb.planning.setup.move_state import (
     ServedPlace,
     decide,
     may_go_back,
+    planned_move,
 )
 
 FILES = FoundFiles("mysql.service", option_folder="/etc/mysql/conf.d")

@@ -14,14 +14,11 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import parse
 from zsnapdb.planning.advice.catalogue import judge_advice
 from zsnapdb.planning.backup.fitness import Severity
-from zsnapdb.planning.setup.account import account_plan
 from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
 from zsnapdb.planning.setup.facts import FoundFiles, FoundPool, FoundServer, SetupAnswers, SetupFacts, WrittenTables
-from zsnapdb.planning.setup.layout import two_datasets
-from zsnapdb.planning.setup.move import ServerMove
-from zsnapdb.planning.setup.move_state import MoveDecision, MoveStep
+from zsnapdb.planning.setup.layout import account_plan, configuration_in, cron_file, cron_text, two_datasets, unit_text
+from zsnapdb.planning.setup.move import MoveDecision, MoveStep, ServerMove
 from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupWay, StartedMove, leave_signing_open, plan_setup
-from zsnapdb.planning.setup.schedule import configuration_in, cron_file, cron_text, unit_text
 
 GIB = 1 << 30
 SERVER = FoundServer(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from zsnapdb.base.model import Flavour
+from zsnapdb.planning.setup.facts import overridden
 from zsnapdb.planning.setup.layout import option_file
-from zsnapdb.planning.setup.precedence import overridden
 
 FILE = option_file(Flavour.MARIADB, "/srv/my sql")
 USED = "--user=mysql " + " ".join(

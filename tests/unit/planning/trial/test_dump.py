@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zsnapdb.planning.schema_content import CatalogueTable, SchemaContent, SequenceDefault, TableType
-from zsnapdb.planning.trial.dump import DumpScope, dump_of_schema, dump_of_table, objection_to_history
+from zsnapdb.planning.trial.rescue import DumpScope, dump_of_schema, dump_of_table, objection_to_history
 
 
 def table(name: str, kind: TableType = TableType.BASE, engine: str | None = "InnoDB") -> CatalogueTable:

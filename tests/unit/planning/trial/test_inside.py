@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.gtid import GtidPosition, GtidSet
 from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, parse_gtids
-from zsnapdb.planning.trial.inside import (
+from zsnapdb.planning.trial.drill import (
     InsideAnswer,
     InsideIdentity,
     InsideResult,
