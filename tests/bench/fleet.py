@@ -186,7 +186,7 @@ def cached(file: Path) -> Look:
 def page(file: Path) -> list[Look]:
     """Show the page of `zsnapdb serve`: the answer of its helper, and the HTML. First, and when nothing has changed."""
     from zsnapdb.jobs.base.host import Host
-    from zsnapdb.report.fleet.look import FleetLook
+    from zsnapdb.report.fleet.status import FleetLook
     from zsnapdb.serve.fleet_rows import fleet_of
     from zsnapdb.serve.page_rows import Person
     from zsnapdb.serve.page_templates import PageTemplates

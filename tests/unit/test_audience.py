@@ -58,7 +58,7 @@ def test_only_the_boundary_asks_who_reads() -> None:
         "jobs/clone/sources.py",
         "documents/clone.py",
         "documents/errors.py",
-        "report/clone/destroy.py",
+        "report/clone/change.py",
         "serve/children.py",
         "serve/desk.py",
         "serve/operations.py",

@@ -12,7 +12,7 @@ from zsnapdb.base.errors import ConfigError, ServerError, UsageError
 from zsnapdb.config.settings import load, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.agent.jobs import jobs_of
-from zsnapdb.report.config import ConfigurationView
+from zsnapdb.report.setup import ConfigurationView
 
 GOOD = """
 [instance.main]

@@ -147,7 +147,7 @@ def find(
     Lists GTID, commit time, size, kinds of change, rows and tables, and names the command that undoes a transaction.
     """
     from zsnapdb.jobs.binlog import find as job
-    from zsnapdb.report import binlog_find as report
+    from zsnapdb.report import binlog as report
 
     request = job.FindRequest(table, kind, rows_at_least, between, user_time, largest, limit)
     _, chosen = of_instance(config, instance)
@@ -165,7 +165,7 @@ def _follow(instance: Instance, request: FindRequest, *, json: bool) -> None:
 
     from zsnapdb.cli.exit_codes import stop_on_signals
     from zsnapdb.jobs.binlog import find as job
-    from zsnapdb.report import binlog_find as report
+    from zsnapdb.report import binlog as report
 
     stop = stop_on_signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
     job.follow(instance, request, stop, lambda listed: show_at_once(report.FollowedView(listed), json))

@@ -23,7 +23,7 @@ def check(config: ConfigFile = None, json: AsJson = False) -> None:
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.clone import pool_room
     from zsnapdb.jobs.doctor.advice import silences
-    from zsnapdb.report.config import ConfigurationView
+    from zsnapdb.report.setup import ConfigurationView
 
     settings = load(config)
     for name in settings.instance:

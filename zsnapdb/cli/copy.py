@@ -36,7 +36,7 @@ def copy(
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import copy as job
-    from zsnapdb.report.repository import copy as report
+    from zsnapdb.report.repository import prune as report
 
     settings, here = of_instance(config, instance, source)
     there = Instance.at(settings, instance, to, here.events).waiting(parse_duration(wait))

@@ -137,7 +137,7 @@ def advise(
     """
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.doctor import load as job
-    from zsnapdb.report.load import LoadView
+    from zsnapdb.report.doctor import LoadView
 
     _, chosen = of_instance(config, instance)
     show(LoadView(job.watch(chosen, parse_duration(period))), json)

@@ -68,7 +68,7 @@ def drill_machine(settings: Settings, instance: Instance, options: MachineDrillO
     """Drill the machine, or show the plan. typer.Exit with the exit code of the drill."""
     from zsnapdb.jobs.restore.machine_run import MachineWork
     from zsnapdb.jobs.trial import machine_drill
-    from zsnapdb.report.trial.machine_drill import MachineDrillPlanView
+    from zsnapdb.report.trial.drill import MachineDrillPlanView
 
     request = machine_drill.MachineDrillRequest(options.to, options.seed, options.accepts_older, options.whole)
     if options.plan:

@@ -27,7 +27,7 @@ def example(
 ) -> None:
     """Print an example file: a configuration, a unit, a policy, a hook. Needs no configuration."""
     from zsnapdb.jobs.shell import examples as job
-    from zsnapdb.report import examples as report
+    from zsnapdb.report import setup as report
 
     show(report.ExampleView(job.find(name)) if name is not None else report.ExamplesView(job.examples()), json)
 
@@ -49,7 +49,7 @@ def grants(
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.shell import examples as job
-    from zsnapdb.report import examples as report
+    from zsnapdb.report import setup as report
 
     if flavour is not None and instance is None:
         chosen, user = Flavour(flavour.value), job.DEFAULT_USER

@@ -210,7 +210,7 @@ def apply(
     stays paused. An engine that has lost everything gets everything back. Needs the extra zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load_jobs
-    from zsnapdb.report.fleet import orders as report
+    from zsnapdb.report.fleet import status as report
 
     settings = load_jobs(file)
     with extra():
@@ -236,7 +236,7 @@ def run(
     from zsnapdb.base.errors import INTERNAL, UsageError
     from zsnapdb.config.engine import FleetVerb
     from zsnapdb.config.fleet_jobs import load_jobs
-    from zsnapdb.report.fleet import orders as report
+    from zsnapdb.report.fleet import status as report
 
     if verb not in set(FleetVerb):
         raise UsageError(f"{verb!r} is nothing that a fleet does", hint=f"choose from: {', '.join(FleetVerb)}")
@@ -263,7 +263,7 @@ def pause(
     extra zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load_jobs
-    from zsnapdb.report.fleet import orders as report
+    from zsnapdb.report.fleet import status as report
 
     filters, settings = _meant(where, every), load_jobs(jobs)
     with extra():
@@ -283,7 +283,7 @@ def resume(
     Needs the extra zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load_jobs
-    from zsnapdb.report.fleet import orders as report
+    from zsnapdb.report.fleet import status as report
 
     filters, settings = _meant(where, every), load_jobs(jobs)
     with extra():
@@ -297,7 +297,7 @@ def cancel(where: Where = None, every: Everything = False, jobs: JobsFile = None
     Needs the extra zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load_jobs
-    from zsnapdb.report.fleet import orders as report
+    from zsnapdb.report.fleet import status as report
 
     filters, settings = _meant(where, every), load_jobs(jobs)
     with extra():
@@ -314,7 +314,7 @@ def history(
     """Show the newest runs of the fleet: when, where, and how each ended. Needs the extra zsnapdb[fleet]."""
     from zsnapdb.config.fleet_jobs import load_jobs
     from zsnapdb.planning.fleet.schedules import JobFilter
-    from zsnapdb.report.fleet import orders as report
+    from zsnapdb.report.fleet import status as report
 
     filters, settings = [JobFilter.parse(text) for text in where or ()], load_jobs(jobs)
     with extra():
@@ -405,7 +405,7 @@ def status(
     state = job.status(fleet_config.load(config), request, THIS_HOST)
     errors: list[ZsnapdbError] = []
     if metrics is not None:
-        from zsnapdb.report.fleet.metrics import text as metrics_text
+        from zsnapdb.report.fleet.status import text as metrics_text
 
         try:
             health.write(metrics, metrics_text(state))

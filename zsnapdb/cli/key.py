@@ -52,7 +52,7 @@ def generate(
     written into the evidence logs of its repositories that somebody made these keys.
     """
     from zsnapdb.jobs.repository import keys as job
-    from zsnapdb.report.repository import keys as report
+    from zsnapdb.report.repository import init as report
 
     if identity is None and signing_key is None:
         raise typer.BadParameter("name at least one file: --identity FILE, --signing-key FILE")
@@ -91,7 +91,7 @@ def show_keys(
     The keys are those in the given files, or else those that the configuration names.
     """
     from zsnapdb.jobs.repository import keys as job
-    from zsnapdb.report.repository import keys as report
+    from zsnapdb.report.repository import init as report
 
     if identity is None and signing_key is None:
         from zsnapdb.config.settings import load

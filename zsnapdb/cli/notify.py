@@ -49,7 +49,7 @@ def notify_test(
 def _show(targets: Sequence[str], failed: Sequence[str], what: str, *, json: bool) -> None:
     """Show whom the message reached. typer.Exit with 9 if it did not reach somebody."""
     from zsnapdb.base.errors import CommandError
-    from zsnapdb.report.notifications import NotifiedView
+    from zsnapdb.report.agent import NotifiedView
 
     show(NotifiedView(targets, failed), json)
     if failed:

@@ -68,7 +68,7 @@ def restore_machine(settings: Settings, instance: Instance, options: MachineOpti
     """Restore, resume, abandon, or show the plan, as the options say."""
     from zsnapdb.jobs.restore import machine_run as job
     from zsnapdb.jobs.restore.machine_plan import MachineRestoreRequest
-    from zsnapdb.report.restore import machine as report
+    from zsnapdb.report.restore import result as report
 
     may_go = options.with_foreign_snapshots
     if options.abandon:
@@ -111,7 +111,7 @@ def _show_machine_plan(settings: Settings, instance: Instance, request: MachineR
     from zsnapdb.jobs.restore import machine_plan
     from zsnapdb.jobs.restore import machine_run as job
     from zsnapdb.jobs.restore.preflight import expected_error
-    from zsnapdb.report.restore import machine as report
+    from zsnapdb.report.restore import result as report
 
     repository = instance.open_repository()
     planned = machine_plan.make(settings, instance, repository, request)

@@ -98,7 +98,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.jobs.base.removal_time import removal_time
     from zsnapdb.jobs.clone import catalogue, lifecycle, sources
     from zsnapdb.report.clone.list import ClonesView
-    from zsnapdb.report.fleet.look import FleetLook
+    from zsnapdb.report.fleet.status import FleetLook
     from zsnapdb.serve.children import CLEAN, ChildRunner
     from zsnapdb.serve.code_exchange import exchange_with
     from zsnapdb.serve.credentials import EveryCredential

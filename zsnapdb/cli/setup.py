@@ -172,7 +172,7 @@ def _shown(results: Iterable[ProofResult], terminal: Terminal, json: bool) -> li
 
 def _remove(repository: str | None, instance: str, config: Path | None, *, yes: bool, plan: bool, json: bool) -> None:
     from zsnapdb.jobs.setup import removal as job
-    from zsnapdb.report import setup_removal as report
+    from zsnapdb.report import setup as report
 
     if repository is not None:
         raise UsageError("setup --remove takes no ADDRESS", hint="--instance names the instance to give up")

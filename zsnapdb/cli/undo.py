@@ -77,7 +77,7 @@ def undo(
     """
     from zsnapdb.jobs.binlog import undo
     from zsnapdb.jobs.binlog import undo as job
-    from zsnapdb.report import undo as report
+    from zsnapdb.report import binlog as report
 
     settings, chosen = of_instance(config, instance)
     job.refuse_existing(into)

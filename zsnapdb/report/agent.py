@@ -11,7 +11,7 @@ from zsnapdb.agent.schedule import RanJob
 from zsnapdb.agent.web import AgentOverview, JobOverview
 from zsnapdb.base.errors import BusyError
 from zsnapdb.base.quantities import format_duration
-from zsnapdb.documents.agent import AgentDocument, AgentPauseDocument, AgentRunDocument
+from zsnapdb.documents.agent import AgentDocument, AgentPauseDocument, AgentRunDocument, NotifiedDocument
 from zsnapdb.planning.agent.runs import RunRecord
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
@@ -95,3 +95,18 @@ def _result(last: RunRecord | None) -> str:
         return "another run was at work"
     again = f", {last.failures} in a row" if last.failures > 1 else ""
     return f"good, {took}" if not last.failures else f"FAILED with {last.exit_code}, {took}{again}"
+
+
+@dataclass(frozen=True)
+class NotifiedView(View):
+    """The targets of a message, by name."""
+
+    targets: Sequence[str]
+    failed: Sequence[str]
+    kind: ClassVar[str] = "notified"
+    document_class = NotifiedDocument
+
+    def text(self) -> str:
+        if not self.targets:
+            return "every target that it concerns was told"
+        return "\n".join(f"{name:<16}{'FAILED' if name in self.failed else 'arrived'}" for name in self.targets)

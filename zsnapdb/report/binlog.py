@@ -6,11 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from zsnapdb.base.quantities import size
-from zsnapdb.documents.binlog import ArchivingDocument, BinlogArchiveDocument, PurgeDocument
+from zsnapdb.base.patterns import printable
+from zsnapdb.base.quantities import counted, size
+from zsnapdb.documents.binlog import (
+    ArchivingDocument,
+    BinlogArchiveDocument,
+    PurgeDocument,
+    SearchDocument,
+    TransactionDocument,
+    UndoDocument,
+)
+from zsnapdb.jobs.binlog.find import Search
 from zsnapdb.jobs.binlog.round import Round
+from zsnapdb.jobs.binlog.undo import Conflict, Undo
+from zsnapdb.planning.binlog.changes import ListedTransaction, Match, TableChanges, TransactionChanges
 from zsnapdb.planning.binlog.purge import PurgePlan
+from zsnapdb.planning.binlog.remedy import of_changed_rows, remedies
 from zsnapdb.planning.binlog.route import missing_before
+from zsnapdb.planning.binlog.row_values import SqlValue
+from zsnapdb.planning.binlog.undo import RowChange
 from zsnapdb.report.units import moment, table, to_the_second
 from zsnapdb.report.view import View
 from zsnapdb.repository.binlog_contents import Archive
@@ -141,3 +155,163 @@ class PurgeView(PurgePlanView):
 
     kind: ClassVar[str] = "binlog-purge"
     verb: ClassVar[str] = "removed"
+
+
+_MOST_TABLES = 3
+_MOST_TEXT = 100
+_WIDTH = 80
+
+
+@dataclass(frozen=True)
+class SearchView(View):
+    """The transactions that a search selects, as `zsnapdb binlog find` prints them."""
+
+    instance: str
+    search: Search
+    kind: ClassVar[str] = "binlog-transactions"
+    document_class = SearchDocument
+    read_from = "search"
+
+    def text(self) -> str:
+        search = self.search
+        listed = search.transactions
+        lines = [
+            f"{counted(search.matched, 'transaction')} found in {counted(len(search.read), 'binlog')}"
+            + (f"; {len(listed)} are listed, chosen by --largest and --limit" if self._is_cut else ""),
+            *([] if search.asks_archive else ["the archive was not read: name a period to read older binlogs"]),
+        ]
+        if listed:
+            widest = max(len(_gtid(entry)) for entry in listed)
+            lines.append(f"{'GTID':{widest}}  COMMITTED             BYTES")
+            lines += [line for entry in listed for line in _lines(entry, widest)]
+        lines += sorted({f"unknown   {note}" for entry in listed for note in entry.changes.unknown})
+        if any(entry.match is Match.POSSIBLE for entry in listed):
+            lines.append("unknown   the binlog does not say whether the transactions with a ? match")
+        lines += [f"next      `{command}`" for command in remedies(self.instance, listed)]
+        return "\n".join([*lines, *(f"problem   {error.message}" for error in search.problems)])
+
+    @property
+    def _is_cut(self) -> bool:
+        return self.search.matched > len(self.search.transactions)
+
+
+@dataclass(frozen=True)
+class FollowedView(View):
+    """One transaction, as `zsnapdb binlog find --follow` prints it: a line, or a document on a line."""
+
+    listed: ListedTransaction
+    kind: ClassVar[str] = "binlog-transaction"
+    document_class = TransactionDocument
+    read_from = "listed"
+
+    def text(self) -> str:
+        return "  ".join(_row(self.listed))
+
+
+def _gtid(entry: ListedTransaction) -> str:
+    return (entry.changes.gtid or "(no GTID)") + (" ?" if entry.match is Match.POSSIBLE else "")
+
+
+def _lines(entry: ListedTransaction, widest: int) -> list[str]:
+    """Return the lines about a transaction: its GTID, time to the second and size, and below what it changed."""
+    changes = entry.changes
+    kinds = "" if changes.statements and not changes.tables else f"{','.join(changes.kinds) or '-'}: "
+    unknown = "" if changes.are_rows_known else " + unknown rows"
+    what = f"  {kinds}{_changed(changes)}{unknown}"
+    first = f"{_gtid(entry):{widest}}  {moment(changes.committed)[:19]}Z  {size(changes.size)}"
+    return [first, what if len(what) <= _WIDTH else f"{what[: _WIDTH - 1]}…"]
+
+
+def _row(entry: ListedTransaction) -> tuple[str, ...]:
+    changes = entry.changes
+    rows = str(changes.rows) if changes.are_rows_known else f"{changes.rows} + unknown"
+    return (
+        _gtid(entry),
+        moment(changes.committed),
+        ",".join(changes.kinds) or "-",
+        rows,
+        size(changes.size),
+        f"{entry.binlog}:{changes.start}",
+        _changed(changes),
+    )
+
+
+def _changed(changes: TransactionChanges) -> str:
+    tables = [f"{part.name} ({_counts(part)})" for part in changes.tables[:_MOST_TABLES]]
+    if len(changes.tables) > _MOST_TABLES:
+        tables.append(f"{len(changes.tables) - _MOST_TABLES} more tables")
+    texts = [f"{entry.text[:_MOST_TEXT]}{'…' if len(entry.text) > _MOST_TEXT else ''}" for entry in changes.statements]
+    return "; ".join([*tables, *texts[:1]]) or "-"
+
+
+def _counts(part: TableChanges) -> str:
+    counts = ((part.inserted, "inserted"), (part.updated, "updated"), (part.deleted, "deleted"))
+    parts = [f"{count} {word}" for count, word in counts if count]
+    return ", ".join(parts if part.is_counted else [*parts, "not counted"])
+
+
+_MOST_LISTED = 20
+
+
+@dataclass(frozen=True)
+class UndoView(View):
+    """The rows that a transaction changed, and what prevents that they are undone, as `zsnapdb undo` prints them."""
+
+    undo: Undo
+    kind: ClassVar[str] = "undo"
+    document_class = UndoDocument
+    read_from = "undo"
+
+    def text(self) -> str:
+        undo = self.undo
+        changes = undo.changes
+        lines = [f"transaction {undo.gtid} of {moment(undo.transaction.committed)} changed {len(changes)} rows"]
+        lines += [f"  {_line(change)}" for change in changes[:_MOST_LISTED]]
+        lines += _more(len(changes))
+        if undo.is_applied:
+            lines.append("undone    on the server, in one transaction: every row is as before")
+        elif undo.conflicts:
+            lines.append(f"{undo.changed_since}; while they are, nothing is undone:")
+            lines += [f"  {_conflict(conflict)}" for conflict in undo.conflicts[:_MOST_LISTED]]
+            lines += _more(len(undo.conflicts))
+        else:
+            lines.append("no row was changed since: all of them can be undone now")
+        if undo.is_tried:
+            lines.append("tried     on a clone of the server: every row was as before the transaction")
+        if undo.file is not None:
+            lines.append(f"written   {undo.file}")
+        if undo.file is not None and not undo.is_applied:
+            lines.append("next      run it with the client of the server")
+        elif undo.conflicts:
+            lines.append("next      the rows as they were before the transaction:")
+            changed = [conflict.change for conflict in undo.conflicts]
+            lines += [f"  {command}" for command in of_changed_rows(undo.instance, undo.gtid, changed)]
+        elif not undo.is_applied:
+            lines.append(
+                "next      `--into FILE` proves and writes the SQL, `--apply` proves and runs it; nothing was changed"
+            )
+        return "\n".join(lines)
+
+
+def _more(count: int) -> list[str]:
+    return [f"  … and {count - _MOST_LISTED} more; --json lists all"] if count > _MOST_LISTED else []
+
+
+def _line(change: RowChange) -> str:
+    name = printable(change.shape.name)
+    if change.before is None:
+        return f"insert {name} {_row_text(change.after or {})}"
+    if change.after is None:
+        return f"delete {name} {_row_text(change.before)}"
+    differing = {column: value for column, value in change.after.items() if change.before.get(column) != value}
+    before = {column: change.before[column] for column in differing if column in change.before}
+    return f"update {name} {_row_text(change.key)}: {_row_text(before)} became {_row_text(differing)}"
+
+
+def _conflict(conflict: Conflict) -> str:
+    what = "exists again" if conflict.is_new else "differs from what the transaction left, or is gone"
+    return f"{printable(conflict.change.shape.name)} {_row_text(conflict.change.key)} {what}"
+
+
+def _row_text(values: dict[str, SqlValue]) -> str:
+    return "(" + ", ".join(f"{printable(name)}={value.shown}" for name, value in values.items()) + ")"

@@ -8,13 +8,16 @@ from typing import ClassVar
 
 from zsnapdb.base.patterns import printable
 from zsnapdb.documents.base import read
-from zsnapdb.documents.doctor import DiagnosisFields, DoctorDocument, DoctorFindingFields
+from zsnapdb.documents.doctor import DiagnosisFields, DoctorDocument, DoctorFindingFields, LoadDocument
 from zsnapdb.documents.findings import FindingFields
 from zsnapdb.jobs.doctor.diagnose import Diagnosis
+from zsnapdb.jobs.doctor.load import LoadReport
 from zsnapdb.planning.advice.catalogue import find_rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity
 from zsnapdb.report.findings import finding_lines
 from zsnapdb.report.parts import Labelled, Part, TabularView, spaced
+from zsnapdb.report.units import paragraph
+from zsnapdb.report.view import View
 
 _NAGIOS = {Severity.OK: "OK", Severity.WARNING: "WARNING", Severity.UNFIT: "CRITICAL"}
 _SHOWN = 3
@@ -106,3 +109,24 @@ def _with_rule(finding: FitnessFinding) -> DoctorFindingFields:
     rule = find_rule(finding.rule)
     more = {} if rule is None else {"rule": rule.id, "reason": rule.reason, "source": rule.source}
     return DoctorFindingFields.model_validate({**read(FindingFields, finding), **more})
+
+
+@dataclass(frozen=True)
+class LoadView(View):
+    """A line for each topic, the figures behind it, and what no counter knows."""
+
+    report: LoadReport
+    kind: ClassVar[str] = "load"
+    document_class = LoadDocument
+    read_from = "report"
+
+    def text(self) -> str:
+        lines = [f"instance {self.report.instance}, watched for {self.report.load.seconds:.0f} s"]
+        said = {one.text for one in self.report.advice}
+        if len(said) == 1:
+            return "\n".join([*lines, *said])
+        for one in self.report.advice:
+            lines += paragraph(f"{one.topic:<12} ", f"{one.prospect}: {one.text}")
+            lines += [line for figure in one.figures for line in paragraph(f"{'':<12}   ", figure)]
+            lines += paragraph(f"{'':<12}   ", f"not known: {one.unknown}") if one.unknown else []
+        return "\n".join(lines)

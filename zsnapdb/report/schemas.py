@@ -15,45 +15,18 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.documents.comparison import AnswerDocument, DifferenceDocument
-from zsnapdb.report import (
-    agent,
-    backup,
-    binlog,
-    binlog_find,
-    config,
-    doctor,
-    examples,
-    load,
-    local_snapshot,
-    notifications,
-    setup,
-    setup_removal,
-    tokens,
-    undo,
-)
-from zsnapdb.report.clone import (
-    addresses,
-    branches,
-    change,
-    connect,
-    create,
-    destroy,
-    migration,
-    pool,
-    server_log,
-    topology,
-    upgrade,
-)
+from zsnapdb.report import agent, backup, binlog, doctor, setup, tokens
+from zsnapdb.report.clone import addresses, branches, change, connect, create, migration, server_log
 from zsnapdb.report.clone import list as clones
 from zsnapdb.report.document import VERSION, ErrorDocument
-from zsnapdb.report.fleet import orders as fleet_orders
+from zsnapdb.report.fleet import status as fleet_orders
 from zsnapdb.report.fleet import status as fleet_status
-from zsnapdb.report.repository import adopt, copy, evidence, forget, init, keys, pin, prune, show, status, verify
+from zsnapdb.report.repository import adopt, evidence, forget, init, pin, prune, show, status, verify
 from zsnapdb.report.repository import list as backups
-from zsnapdb.report.restore import machine, readers, result, rewind, runbook
-from zsnapdb.report.trial import consolidate, drill, machine_drill, rescue
+from zsnapdb.report.restore import result, runbook
+from zsnapdb.report.trial import consolidate, drill, rescue
 from zsnapdb.report.view import View
-from zsnapdb.report.vm import base, machines
+from zsnapdb.report.vm import machines
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -102,13 +75,13 @@ _MACHINE = _types(machines.MachineChangedView, machines.MachineStepView)
 DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "acknowledge-removed": _types(forget.ForgetView),
     "adopt": _types(adopt.AdoptView),
-    "advise": _types(load.LoadView),
+    "advise": _types(doctor.LoadView),
     "agent pause": _types(agent.PauseView),
     "agent run": _types(agent.AgentRunView),
     "agent status": _types(agent.AgentView),
     "backup": _types(backup.BackupView, backup.BackupPlanView),
     "binlog archive": _types(binlog.ArchivingView),
-    "binlog find": _types(binlog_find.SearchView, binlog_find.FollowedView),
+    "binlog find": _types(binlog.SearchView, binlog.FollowedView),
     "binlog purge": _types(binlog.PurgeView, binlog.PurgePlanView),
     "binlog status": _types(binlog.BinlogArchiveView),
     "clone addresses": _types(addresses.AddressesView),
@@ -124,17 +97,17 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
         create.CreatedView,
         create.ClonePlanView,
         create.HandOutPlanView,
-        topology.CloneSetView,
-        topology.CloneSetPlanView,
+        create.CloneSetView,
+        create.CloneSetPlanView,
     ),
-    "clone destroy": _types(destroy.DestroyedView, destroy.DestroyPlanView),
+    "clone destroy": _types(change.DestroyedView, change.DestroyPlanView),
     "clone detach": _types(change.DetachedView, change.DetachPlanView),
     "clone extend": _CHANGED,
     "clone hold": _types(change.ResetView, change.ChangedView),
     "clone list": _types(clones.ClonesView),
     "clone logs": _types(server_log.ServerLogView),
     "clone prepare": _types(create.PreparedView, change.IntentionView, create.RemovedFormsView),
-    "clone pool": _types(pool.FilledPoolView, pool.PoolPlanView),
+    "clone pool": _types(create.FilledPoolView, create.PoolPlanView),
     "clone protect": _CHANGED,
     "clone beat": _CHANGED,
     "clone rename": _CHANGED,
@@ -142,16 +115,16 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "clone show": _types(clones.CloneDetailView),
     "clone start": _CHANGED,
     "clone stop": _CHANGED,
-    "clone upgrade-test": _types(upgrade.RehearsalView),
+    "clone upgrade-test": _types(migration.RehearsalView),
     "migration-check": _types(migration.MigrationView),
-    "config check": _types(config.ConfigurationView),
+    "config check": _types(setup.ConfigurationView),
     "consolidate": _types(consolidate.ConsolidateView, consolidate.ConsolidatePlanView),
-    "copy": _types(copy.CopyView, copy.CopyPlanView),
+    "copy": _types(prune.CopyView, prune.CopyPlanView),
     "diff": (DocumentType("difference", DifferenceDocument),),
     "doctor": _types(doctor.DoctorView),
-    "drill": _types(drill.DrillView, drill.DrillPlanView, machine_drill.MachineDrillPlanView),
+    "drill": _types(drill.DrillView, drill.DrillPlanView, drill.MachineDrillPlanView),
     "drills": _types(drill.DrillsView, drill.EvidenceView),
-    "example": _types(examples.ExampleView, examples.ExamplesView),
+    "example": _types(setup.ExampleView, setup.ExamplesView),
     "fleet apply": _types(fleet_orders.FleetAppliedView, fleet_orders.FleetApplyPlanView),
     "fleet cancel": _types(fleet_orders.CancelledRunsView),
     "fleet history": _types(fleet_orders.FleetHistoryView),
@@ -159,17 +132,17 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "fleet resume": _types(fleet_orders.FleetResumedView),
     "fleet run": _types(fleet_orders.JobRunsView),
     "fleet status": _types(fleet_status.FleetView),
-    "grants": _types(examples.GrantsView),
+    "grants": _types(setup.GrantsView),
     "init": _types(init.InitView, init.InitPlanView),
-    "key generate": _types(keys.KeysView, keys.KeysPlanView),
-    "key show": _types(keys.KeysView),
-    "list": _types(backups.InventoryView, local_snapshot.LocalSetsView),
-    "notify failed": _types(notifications.NotifiedView),
-    "notify test": _types(notifications.NotifiedView),
+    "key generate": _types(init.KeysView, init.KeysPlanView),
+    "key show": _types(init.KeysView),
+    "list": _types(backups.InventoryView, backup.LocalSetsView),
+    "notify failed": _types(agent.NotifiedView),
+    "notify test": _types(agent.NotifiedView),
     "pin": _types(pin.PinView, pin.UnpinView),
     "prune": _types(prune.PruneView, prune.PrunePlanView),
     "query": (DocumentType("answer", AnswerDocument),),
-    "reap": _types(destroy.ReapView, destroy.ReapPlanView),
+    "reap": _types(change.ReapView, change.ReapPlanView),
     "report show": _types(evidence.EvidenceReportView),
     "report records": _types(evidence.EvidencePageView),
     "report verify": _types(evidence.EvidenceCheckView),
@@ -178,21 +151,21 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
         result.RestoreView,
         result.RestorePlanView,
         result.AbandonedView,
-        machine.MachineRestoreView,
-        machine.MachineRestorePlanView,
-        machine.MachineAbandonedView,
+        result.MachineRestoreView,
+        result.MachineRestorePlanView,
+        result.MachineAbandonedView,
     ),
-    "rewind": _types(rewind.RewindView, rewind.RewindPlanView, readers.ReplicasRebuiltView),
+    "rewind": _types(result.RewindView, result.RewindPlanView, result.ReplicasRebuiltView),
     "runbook": _types(runbook.RunbookView),
-    "setup": _types(setup.SetupView, setup.SetupPlanView, setup_removal.RemovalView, setup_removal.RemovalPlanView),
+    "setup": _types(setup.SetupView, setup.SetupPlanView, setup.RemovalView, setup.RemovalPlanView),
     "show": _types(show.BackupDetailView),
-    "snapshot": _types(local_snapshot.LocalSnapshotView, local_snapshot.LocalSnapshotPlanView),
+    "snapshot": _types(backup.LocalSnapshotView, backup.LocalSnapshotPlanView),
     "status": _types(status.StatusView, status.AllStatusView),
-    "undo": _types(undo.UndoView),
+    "undo": _types(binlog.UndoView),
     "verify": _types(verify.VerifyView, verify.VerifyPlanView),
-    "vm base create": _types(base.BaseCreatedView, base.BasePlanView),
-    "vm base destroy": _types(base.BaseDestroyedView, base.BaseDestroyPlanView),
-    "vm base list": _types(base.BasesView),
+    "vm base create": _types(machines.BaseCreatedView, machines.BasePlanView),
+    "vm base destroy": _types(machines.BaseDestroyedView, machines.BaseDestroyPlanView),
+    "vm base list": _types(machines.BasesView),
     "vm clone": _types(machines.MachinesMadeView, machines.MachinesPlanView),
     "vm destroy": _types(machines.MachineDestroyedView, machines.MachineDestroyPlanView),
     "token create": _types(tokens.NewTokenView),

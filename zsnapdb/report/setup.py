@@ -6,11 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from zsnapdb.documents.setup import SetupDocument, SetupPlanDocument
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.settings import Settings
+from zsnapdb.documents.setup import (
+    ConfigurationDocument,
+    ExampleDocument,
+    ExamplesDocument,
+    GrantsDocument,
+    RemovalDocument,
+    SetupDocument,
+    SetupPlanDocument,
+)
 from zsnapdb.jobs.backup.run import BackupResult
 from zsnapdb.jobs.setup.steps import ProofResult, SetupCheck, SetupResult
+from zsnapdb.jobs.shell.examples import Example
 from zsnapdb.planning.setup.facts import FoundServer
 from zsnapdb.planning.setup.plan import SetupPlan, SetupStep
+from zsnapdb.planning.setup.removal import RemovalPlan, RemovalStep
 from zsnapdb.report.backup import BackupView
 from zsnapdb.report.doctor import DoctorView
 from zsnapdb.report.trial.drill import DrillView
@@ -116,3 +128,113 @@ def _steps(steps: Sequence[SetupStep]) -> list[str]:
         lines.append(f"{number:>2}. {step.title}{own}{f': {step.path}' if step.path else ''}")
         lines += [f"      {line}" for line in (*step.lines, *step.text.rstrip("\n").split("\n")) if line]
     return lines
+
+
+@dataclass(frozen=True)
+class RemovalPlanView(View):
+    """Every step. Nothing was changed."""
+
+    plan: RemovalPlan
+    kind: ClassVar[str] = "setup-removal-plan"
+    document_class = RemovalDocument
+
+    def text(self) -> str:
+        return "\n".join([*self.plan.notes, *_lines(self.steps)])
+
+    @property
+    def steps(self) -> Sequence[RemovalStep]:
+        """All of them."""
+        return self.plan.steps
+
+
+@dataclass(frozen=True)
+class RemovalView(View):
+    """What was done, and the steps that are left to the person."""
+
+    plan: RemovalPlan
+    kind: ClassVar[str] = "setup-removal"
+    document_class = RemovalDocument
+
+    def text(self) -> str:
+        done = [f"done: {step.title}" for step in self.plan.steps if step.action is not None]
+        return "\n".join([*done, *self.plan.notes, "what is left to you:", *_lines(self.steps)])
+
+    @property
+    def steps(self) -> Sequence[RemovalStep]:
+        """Those that are left."""
+        return [step for step in self.plan.steps if step.action is None]
+
+
+def _lines(steps: Sequence[RemovalStep]) -> list[str]:
+    lines: list[str] = []
+    for number, step in enumerate(steps, 1):
+        own = " (setup does this)" if step.action is not None else ""
+        lines.append(f"{number:>2}. {step.title}{own}")
+        lines += [f"      {line}" for line in (*step.lines, *step.files)]
+    return lines
+
+
+@dataclass(frozen=True)
+class ConfigurationView(View):
+    """A valid configuration file: its instances and repositories."""
+
+    settings: Settings
+    kind: ClassVar[str] = "configuration"
+    document_class = ConfigurationDocument
+    read_from = "settings"
+
+    def text(self) -> str:
+        lines = [
+            f"instance {name}: {own.user} at {own.socket or own.host}, to repository {own.repository}"
+            for name, own in self.settings.instance.items()
+        ]
+        return "\n".join(["the configuration is well-formed", *lines, *self.notes()])
+
+    def notes(self) -> list[str]:
+        """Return a line for each repository that has keys of S3 where they do not belong."""
+        notes = []
+        for name, own in self.settings.repository.items():
+            if own.idle_keys:
+                notes.append(f'note: repository "{name}" is not in S3: there {", ".join(own.idle_keys)} has no effect')
+            elif own.flat_keys:
+                place = f"[repository.{name}.s3]"
+                notes.append(f'note: {", ".join(own.flat_keys)} of repository "{name}" belong in the table {place}')
+        return notes
+
+
+@dataclass(frozen=True)
+class ExamplesView(View):
+    """The names of all examples."""
+
+    examples: tuple[Example, ...]
+    kind: ClassVar[str] = "examples"
+    document_class = ExamplesDocument
+
+    def text(self) -> str:
+        return "\n".join(example.name for example in self.examples)
+
+
+@dataclass(frozen=True)
+class ExampleView(View):
+    """The text of one example."""
+
+    example: Example
+    kind: ClassVar[str] = "example"
+    document_class = ExampleDocument
+    read_from = "example"
+
+    def text(self) -> str:
+        return self.example.text.rstrip("\n")
+
+
+@dataclass(frozen=True)
+class GrantsView(View):
+    """The statements that make the account of zsnapdb on a server."""
+
+    flavour: Flavour
+    statements: str
+    kind: ClassVar[str] = "grants"
+    document_class = GrantsDocument
+
+    def text(self) -> str:
+        return self.statements.rstrip("\n")

@@ -75,3 +75,8 @@ def _channel(channel: ChannelPart) -> str:
     return f"{channel.name or 'default'}: {exact} {where} of {channel.host}:{channel.port}" + (
         f" {channel.gtids}" if channel.gtids else ""
     )
+
+
+def kind_of(is_full: bool) -> str:
+    """Return the word for the kind of a backup."""
+    return "full" if is_full else "incremental"

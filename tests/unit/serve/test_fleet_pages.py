@@ -20,7 +20,7 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.fleet.reading import LONGEST, SeenFiles, SeenProblem, SeenRepository
-from zsnapdb.report.fleet.look import FleetLook
+from zsnapdb.report.fleet.status import FleetLook
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.serve.fleet_rows import csv_of, fleet_of
 from zsnapdb.serve.page_app import create_pages

@@ -252,7 +252,7 @@ def destroy(
     """
     from zsnapdb.jobs.clone import destroy as job
     from zsnapdb.jobs.copies.sweeping import GoesToo
-    from zsnapdb.report.clone import destroy as report
+    from zsnapdb.report.clone import change as report
 
     settings, host = on_host(config)
     also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []

@@ -36,7 +36,7 @@ def pool(
     Those with data that is too old, without a server, or masked by other rules are destroyed and made anew.
     """
     from zsnapdb.jobs.clone import pool_filling as job
-    from zsnapdb.report.clone import pool as report
+    from zsnapdb.report.clone import create as report
 
     settings, chosen = of_instance(config, instance)
     if plan:
@@ -120,7 +120,7 @@ def reap(
     from zsnapdb.jobs.copies.sweeping import GoesToo
     from zsnapdb.jobs.doctor import orphans
     from zsnapdb.jobs.vm import removal as vm_reaper
-    from zsnapdb.report.clone import destroy as report
+    from zsnapdb.report.clone import change as report
 
     settings, host = on_host(config)
     if trust_clock and not plan:

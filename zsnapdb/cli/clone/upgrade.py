@@ -43,7 +43,7 @@ def upgrade_test(
     """
     from zsnapdb.base.errors import ConsistencyError
     from zsnapdb.jobs.clone import upgrade as job
-    from zsnapdb.report.clone import upgrade as report
+    from zsnapdb.report.clone import migration as report
 
     settings, chosen = of_instance(config, instance)
     queries = (*chosen.settings.upgrade_queries, *(query or ()))

@@ -74,7 +74,7 @@ def create(
     """Make a base from an image, or from a domain that is shut off. Machines are cloned from a base."""
     from zsnapdb.base.quantities import parse_size
     from zsnapdb.jobs.vm import base as job
-    from zsnapdb.report.vm import base as report
+    from zsnapdb.report.vm import machines as report
 
     settings, host = on_host(config)
     request = job.BaseRequest(name, image, from_domain, domain_xml, parse_size(memory), cpus)
@@ -88,7 +88,7 @@ def list_bases(config: ConfigFile = None, json: AsJson = False) -> None:
     """List the bases."""
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import catalogue
-    from zsnapdb.report.vm import base as report
+    from zsnapdb.report.vm import machines as report
 
     show(report.BasesView(catalogue.bases(load(config))), json)
 
@@ -97,7 +97,7 @@ def destroy_base(name: BaseName, config: ConfigFile = None, plan: PlanOnly = Fal
     """Destroy a base that no machine depends on. A base that does not exist is not an error."""
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import base as job
-    from zsnapdb.report.vm import base as report
+    from zsnapdb.report.vm import machines as report
 
     settings = load(config)
     if plan:

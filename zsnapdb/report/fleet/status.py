@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import ClassVar
 
+from zsnapdb import __version__
+from zsnapdb.base.errors import UnknownNameError
 from zsnapdb.base.quantities import counted, format_duration, size
-from zsnapdb.documents.fleet import FleetDocument
+from zsnapdb.config import fleet as fleet_config
+from zsnapdb.documents.fleet import FleetDocument, FleetPlanDocument, JobRunsDocument, PausedJobsDocument
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.fleet import fleet
 from zsnapdb.jobs.fleet.fleet import FleetState, RepositoryState
+from zsnapdb.jobs.fleet.reading import SeenMemory
+from zsnapdb.planning.fleet.answers import FleetPlan, JobRun, PausedJob
 from zsnapdb.planning.fleet.overview import FleetReason, FleetRow, HostState
 from zsnapdb.planning.health.objectives import Verdict
+from zsnapdb.report.metrics import BUILD, JUDGED, METRICS, VERDICT, Metric, Sample, of_health, written
 from zsnapdb.report.parts import Part, Table, TabularView
+from zsnapdb.serve.messages import ResultAnswer
+from zsnapdb.serve.roles import Role, sees_all
+from zsnapdb.serve.verbs import FleetQuery
 
 _OLD_SECONDS = 600.0
 """How old a reading may be before its age is said."""
@@ -124,3 +137,195 @@ def _why(one: FleetRow) -> str:
 def _reason_text(reason: FleetReason) -> str:
     since = f" (since {reason.since:%Y-%m-%d %H:%M} UTC)" if reason.since is not None else ""
     return f"{reason.what}: {reason.text}{since}"
+
+
+@dataclass(frozen=True)
+class FleetLook:
+    """Answers about the fleet of the configuration (None: the usual file). No repository is asked."""
+
+    host: Host
+    config: Path | None = None
+    memory: SeenMemory = field(default_factory=SeenMemory)
+
+    def __call__(self, asked: FleetQuery, role: Role) -> ResultAnswer:
+        """Return the rows that are asked for. UnknownNameError if no fleet is configured, ConfigError if wrongly.
+
+        The text of an error can name endpoint, bucket and folders: only who sees everything is told it.
+        """
+        file = self.config or Path(os.environ.get(fleet_config.VARIABLE, str(fleet_config.DEFAULT_PATH)))
+        if not file.exists():
+            raise UnknownNameError(
+                f"no fleet is looked at on this host: there is no {file}",
+                hint="write one as `zsnapdb example fleet.toml` shows, and let a timer run `zsnapdb fleet status`",
+                about=(),
+            )
+        wanted = fleet.FleetRequest.parse(asked.filters, asked.sort, cached=True).part(asked.after, asked.most)
+        request = replace(wanted, tells_errors=sees_all(role))
+        state = fleet.status(fleet_config.load(file), request, self.host, memory=self.memory)
+        return ResultAnswer(document=dict(FleetView(state).fields()))
+
+
+READABLE = Metric("zsnapdb_fleet_repository_readable", "Whether the repository could be read: 1 or 0.")
+READ = Metric("zsnapdb_fleet_repository_read_timestamp_seconds", "When the repository was read last.")
+HEARD = Metric("zsnapdb_fleet_host_heard_timestamp_seconds", "When a repository heard of the host last.")
+SILENT = Metric("zsnapdb_fleet_host_silent", "Whether no repository has heard of the host for too long: 1 or 0.")
+OLDEST = Metric("zsnapdb_fleet_oldest_point_timestamp_seconds", "The oldest point that can be restored.")
+STORED = Metric("zsnapdb_fleet_stored_bytes", "What the instance takes in the store: backups and binlogs.")
+BACKUPS = Metric("zsnapdb_fleet_backups", "How many backups of the instance there are.")
+
+FLEET_METRICS = (READABLE, READ, HEARD, SILENT, OLDEST, STORED, BACKUPS)
+"""The metrics that only a fleet has."""
+
+
+def samples(state: FleetState) -> Iterator[Sample]:
+    """Yield the samples of the repositories, the hosts, and the instances that are shown."""
+    yield Sample(BUILD, {"version": __version__}, 1)
+    for repository in state.repositories:
+        labels = {"repository": repository.name}
+        yield Sample(READABLE, labels, int(repository.error is None))
+        if repository.seen is not None:
+            yield Sample(READ, labels, repository.seen.read.timestamp())
+    for host in state.hosts:
+        yield Sample(SILENT, {"host": host.host}, int(host.is_silent))
+        if host.heard is not None:
+            yield Sample(HEARD, {"host": host.host}, host.heard.timestamp())
+    for row in state.rows:
+        yield from _of_row(row, state)
+
+
+def _of_row(row: FleetRow, state: FleetState) -> Iterator[Sample]:
+    labels = {"zsnapdb_instance": row.instance, "repository": row.repository, "host": row.host}
+    yield Sample(JUDGED, labels, state.at.timestamp())
+    yield Sample(VERDICT, labels, row.verdict.rank)
+    facts = row.facts
+    if facts is None:
+        return
+    if row.health is not None:
+        yield from of_health(labels, row.health)
+    if facts.oldest_point is not None:
+        yield Sample(OLDEST, labels, facts.oldest_point.timestamp())
+    yield Sample(STORED, labels, facts.stored_bytes)
+    yield Sample(BACKUPS, labels, facts.backups)
+
+
+def text(state: FleetState) -> str:
+    """Return the metrics of the fleet. The text ends in a newline."""
+    return written((*METRICS, *FLEET_METRICS), samples(state))
+
+
+def _plan_parts(plan: FleetPlan, head: str) -> Sequence[Part]:
+    rows = [(one.kind.value, one.name, str(one.wave), one.reason) for one in plan.changes]
+    left = f", {counted(plan.left, 'change')} of later waves left" if plan.left else ""
+    first = f"{head}: {counted(len(plan.changes), 'change')}, {plan.unchanged} as they are{left}"
+    return (first, Table(("CHANGE", "NAME", "WAVE", "WHY"), rows, "")) if rows else (first,)
+
+
+@dataclass(frozen=True)
+class FleetApplyPlanView(TabularView):
+    """What would be changed."""
+
+    plan: FleetPlan
+    kind: ClassVar[str] = "fleet-apply-plan"
+    document_class = FleetPlanDocument
+    read_from = "plan"
+
+    def parts(self) -> Sequence[Part]:
+        return _plan_parts(self.plan, "the engine would be changed")
+
+
+@dataclass(frozen=True)
+class FleetAppliedView(TabularView):
+    """What was changed."""
+
+    plan: FleetPlan
+    kind: ClassVar[str] = "fleet-apply"
+    document_class = FleetPlanDocument
+    read_from = "plan"
+
+    def parts(self) -> Sequence[Part]:
+        return _plan_parts(self.plan, "the engine was changed")
+
+
+def _table(runs: Sequence[JobRun]) -> Table:
+    rows = [
+        (
+            f"{one.started:%Y-%m-%d %H:%M:%S}",
+            one.job.verb.value if one.job is not None else "-",
+            one.job.instance if one.job is not None else one.workflow_id,
+            one.place or "any",
+            one.state,
+            one.message or "-",
+        )
+        for one in runs
+    ]
+    return Table(("STARTED (UTC)", "VERB", "INSTANCE", "HOST", "STATE", "MESSAGE"), rows, "there is no such run")
+
+
+@dataclass(frozen=True)
+class JobRunsView(TabularView):
+    """Runs that were begun."""
+
+    runs: Sequence[JobRun]
+    kind: ClassVar[str] = "fleet-run"
+    document_class = JobRunsDocument
+
+    def parts(self) -> Sequence[Part]:
+        return (_table(self.runs),)
+
+
+@dataclass(frozen=True)
+class CancelledRunsView(TabularView):
+    """Runs that were asked to end."""
+
+    runs: Sequence[JobRun]
+    kind: ClassVar[str] = "fleet-cancel"
+    document_class = JobRunsDocument
+
+    def parts(self) -> Sequence[Part]:
+        first = f"{counted(len(self.runs), 'run')} asked to end"
+        return (first, _table(self.runs)) if self.runs else (first,)
+
+
+@dataclass(frozen=True)
+class FleetHistoryView(TabularView):
+    """The newest runs."""
+
+    runs: Sequence[JobRun]
+    kind: ClassVar[str] = "fleet-history"
+    document_class = JobRunsDocument
+
+    def parts(self) -> Sequence[Part]:
+        return (_table(self.runs),)
+
+
+_FALLBACK = "a host whose agent has `fallback` begins its backups all the same: `zsnapdb agent pause` there holds them"
+
+
+@dataclass(frozen=True)
+class FleetPausedView(TabularView):
+    """Schedules that begin nothing now."""
+
+    jobs: Sequence[PausedJob]
+    kind: ClassVar[str] = "fleet-pause"
+    document_class = PausedJobsDocument
+
+    def parts(self) -> Sequence[Part]:
+        backups = any(one.verb == "backup" for one in self.jobs)
+        return (
+            f"{counted(len(self.jobs), 'schedule')} paused",
+            *(f"  {one.verb} {one.instance}" for one in self.jobs),
+            *([_FALLBACK] if backups else []),
+        )
+
+
+@dataclass(frozen=True)
+class FleetResumedView(TabularView):
+    """Schedules that begin their jobs again."""
+
+    jobs: Sequence[PausedJob]
+    kind: ClassVar[str] = "fleet-resume"
+    document_class = PausedJobsDocument
+
+    def parts(self) -> Sequence[Part]:
+        first = f"{counted(len(self.jobs), 'schedule')} resumed"
+        return (first, *(f"  {one.verb} {one.instance}" for one in self.jobs))

@@ -10,9 +10,8 @@ from zsnapdb.base.quantities import size
 from zsnapdb.documents.repository import InventoryDocument
 from zsnapdb.jobs.repository.inventory import Inventory
 from zsnapdb.planning.damage import KnownDamage
-from zsnapdb.report.manifest import kind_of
 from zsnapdb.report.parts import Part, Table, TabularView
-from zsnapdb.report.source import position_column
+from zsnapdb.report.source import kind_of, position_column
 
 
 def _chain_lines(chains: Mapping[str, Sequence[KnownDamage]]) -> list[str]:

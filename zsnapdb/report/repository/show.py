@@ -8,8 +8,7 @@ from typing import ClassVar
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.repository import BackupDetailDocument
 from zsnapdb.jobs.repository.inventory import Detail
-from zsnapdb.report.manifest import kind_of
-from zsnapdb.report.source import detail_lines
+from zsnapdb.report.source import detail_lines, kind_of
 from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 from zsnapdb.repository.catalogue import Summary

@@ -9,6 +9,9 @@ from typing import ClassVar
 
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.documents.machine import (
+    BaseDestroyDocument,
+    BasePlanDocument,
+    BasesDocument,
     MachineChangedDocument,
     MachineDestroyDocument,
     MachinesDocument,
@@ -17,14 +20,40 @@ from zsnapdb.documents.machine import (
     MachineStepDocument,
 )
 from zsnapdb.jobs.copies.catalogue import UnreadableCopy
-from zsnapdb.jobs.vm.catalogue import SeenMachine
+from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.vm.base import MachineBasePlan
+from zsnapdb.jobs.vm.catalogue import MachineBase, SeenMachine
 from zsnapdb.jobs.vm.create import MachinesPlan, MadeMachines
 from zsnapdb.jobs.vm.life import MachineDestroyPlan, MachineStep
 from zsnapdb.planning.clone.lease import remaining, stamp
+from zsnapdb.planning.vm.seed import GuestIdentity
 from zsnapdb.report.copies import unreadable_lines
 from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.view import View
-from zsnapdb.report.vm.fields import inside, state
+
+_INSIDE = {
+    GuestIdentity.NONE: (
+        "zsnapdb changed nothing inside the guest: its machine-id, host keys, host name and the identity of its servers"
+        " are those of the machine that was cloned"
+    ),
+    GuestIdentity.CLOUD_INIT: (
+        "cloud-init in the guest is given a host name, and makes a new machine-id and new ssh host keys (NoCloud, from"
+        " a CD); in a guest without cloud-init nothing changes. The identity of its servers (server_uuid, server_id) is"
+        " that of the machine that was cloned"
+    ),
+}
+
+
+def inside(identity: GuestIdentity) -> str:
+    """Return what is said of every clone about the identity of its guest."""
+    return _INSIDE[identity]
+
+
+def state(seen: SeenMachine) -> str:
+    """Return what the machine does now, or the phase of a machine that is not complete."""
+    if seen.machine.phase is not CopyPhase.READY:
+        return seen.machine.phase
+    return seen.state
 
 
 @dataclass(frozen=True)
@@ -167,3 +196,84 @@ class MachineDestroyedView(MachineDestroyPlanView):
     def text(self) -> str:
         gone = "there is no virtual machine" if self.plan is None else "destroyed the virtual machine"
         return f"{gone} {self.name}"
+
+
+@dataclass(frozen=True)
+class BasePlanView(View):
+    """What making a base would do."""
+
+    plan: MachineBasePlan
+    kind: ClassVar[str] = "vm-base-plan"
+    document_class = BasePlanDocument
+    read_from = "plan"
+
+    def text(self) -> str:
+        plan = self.plan
+        lines = [f"base      {plan.name} of {plan.made_of}"]
+        for target, dataset in plan.volumes.items():
+            source = plan.source_snapshots.get(target)
+            how = f"zfs clone of {source}" if source else f"copy of {plan.image.path if plan.image else ''}"
+            lines.append(f"disk      {target}: {dataset}, {plan.sizes[target]} bytes, {how}")
+        if plan.sources:
+            lines.append("note      the disks of the domain cannot be destroyed while the base exists")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class BaseCreatedView(BasePlanView):
+    """A base that was made."""
+
+    kind: ClassVar[str] = "vm-base-created"
+
+    def text(self) -> str:
+        name = self.plan.name
+        return f"{super().text()}\nthe base {name} is ready: `zsnapdb vm clone {name} --name-template NAME`"
+
+
+@dataclass(frozen=True)
+class BasesView(TabularView):
+    """All bases."""
+
+    bases: Sequence[MachineBase]
+    kind: ClassVar[str] = "vm-bases"
+    document_class = BasesDocument
+
+    def parts(self) -> Sequence[Part]:
+        rows = [
+            (
+                base.name,
+                base.made_of,
+                base.phase.value,
+                base.created,
+                ", ".join(sorted(base.volumes)),
+                size(base.own_bytes),
+            )
+            for base in self.bases
+        ]
+        headings = ("BASE", "MADE OF", "PHASE", "CREATED", "DISKS", "OWN BYTES")
+        return [Table(headings, rows, "no bases: `zsnapdb vm base create` makes one")]
+
+
+@dataclass(frozen=True)
+class BaseDestroyPlanView(View):
+    """What removing a base would do."""
+
+    name: str
+    base: MachineBase | None
+    kind: ClassVar[str] = "vm-base-destroy-plan"
+    document_class = BaseDestroyDocument
+
+    def text(self) -> str:
+        if self.base is None:
+            return f"there is no base {self.name}; nothing to do"
+        return "\n".join(f"zfs destroy {name}" for name in (*self.base.volumes.values(), self.base.anchor))
+
+
+@dataclass(frozen=True)
+class BaseDestroyedView(BaseDestroyPlanView):
+    """A base that was removed."""
+
+    kind: ClassVar[str] = "vm-base-destroyed"
+
+    def text(self) -> str:
+        return f"there is no base {self.name}" if self.base is None else f"the base {self.name} was destroyed"

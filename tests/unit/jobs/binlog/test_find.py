@@ -17,7 +17,7 @@ from zsnapdb.config.settings import InstanceSettings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.jobs.binlog.find import FindRequest, Search, search
-from zsnapdb.report.binlog_find import SearchView
+from zsnapdb.report.binlog import SearchView
 
 
 @pytest.fixture

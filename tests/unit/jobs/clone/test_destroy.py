@@ -22,7 +22,7 @@ from zsnapdb.jobs.clone.sources import CloneSource, commits
 from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.planning.clone.lease import LeaseVerdict
 from zsnapdb.planning.clone.source_kind import SourceKind
-from zsnapdb.report.clone.destroy import DestroyPlanView
+from zsnapdb.report.clone.change import DestroyPlanView
 
 FIRST = "20261120T100000Z-0001"
 SECOND = "20261120T110000Z-0002"

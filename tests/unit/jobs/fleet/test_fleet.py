@@ -17,8 +17,8 @@ from tests.unit.support.fleet_yard import NOW, FleetYard
 from zsnapdb.base.errors import UsageError
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.health.objectives import Verdict
-from zsnapdb.report.fleet.metrics import text as metrics_text
 from zsnapdb.report.fleet.status import FleetView
+from zsnapdb.report.fleet.status import text as metrics_text
 from zsnapdb.repository import keys
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.keyring import Keyring

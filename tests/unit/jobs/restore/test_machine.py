@@ -16,7 +16,7 @@ from zsnapdb.jobs.restore.machine_run import MachineRestoreResult, MachineWork
 from zsnapdb.jobs.steps.restore_journal import MachineJournals
 from zsnapdb.planning.restore.machine import DefineDomain, MachineRestorePlan
 from zsnapdb.planning.vm.domain import parse
-from zsnapdb.report.restore.machine import MachineRestorePlanView, MachineRestoreView
+from zsnapdb.report.restore.result import MachineRestorePlanView, MachineRestoreView
 from zsnapdb.repository.manifest import FilesystemType, ZvolType
 from zsnapdb.stream import nvlist
 from zsnapdb.stream.download import Resumption

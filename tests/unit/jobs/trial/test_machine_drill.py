@@ -19,8 +19,7 @@ from zsnapdb.jobs.trial import drill, machine_drill
 from zsnapdb.jobs.trial.drill import DrillResult
 from zsnapdb.jobs.trial.machine_drill import MachineDrillPlan, MachineDrillRequest
 from zsnapdb.planning.vm.domain import parse, root_of
-from zsnapdb.report.trial.drill import EvidenceView
-from zsnapdb.report.trial.machine_drill import MachineDrillPlanView
+from zsnapdb.report.trial.drill import EvidenceView, MachineDrillPlanView
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Evidence, Outcome
 from zsnapdb.repository.machine_source import BoundPart, ServerInsidePart

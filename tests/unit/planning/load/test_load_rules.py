@@ -19,7 +19,7 @@ from zsnapdb.planning.load.rules import (
     Topic,
     judge_load,
 )
-from zsnapdb.report.load import LoadView
+from zsnapdb.report.doctor import LoadView
 
 GIB = 1 << 30
 DATA = VolumeFacts(
