@@ -262,8 +262,8 @@ def plan_backup(instance: Instance) -> None:
     """Do what a backup does with the repository before it begins: it chooses its base, and compares with the record."""
     from zsnapdb.jobs.record import host_record
     from zsnapdb.planning.chain import choose_base
-    from zsnapdb.repository.known_damage import known_damage
     from zsnapdb.repository.unfinished import unfinished
+    from zsnapdb.repository.verifications import known_damage
 
     repository = instance.open_repository()
     known = instance.summaries(repository)

@@ -102,7 +102,7 @@ def backup(instance: str, host: str, repository_id: str, number: int, at: dateti
     from tests.unit.support.manifests import manifest
     from zsnapdb.base.model import new_backup_id
     from zsnapdb.config.instance import ObjectiveSettings
-    from zsnapdb.repository.objectives_part import ObjectivesPart
+    from zsnapdb.repository.manifest import ObjectivesPart
 
     example = manifest(new_backup_id(at, number), instance)
     volumes = tuple(one.model_copy(update={"guid": number + 1}) for one in example.volumes)

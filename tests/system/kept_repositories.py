@@ -28,9 +28,9 @@ from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.repository import layout
-from zsnapdb.repository.machine_source import MachineSourcePart
 from zsnapdb.repository.manifest import FilesystemType, VolumePart, ZvolType
 from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.sources import MachineSourcePart
 from zsnapdb.stream.chunks import Codec, seal, stream_hash
 
 KEPT = Path("/kept")

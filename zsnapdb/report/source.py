@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from zsnapdb.repository.machine_source import BoundPart, MachineSourcePart
 from zsnapdb.repository.manifest import SourcePart
-from zsnapdb.repository.server_source import ChannelPart, LockPart, ServerSourcePart
+from zsnapdb.repository.sources import BoundPart, ChannelPart, LockPart, MachineSourcePart, ServerSourcePart
 
 
 def _machine_lines(source: MachineSourcePart) -> list[str]:

@@ -26,8 +26,7 @@ from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.planning.order import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import Unbelieved
-from zsnapdb.repository.manifest import Manifest, SourcePart
-from zsnapdb.repository.objectives_part import ObjectivesPart
+from zsnapdb.repository.manifest import Manifest, ObjectivesPart, SourcePart
 from zsnapdb.repository.repository import Repository
 
 _VERSION = 8

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, Self
 
-from pydantic import ConfigDict, Discriminator, Field, Tag
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.patterns import (
@@ -29,13 +29,31 @@ from zsnapdb.base.patterns import (
     SnapshotName,
     Words,
 )
+from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.backup.send_form import SendForm, form_of
-from zsnapdb.repository.machine_source import MachineSourcePart
-from zsnapdb.repository.objectives_part import ObjectivesPart
-from zsnapdb.repository.part import Part
-from zsnapdb.repository.server_source import ServerSourcePart
+from zsnapdb.repository.sources import MachineSourcePart, ServerSourcePart
+from zsnapdb.repository.stored_document import Part
 from zsnapdb.stream.chunks import Chunk, Codec
 from zsnapdb.stream.expected import DatasetKind, ExpectedStream
+
+
+class ObjectivesPart(ObjectiveSettings):
+    """The objectives that were configured where a backup was made. Those that this zsnapdb does not know are ignored.
+
+    There are none for copies: they name repositories of that host's configuration.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_copies(cls, read: object) -> object:
+        return {key: value for key, value in read.items() if key != "copies"} if isinstance(read, dict) else read
+
+    @classmethod
+    def of(cls, settings: ObjectiveSettings) -> Self:
+        """Return the objectives of a configuration, without those for copies."""
+        return cls.model_validate(settings.model_dump())
 
 
 class OtherSourcePart(Part):

@@ -23,8 +23,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError
 from zsnapdb.base.patterns import BACKUP_ID, BINLOG, InstanceName, Moment, RepositoryId, SequenceNumber, Sha256, Words
 from zsnapdb.planning import order
+from zsnapdb.planning.damage import DamageKind, DamageRegister, KnownDamage
 from zsnapdb.planning.repository.own_documents import CHECKS
-from zsnapdb.repository import layout
+from zsnapdb.repository import drills, layout
+from zsnapdb.repository.drills import ALL_PAGES, Evidence, Outcome
 from zsnapdb.repository.layout import VerificationKey
 from zsnapdb.repository.repository import Repository
 
@@ -226,3 +228,44 @@ def add(
     # An account that may not remove objects leaves the earlier ones, which say nothing else.
     with contextlib.suppress(RepositoryError):
         remove_merged(repository, key, before)
+
+
+_DRILLS = 10
+"""How many of the newest drills are read: each is an object of its own."""
+
+
+def known_damage(repository: Repository, instance: str) -> DamageRegister:
+    """Return what is known to be damaged now, also of backups that were removed.
+
+    RepositoryError if the store cannot be reached.
+    """
+    return register(read(repository, instance), drills.newest(repository, instance, _DRILLS))
+
+
+def register(checks: Checks, evidence: Sequence[Evidence]) -> DamageRegister:
+    """Return the damage in these findings and drills, the drills oldest first."""
+    of_backups = [
+        KnownDamage(name, DamageKind.STORED, record.since or record.when, record.by, record.damage)
+        for name, record in sorted(checks.damaging().items())
+    ]
+    content: dict[str, KnownDamage] = {}
+    sound: dict[str, frozenset[str]] = {}
+    for drill in evidence:
+        pages = [check for check in drill.checks if check.kind == "pages"]
+        damaged = frozenset(check.what for check in pages if check.outcome is Outcome.DAMAGED)
+        whole = frozenset(check.what for check in pages if check.finding == ALL_PAGES) - damaged
+        sound[drill.backup_id] = sound.get(drill.backup_id, frozenset()) - damaged | whole
+        known = content.pop(drill.backup_id, None)
+        files = {} if known is None else {name: text for name, text in known.files.items() if name not in whole}
+        files |= {check.what: f"{check.what}: {check.finding}" for check in pages if check.what in damaged}
+        if files:
+            content[drill.backup_id] = KnownDamage(
+                drill.backup_id,
+                DamageKind.CONTENT,
+                known.since if known is not None else drill.finished,
+                f"drill {drill.drill_id}" if damaged or known is None else known.by,
+                tuple(files.values()),
+                files,
+            )
+    read_whole = frozenset(drill.backup_id for drill in evidence if drill.has_read_all_pages)
+    return DamageRegister((*of_backups, *content.values()), sound, read_whole)

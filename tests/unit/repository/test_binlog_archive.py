@@ -17,9 +17,8 @@ from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.repository import verify_binlogs
 from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.repository import layout
-from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_archive import BinlogArchive, remove, remove_unneeded, sweep, undescribed
 from zsnapdb.repository.binlog_descriptions import covering
-from zsnapdb.repository.binlog_removal import remove, remove_unneeded, sweep, undescribed
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.keys import SigningKey, write_secret
 from zsnapdb.repository.repository import Repository

@@ -12,8 +12,7 @@ from pydantic import ValidationError
 from tests.unit.support.manifests import manifest
 from tests.unit.support.world import made
 from zsnapdb.config.instance import ObjectiveSettings
-from zsnapdb.repository.manifest import decode
-from zsnapdb.repository.objectives_part import ObjectivesPart
+from zsnapdb.repository.manifest import ObjectivesPart, decode
 
 
 def test_a_backup_names_its_host_and_the_objectives_of_its_configuration(tmp_path: Path) -> None:

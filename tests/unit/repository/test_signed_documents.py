@@ -14,11 +14,10 @@ from zsnapdb.base.errors import ConfigError, DamagedError
 from zsnapdb.repository import drills, keys, layout, pins, unfinished, verifications, writer_lease
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome
 from zsnapdb.repository.keyring import Keyring
-from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.layout import Key
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import SnapshotMark, Unfinished
-from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord
+from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord, known_damage
 from zsnapdb.store.local import LocalStore
 
 BACKUP = "20261120T101112Z-7f3a"

@@ -23,7 +23,7 @@ from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.mysql.process import server as programs
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.server_source import PositionPart, ServerPart, ServerSourcePart
+from zsnapdb.repository.sources import PositionPart, ServerPart, ServerSourcePart
 from zsnapdb.zfs import datasets
 
 

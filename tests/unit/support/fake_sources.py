@@ -12,8 +12,8 @@ from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.vm.grade import Grade
-from zsnapdb.repository.machine_source import MachineSourcePart
 from zsnapdb.repository.manifest import FilesystemType, OtherSourcePart, ZvolType
+from zsnapdb.repository.sources import MachineSourcePart
 
 VOLUMES = {"data": "tank/mysql/data", "parent": "tank/mysql"}
 

@@ -21,8 +21,7 @@ from zsnapdb.jobs.fleet.fleet import FleetRequest, FleetState
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.keyring import Keyring
-from zsnapdb.repository.manifest import Manifest
-from zsnapdb.repository.objectives_part import ObjectivesPart
+from zsnapdb.repository.manifest import Manifest, ObjectivesPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Store, StoredObject
 from zsnapdb.store.layer import Layer

@@ -20,7 +20,7 @@ from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.manifest import Manifest, expected_stream, is_of_server
 from zsnapdb.repository.marker import Marker
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.server_source import ServerSourcePart
+from zsnapdb.repository.sources import ServerSourcePart
 from zsnapdb.repository.writer_lease import Holder
 from zsnapdb.store.base import Store, StoredObject, Version
 

@@ -31,7 +31,7 @@ from zsnapdb.planning.backup.at_rest import CLEAR
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import HandoverStep, MakeTop, MountVolumes, Preflight, Receive, Recover
 from zsnapdb.repository import layout
-from zsnapdb.repository.server_source import ServerSourcePart
+from zsnapdb.repository.sources import ServerSourcePart
 from zsnapdb.zfs import datasets, encryption, snapshots
 
 NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)

@@ -25,8 +25,8 @@ from zsnapdb.planning.chain import BasePlan, choose_base
 from zsnapdb.planning.damage import DamageRegister, sentences
 from zsnapdb.planning.repository.known import Provenance
 from zsnapdb.repository.catalogue import Summaries, Summary
-from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.verifications import known_damage
 from zsnapdb.zfs import snapshots
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 

@@ -35,10 +35,10 @@ from zsnapdb.planning.backup.resume import (
 )
 from zsnapdb.repository.backup_journal import DISK, BackupJournal, StartedBackup, StartedVolume, journals
 from zsnapdb.repository.catalogue import Summaries
-from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.unfinished import unfinished as announced
+from zsnapdb.repository.verifications import known_damage
 from zsnapdb.zfs import holds, owned, snapshots
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 

@@ -35,8 +35,15 @@ from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.repository.layout import ChunkKey
-from zsnapdb.repository.manifest import Manifest, SentVolume, SourcePart, VolumePart, VolumeType, expected_stream
-from zsnapdb.repository.objectives_part import ObjectivesPart
+from zsnapdb.repository.manifest import (
+    Manifest,
+    ObjectivesPart,
+    SentVolume,
+    SourcePart,
+    VolumePart,
+    VolumeType,
+    expected_stream,
+)
 from zsnapdb.repository.repository import Repository, VolumeChunks
 from zsnapdb.repository.unfinished import SnapshotMark, Unfinished, remove
 from zsnapdb.repository.writer_lease import WriterLease

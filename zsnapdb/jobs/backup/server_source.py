@@ -41,7 +41,7 @@ from zsnapdb.planning.server_copy.identity import binlog_paths
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, recorded_origins, recorded_variables
 from zsnapdb.planning.unlogged import unlogged_changes
 from zsnapdb.repository.manifest import FilesystemType
-from zsnapdb.repository.server_source import (
+from zsnapdb.repository.sources import (
     ChannelPart,
     FileOwnerPart,
     LockPart,

@@ -44,8 +44,8 @@ from zsnapdb.planning.vm import grade, source_disks
 from zsnapdb.planning.vm.clone_domain import obstacles
 from zsnapdb.planning.vm.grade import Freeze, Grade, Power, ReachedGrade, ServerLock
 from zsnapdb.planning.vm.source_disks import DiskDevice, judge_grade
-from zsnapdb.repository.machine_source import BoundPart, FreezePart, MachineSourcePart, ServerInsidePart
 from zsnapdb.repository.manifest import ZvolType
+from zsnapdb.repository.sources import BoundPart, FreezePart, MachineSourcePart, ServerInsidePart
 from zsnapdb.vm.hypervisor import Hypervisor, KnownDomain, MachineState, connected
 from zsnapdb.vm.thaw_guard import guarding
 from zsnapdb.zfs import datasets, encryption, snapshots, version, zvols

@@ -35,7 +35,7 @@ from zsnapdb.planning.backup.at_rest import judge_archiving
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
 from zsnapdb.planning.binlog.commit_times import ArchiverLook, Witness, sighting_between
 from zsnapdb.planning.repository.host_record import ArchivedPosition
-from zsnapdb.repository import binlog_removal
+from zsnapdb.repository import binlog_archive
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import active_file
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation, Segment
@@ -310,7 +310,7 @@ class Archiver:
             )
         self._take_in(name, (*segments[: len(segments) - len(small)], merged))
         try:
-            binlog_removal.remove_segments(self._archive, self._id(), small)
+            binlog_archive.remove_segments(self._archive, self._id(), small)
         except RepositoryError as error:
             self._warn_once(f"unneeded segments of {name} could not be removed: {error.message}")
 
@@ -410,7 +410,7 @@ class Archiver:
 
     def _remove_unneeded(self, file: ArchivedFile) -> None:
         try:
-            binlog_removal.remove_unneeded(self._archive, file)
+            binlog_archive.remove_unneeded(self._archive, file)
         except RepositoryError as error:
             self._warn_once(f"unneeded segments of {file.name} could not be removed: {error.message}")
 

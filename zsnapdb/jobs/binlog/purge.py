@@ -31,8 +31,7 @@ from zsnapdb.repository import verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_checks import listed_damage, name_of, stored_damage, stored_sizes
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
-from zsnapdb.repository.known_damage import known_damage
-from zsnapdb.repository.verifications import Depth
+from zsnapdb.repository.verifications import Depth, known_damage
 
 _PAUSE = 0.5
 """Seconds between batches: PURGE holds LOCK_index while it removes a file, and commits may wait for that lock."""

@@ -53,10 +53,9 @@ from zsnapdb.planning.repository.known import from_future
 from zsnapdb.repository import evidence_log
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.keyring import Keyring
-from zsnapdb.repository.machine_source import MachineSourcePart
-from zsnapdb.repository.objectives_part import ObjectivesPart
+from zsnapdb.repository.manifest import ObjectivesPart
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.server_source import ServerSourcePart
+from zsnapdb.repository.sources import MachineSourcePart, ServerSourcePart
 from zsnapdb.store.base import Store
 from zsnapdb.store.remembering import Remembered, RememberingStore, Trace
 

@@ -25,9 +25,9 @@ from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.drills import Evidence
-from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.server_source import ServerPart, ServerSourcePart
+from zsnapdb.repository.sources import ServerPart, ServerSourcePart
+from zsnapdb.repository.verifications import known_damage
 
 
 def _can_be_copied(_: ServerPart) -> str:

@@ -48,7 +48,7 @@ from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.keyring import Unbelieved
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.server_source import ServerSourcePart
+from zsnapdb.repository.sources import ServerSourcePart
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 if TYPE_CHECKING:

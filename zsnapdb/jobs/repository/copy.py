@@ -25,7 +25,7 @@ from zsnapdb.planning.chain import Lineage
 from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.retention import RetentionFacts
 from zsnapdb.planning.repository.writers import by_backup, writers
-from zsnapdb.repository import binlog_removal, layout, pins
+from zsnapdb.repository import binlog_archive, layout, pins
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary, summaries
@@ -91,7 +91,7 @@ def copy_binlogs(
             confirm()
             if file.is_rotated:
                 _description(here, there, here.file_key(file))
-                binlog_removal.remove_unneeded(there, file)
+                binlog_archive.remove_unneeded(there, file)
             else:
                 for segment in file.segments:
                     _description(here, there, here.segment_key(file.incarnation, segment))

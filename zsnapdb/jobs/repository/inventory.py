@@ -17,8 +17,8 @@ from zsnapdb.planning.damage import KnownDamage
 from zsnapdb.planning.order import is_after
 from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.repository.catalogue import Summaries, Summary
-from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.unfinished import Unfinished, unfinished
+from zsnapdb.repository.verifications import known_damage
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 

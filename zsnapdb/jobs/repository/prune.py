@@ -42,12 +42,12 @@ from zsnapdb.planning.repository.retention import ChainCost, Retention, Retentio
 from zsnapdb.planning.repository.retention import Unrestorable as Unrestorable
 from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweepDecision, SweptBinlog
 from zsnapdb.planning.repository.writers import by_backup, writers
-from zsnapdb.repository import binlog_removal, layout
+from zsnapdb.repository import binlog_archive, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.catalogue import Summaries, Summary
-from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import unfinished
+from zsnapdb.repository.verifications import known_damage
 from zsnapdb.store.base import Afterlife
 from zsnapdb.zfs import owned
 
@@ -415,7 +415,7 @@ class _Run:
         """Remove one archived binlog. The oldest binlog goes first, so that no gap appears."""
         self._still_alone()
         archive_record.note_binlog_removed(self._instance, self._repository, old.file.incarnation, old.file.name)
-        self._objects += binlog_removal.remove(BinlogArchive(self._repository, self._name), old.file)
+        self._objects += binlog_archive.remove(BinlogArchive(self._repository, self._name), old.file)
         archive_record.note_binlog_gone(self._instance, self._repository, old.file.incarnation, old.file.name)
         self._size += old.size
         self._binlogs.append(old.file.name)
@@ -424,7 +424,7 @@ class _Run:
     def _sweep_binlog(self, leftover: BinlogLeftover) -> None:
         self._still_alone()
         archive = BinlogArchive(self._repository, self._name)
-        removed = binlog_removal.sweep(archive, leftover.incarnation, leftover.name, leftover.keys)
+        removed = binlog_archive.sweep(archive, leftover.incarnation, leftover.name, leftover.keys)
         if not removed:
             self._notes.append(
                 f"parts of {leftover.name} stay or are already gone: somebody may be archiving this binlog now"

@@ -18,14 +18,13 @@ from zsnapdb.planning.binlog.purge import BinlogDecision
 from zsnapdb.planning.repository.local_sets import LocalBookmark, LocalSnapshot
 from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweptBinlog, decide_binlogs
 from zsnapdb.repository import layout
-from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_archive import BinlogArchive, undescribed
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
-from zsnapdb.repository.binlog_removal import undescribed
 from zsnapdb.repository.catalogue import Summaries, Summary
-from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.pins import pins
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import Unfinished
+from zsnapdb.repository.verifications import known_damage
 from zsnapdb.store.base import ObjectHold
 from zsnapdb.zfs import datasets, snapshots
 

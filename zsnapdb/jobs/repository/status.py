@@ -26,7 +26,7 @@ from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.drills import Evidence
-from zsnapdb.repository.machine_source import MachineSourcePart
+from zsnapdb.repository.sources import MachineSourcePart
 
 _MICROSECONDS = 1_000_000
 

@@ -31,10 +31,10 @@ from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, ago, pars
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.planning.vm.request import checked_name
 from zsnapdb.planning.vm.restored_domain import HostBoot, RestoredIdentity, restored
-from zsnapdb.repository.known_damage import known_damage
-from zsnapdb.repository.machine_source import MachineSourcePart
 from zsnapdb.repository.manifest import Manifest, VolumePart, ZvolType
 from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.sources import MachineSourcePart
+from zsnapdb.repository.verifications import known_damage
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, Hypervisor, connected
 from zsnapdb.zfs import datasets, zvols
 

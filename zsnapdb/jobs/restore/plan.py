@@ -58,9 +58,9 @@ from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.planning.server_copy.kept_options import notes_on
 from zsnapdb.planning.server_copy.plugins import with_later
 from zsnapdb.repository.binlog_contents import Archive
-from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.verifications import known_damage
 from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.kernel_facts import free_memory
 

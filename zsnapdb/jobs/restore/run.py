@@ -45,7 +45,7 @@ from zsnapdb.planning.restore.steps import (
     TakeUp,
 )
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.server_source import PositionPart
+from zsnapdb.repository.sources import PositionPart
 
 __all__ = [
     "RestorePlan",

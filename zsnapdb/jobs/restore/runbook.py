@@ -16,7 +16,7 @@ from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.runbook import Commands, Look, RunbookPage, entries, pinned
 from zsnapdb.planning.restore.steps import MakeReplica, Promote, RunBeside
 from zsnapdb.repository import drills
-from zsnapdb.repository.known_damage import known_damage
+from zsnapdb.repository.verifications import known_damage
 
 _DRILLS = 50
 """How many of the newest drills are read for the duration of a step."""

@@ -28,7 +28,7 @@ from zsnapdb.planning.restore.steps import CheckServer, MountPart, MountVolumes,
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.server_source import PositionPart
+from zsnapdb.repository.sources import PositionPart
 from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.zfs import datasets, mounting, owned, snapshots
 

@@ -10,9 +10,9 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, warning
 from zsnapdb.planning.chain import newest_without
-from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.verifications import known_damage
 
 DAMAGE = "damage"
 """The subject of the findings about known damage."""

@@ -30,7 +30,7 @@ from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, HeadPart, Incarnation, is_archivable, number_of
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.server_source import ServerPart
+from zsnapdb.repository.sources import ServerPart
 from zsnapdb.store.local import LocalStore
 from zsnapdb.stream.chunks import Chunk, plain_hash, stream_hash
 

@@ -36,9 +36,9 @@ from zsnapdb.planning.trial import consolidation
 from zsnapdb.repository import layout
 from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.keyring import DataKey
-from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository, VolumeChunks
+from zsnapdb.repository.verifications import known_damage
 from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.stream.chunks import Body
 from zsnapdb.stream.memory import TransferMemory

@@ -53,8 +53,8 @@ from zsnapdb.planning.trial.drill import (
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.planning.vm.restored_domain import is_of_restore
 from zsnapdb.repository.drills import Outcome
-from zsnapdb.repository.machine_source import BoundPart, ServerInsidePart
 from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.sources import BoundPart, ServerInsidePart
 from zsnapdb.vm import guest_programs
 from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
 from zsnapdb.vm.thawing import Agent

@@ -41,7 +41,7 @@ from zsnapdb.planning.sql_text import TableName, parse_table
 from zsnapdb.planning.trial.rescue import DumpFile, LiveServer, ServerKind, Transport, new_name, parse_destination
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.server_source import PositionPart
+from zsnapdb.repository.sources import PositionPart
 from zsnapdb.zfs import datasets, mounting
 
 _NEEDED = ("version", "version_comment", "innodb_page_size", "log_bin", "datadir")

@@ -20,8 +20,8 @@ from zsnapdb.jobs.repository import copy, prune, verify
 from zsnapdb.jobs.repository.status import status
 from zsnapdb.report.backup import BackupPlanView, BackupView
 from zsnapdb.report.repository.status import StatusView
-from zsnapdb.repository.machine_source import MachineSourcePart
 from zsnapdb.repository.manifest import OtherSourcePart, ZvolType
+from zsnapdb.repository.sources import MachineSourcePart
 from zsnapdb.repository.verifications import Depth
 
 DISKS = OtherSourcePart.model_validate({"kind": "disks", "grade": "crash"})

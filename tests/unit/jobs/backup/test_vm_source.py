@@ -18,8 +18,8 @@ from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.report.source import detail_lines, result_lines
-from zsnapdb.repository.machine_source import MachineSourcePart
 from zsnapdb.repository.manifest import Manifest, ZvolType
+from zsnapdb.repository.sources import MachineSourcePart
 from zsnapdb.vm import thawing
 from zsnapdb.vm.hypervisor import MachineState
 

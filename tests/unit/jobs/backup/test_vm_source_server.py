@@ -27,7 +27,7 @@ from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.vm import grade
 from zsnapdb.planning.vm.grade import Freeze, Grade, Power, ServerLock
 from zsnapdb.report.source import detail_lines
-from zsnapdb.repository.machine_source import MachineSourcePart
+from zsnapdb.repository.sources import MachineSourcePart
 
 
 class FakeLock:

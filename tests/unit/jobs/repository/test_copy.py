@@ -15,8 +15,7 @@ from zsnapdb.jobs.repository import verify
 from zsnapdb.jobs.repository.copy import CopyResult
 from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.repository import layout, pins
-from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlog_removal import remove_unneeded
+from zsnapdb.repository.binlog_archive import BinlogArchive, remove_unneeded
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.store.local import LocalStore
 

@@ -8,8 +8,7 @@ from tests.unit.support.stored_backups import Site
 from zsnapdb.planning.damage import DamageKind
 from zsnapdb.repository import verifications
 from zsnapdb.repository.drills import ALL_PAGES, CheckPart, Evidence, Outcome
-from zsnapdb.repository.known_damage import known_damage, register
-from zsnapdb.repository.verifications import Checks, Depth, finding
+from zsnapdb.repository.verifications import Checks, Depth, finding, known_damage, register
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
 A, B, C, D = (f"2026112{day}T101112Z-7f3a" for day in range(4))

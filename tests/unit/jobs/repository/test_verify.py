@@ -17,7 +17,7 @@ from zsnapdb.jobs.repository import verify as job
 from zsnapdb.jobs.repository import verify_binlogs
 from zsnapdb.jobs.repository.verify import VerifyResult
 from zsnapdb.planning.repository.verification import due
-from zsnapdb.repository import binlog_removal, layout
+from zsnapdb.repository import binlog_archive, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord
 from zsnapdb.store.base import StoredObject
@@ -308,6 +308,6 @@ def test_a_binlog_that_changes_while_it_is_looked_at_is_not_called_damaged(site:
     archived_segment(site)
     planned = job.plan(site.instance(), Depth.LISTED)
     archive = BinlogArchive(site.instance().open_repository(), "main")
-    binlog_removal.remove(archive, planned.binlogs[0])
+    binlog_archive.remove(archive, planned.binlogs[0])
     looks = list(verify_binlogs.look(archive, planned.binlogs, Depth.LISTED, 2, SILENT))
     assert [(damage, size) for _, damage, size in looks] == [(None, 0)]

@@ -21,7 +21,7 @@ from zsnapdb.planning.repository.host_record import StoredKind
 from zsnapdb.planning.restore.targets import AtBackup
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import Manifest
-from zsnapdb.repository.server_source import ServerSourcePart
+from zsnapdb.repository.sources import ServerSourcePart
 
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=1)
 

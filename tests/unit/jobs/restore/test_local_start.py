@@ -28,7 +28,7 @@ from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.planning.order import in_order
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.steps import Recover
-from zsnapdb.repository.server_source import ServerSourcePart
+from zsnapdb.repository.sources import ServerSourcePart
 from zsnapdb.zfs import datasets, snapshots, version
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.snapshots import SendPoints

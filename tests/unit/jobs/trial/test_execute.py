@@ -21,7 +21,7 @@ from zsnapdb.planning.sql_text import TableName
 from zsnapdb.planning.trial.rescue import DumpFile
 from zsnapdb.report.trial.drill import DrillPlanView
 from zsnapdb.repository.drills import Outcome
-from zsnapdb.repository.known_damage import known_damage
+from zsnapdb.repository.verifications import known_damage
 
 
 def boots(monkeypatch: pytest.MonkeyPatch) -> None:

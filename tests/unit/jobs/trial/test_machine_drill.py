@@ -22,7 +22,7 @@ from zsnapdb.planning.vm.domain import parse, root_of
 from zsnapdb.report.trial.drill import EvidenceView, MachineDrillPlanView
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Evidence, Outcome
-from zsnapdb.repository.machine_source import BoundPart, ServerInsidePart
+from zsnapdb.repository.sources import BoundPart, ServerInsidePart
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, MachineState
 from zsnapdb.zfs import version
 
