@@ -187,7 +187,7 @@ def page(file: Path) -> list[Look]:
     """Show the page of `zsnapdb serve`: the answer of its helper, and the HTML. First, and when nothing has changed."""
     from zsnapdb.jobs.base.host import Host
     from zsnapdb.report.fleet.status import FleetLook
-    from zsnapdb.serve.fleet_rows import fleet_of
+    from zsnapdb.serve.fleet_pages import fleet_of
     from zsnapdb.serve.page_rows import Person
     from zsnapdb.serve.page_templates import PageTemplates
     from zsnapdb.serve.roles import Role

@@ -43,10 +43,9 @@ from zsnapdb.mysql.connection import greeting as version_of
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.notify import notifier
 from zsnapdb.notify.notifier import DeliveryFailure
-from zsnapdb.serve import unprivileged_https
-from zsnapdb.serve.helper_client import HelperClient
-from zsnapdb.serve.messages import FailureAnswer
-from zsnapdb.serve.unprivileged_https import HttpsRequest, https_ask
+from zsnapdb.serve import issuer_requests
+from zsnapdb.serve.issuer_requests import HttpsRequest, https_ask
+from zsnapdb.serve.messages import FailureAnswer, HelperClient
 from zsnapdb.serve.verbs import HelperRequest, ListClonesVerb
 from zsnapdb.store import s3_client, s3_listing
 from zsnapdb.store.s3 import S3Store
@@ -159,7 +158,7 @@ def test_store_that_drips_cannot_be_reached(manner: Manner, call: str, talk: str
 
 @pytest.mark.usefixtures("bucket_settings")
 def test_issuer_and_tls_have_one_limit_too(manner: Manner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unprivileged_https, "_SECONDS", _SECONDS)
+    monkeypatch.setattr(issuer_requests, "_SECONDS", _SECONDS)
     files = certificates.make(tmp_path, "localhost")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files.cert, files.key)

@@ -105,9 +105,8 @@ ABOVE_ALL = {
 PURE_MODULES = {
     "serve/charts.py",
     "serve/roles.py",
-    "serve/claims.py",
-    "serve/login_claims.py",
-    "serve/jwks.py",
+    "serve/id_tokens.py",
+    "serve/issuer_keys.py",
     "base/errors.py",
     "base/gtid.py",
     "base/model.py",
@@ -133,8 +132,8 @@ HOMES = {
     "starlette": {"serve/web_answers.py", "serve/web_app.py", "serve/page_app.py"},
     "jinja2": {"serve/page_templates.py"},
     "markupsafe": {"serve/page_templates.py"},
-    "uvicorn": {"serve/web_server.py", "serve/slow_clients.py"},
-    "h11": {"serve/slow_clients.py"},
+    "uvicorn": {"serve/web_server.py"},
+    "h11": {"serve/web_server.py"},
     "mcp": {"mcp/server.py"},
     "httpx": {"client/http.py"},
     "httpcore": {"client/http.py"},
@@ -166,7 +165,7 @@ HOMES = {
         "stream/wrapped_key.py",
         "repository/keys.py",
         "stream/crypto.py",
-        "serve/tls_files.py",
+        "serve/web_server.py",
     },
 }
 PROCESSES = {

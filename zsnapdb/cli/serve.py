@@ -61,7 +61,7 @@ def serve(
     """
     from zsnapdb.base.errors import ConfigError, UsageError, missing_library
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.serve.helper_client import HelperClient
+    from zsnapdb.serve.messages import HelperClient
 
     if (tls_certificate is None) != (tls_key is None):
         raise UsageError("a certificate needs its key", hint="give --tls-certificate and --tls-key, or neither")
@@ -71,8 +71,7 @@ def serve(
             hint="give --tls-certificate and --tls-key, or listen on 127.0.0.1 behind a reverse proxy that speaks TLS",
         )
     try:
-        from zsnapdb.serve.tls_files import TlsFiles
-        from zsnapdb.serve.web_server import serve_web
+        from zsnapdb.serve.web_server import TlsFiles, serve_web
     except ImportError as error:
         raise missing_library("serve", error) from error
     files = TlsFiles(tls_certificate, tls_key, THIS_HOST.now) if tls_certificate and tls_key else None
@@ -100,18 +99,16 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.report.clone.list import ClonesView
     from zsnapdb.report.fleet.status import FleetLook
     from zsnapdb.serve.children import CLEAN, ChildRunner
-    from zsnapdb.serve.code_exchange import exchange_with
-    from zsnapdb.serve.credentials import EveryCredential
     from zsnapdb.serve.desk import Desk
     from zsnapdb.serve.helper import HelperServer, answered_uids, listening
     from zsnapdb.serve.issuer_keys import IssuerKeys, fetch_with
+    from zsnapdb.serve.issuer_requests import exchange_with
     from zsnapdb.serve.login_desk import LOGINS_AT_ONCE, LiveTokens, LoginDesk
     from zsnapdb.serve.messages import ResultAnswer
     from zsnapdb.serve.operations import Operations
-    from zsnapdb.serve.protection import ProtectionReader
-    from zsnapdb.serve.recent_answers import RecentAnswers
+    from zsnapdb.serve.protection import ProtectionReader, RecentAnswers
     from zsnapdb.serve.seen import SeenCommit
-    from zsnapdb.serve.tokens import TokenBook
+    from zsnapdb.serve.tokens import EveryCredential, TokenBook
 
     give_back_memory()
     limits = load(config).serve

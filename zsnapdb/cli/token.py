@@ -101,8 +101,7 @@ def issuer_keys(
     from zsnapdb.base.errors import UsageError
     from zsnapdb.config.settings import load
     from zsnapdb.report import tokens as report
-    from zsnapdb.serve.key_fetch import fetched, tls_context
-    from zsnapdb.serve.unprivileged_https import UnprivilegedHttps
+    from zsnapdb.serve.issuer_requests import UnprivilegedHttps, fetched, tls_context
 
     limits = load(config).serve
     chosen = limits.issuer.get(issuer)
@@ -124,9 +123,7 @@ def exchange_code(
 
     from zsnapdb.base.errors import UsageError
     from zsnapdb.config.settings import load
-    from zsnapdb.serve.code_exchange import document, exchanged, grant_in
-    from zsnapdb.serve.key_fetch import tls_context
-    from zsnapdb.serve.unprivileged_https import UnprivilegedHttps
+    from zsnapdb.serve.issuer_requests import UnprivilegedHttps, document, exchanged, grant_in, tls_context
 
     if not json or sys.stdin.isatty():
         raise UsageError("this is for the helper of `zsnapdb serve`", hint="log in at the page")

@@ -248,3 +248,9 @@ def _ended_early(message: str) -> FailureAnswer:
         hint="look at the clone before you ask again",
         exit_code=CommandTimeout.exit_code,
     )
+
+
+class StopServing(Protocol):
+    """A request to stop."""
+
+    def is_set(self) -> bool: ...

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from zsnapdb.base.errors import NotAllowedError, PreflightError
 from zsnapdb.serve import messages, page_rows
+from zsnapdb.serve.messages import CANCELLED, FailureAnswer, PendingAnswer
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
 from zsnapdb.serve.page_rows import CloneRow
+from zsnapdb.serve.page_states import states
+from zsnapdb.serve.problems import ProblemDetails, problem_of
 from zsnapdb.serve.verbs import (
+    CancelOperationVerb,
     CloneLogsVerb,
     CommitCloneVerb,
+    CreateCloneVerb,
     DestroyCloneVerb,
     ExtendCloneVerb,
     GetCloneVerb,
+    GetOperationVerb,
     ListClonesVerb,
+    NewClone,
     ProtectCloneVerb,
     ResetCloneVerb,
     UnprotectCloneVerb,
@@ -115,3 +125,104 @@ def _clone_name(request: PageRequest) -> str:
         return parsed(GetCloneVerb, {"name": name}).name
     except RefusedPage:
         raise RefusedPage(messages.no_such("clone", name[:40]).failure) from None
+
+
+_KEY_BYTES = 18
+
+
+@dataclass(frozen=True)
+class NewClonePages:
+    """Asks what is wanted of a new clone, and begins it."""
+
+    visits: Visits
+
+    def new_form(self, request: PageRequest) -> PageAnswer:
+        """Ask of what a clone is to be made, as of when, and for how long."""
+        return self._new_page(self.visits.visit(request), request.query, None)
+
+    def create(self, request: PageRequest) -> PageAnswer | OtherPlace:
+        """Begin a clone. A form that is sent twice begins one: its key is the same."""
+        visit = self.visits.changing_visit(request)
+        fields: dict[str, object] = {**filled(request.form)}
+        key = fields.pop("key", None)
+        if "mask" in fields:
+            fields["mask"] = fields["mask"] == "on"
+        try:
+            wanted = parsed(NewClone, fields)
+            verb = parsed(CreateCloneVerb, {"wanted": wanted, "key": key})
+            return self.visits.begun(visit, verb, f"Making a clone of {wanted.instance}")
+        except RefusedPage as refused:
+            return self._new_page(visit, request.form, problem_of(refused.failure))
+
+    def _new_page(self, visit: Visit, fields: Mapping[str, str], problem: ProblemDetails | None) -> PageAnswer:
+        if not visit.person.may_change:
+            reason = f"your role {visit.person.role} makes no clones: it reads"
+            raise RefusedPage.because(NotAllowedError(reason, hint="ask for a token of another role"))
+        instances = self.visits.instances(visit.session)
+        chosen = fields.get("instance", instances[0].name if len(instances) == 1 else "")
+        is_known = chosen in {one.name for one in instances}
+        return visit.shows(
+            "new_clone.html",
+            problem.status if problem is not None else 200,
+            instances=instances,
+            chosen=chosen,
+            states=states(self.visits, visit, chosen) if is_known else None,
+            fields=fields,
+            problem=problem,
+            key=secrets.token_urlsafe(_KEY_BYTES),
+        )
+
+
+_PATIENT = 60.0
+
+
+@dataclass(frozen=True)
+class OperationPages:
+    """Shows what became of a request, and ends one that is under way."""
+
+    visits: Visits
+
+    def operation(self, request: PageRequest) -> PageAnswer:
+        """Show how far an operation is: a page that asks again by itself, and in the end shows the result."""
+        visit = self.visits.visit(request)
+        asked = _operation_id(request)
+        ending = self.visits.ending(visit.session, GetOperationVerb(id=asked))
+        begun = visit.session.begun(asked)
+        doing = begun.doing if begun is not None else "An operation of yours"
+        if isinstance(ending, PendingAnswer):
+            seconds = self.visits.sessions.now() - begun.started if begun is not None else _PATIENT
+            return visit.shows(
+                "operation.html", id=asked, doing=doing, result=None, login=None, seconds=seconds, again=_again(seconds)
+            )
+        if isinstance(ending, FailureAnswer):
+            if begun is None:
+                raise RefusedPage(ending)
+            problem = problem_of(ending)
+            is_cancelled = ending.code == CANCELLED
+            return visit.shows("failed.html", problem.status, doing=doing, problem=problem, is_cancelled=is_cancelled)
+        result = page_rows.result_of(ending.document, visit.person, visit.now)
+        login = result.login if result.login is not None and visit.session.shows_login(asked) else None
+        return visit.shows("operation.html", id=asked, doing=doing, result=result, login=login, seconds=0.0, again=0)
+
+    def cancel(self, request: PageRequest) -> OtherPlace:
+        """End an operation that is under way. Its page then says how it ended, also if it had ended before."""
+        visit = self.visits.changing_visit(request)
+        asked = _operation_id(request)
+        ending = self.visits.ending(visit.session, CancelOperationVerb(id=asked))
+        if isinstance(ending, FailureAnswer) and ending.code != PreflightError.code:
+            raise RefusedPage(ending)
+        return OtherPlace(f"/operations/{asked}")
+
+
+def _again(seconds: float) -> int:
+    """Return in how many seconds a page asks again: seldom if it takes long."""
+    return 1 if seconds < 10 else 3 if seconds < _PATIENT else 10
+
+
+def _operation_id(request: PageRequest) -> str:
+    """Return the id in the path. What is none has the answer of one that nothing has."""
+    asked = request.path.get("id", "")
+    try:
+        return parsed(GetOperationVerb, {"id": asked}).id
+    except RefusedPage:
+        raise RefusedPage(messages.no_such("operation", asked[:40]).failure) from None

@@ -21,7 +21,6 @@ from zsnapdb.serve import argv, instance_access, messages
 from zsnapdb.serve.admission import COUNTED_DEED, Admission
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.children import CommandCall, RunCommand
-from zsnapdb.serve.credentials import CredentialBook, CredentialHolder
 from zsnapdb.serve.limits import longest_lease
 from zsnapdb.serve.login_messages import ListLoginsVerb, LoginVerb, OpenSessionVerb
 from zsnapdb.serve.messages import (
@@ -46,6 +45,7 @@ from zsnapdb.serve.roles import (
 )
 from zsnapdb.serve.seen import SeenClone, SeenCommit, belonging, seen_in, the_clone
 from zsnapdb.serve.subject_turns import SubjectTurns
+from zsnapdb.serve.tokens import CredentialBook, CredentialHolder
 from zsnapdb.serve.verbs import (
     BeatCloneVerb,
     CancelOperationVerb,

@@ -2,15 +2,173 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlencode
 
-from zsnapdb.serve import fleet_rows
+from zsnapdb.base.quantities import format_duration
+from zsnapdb.documents.fleet import (
+    FleetCountsFields,
+    FleetDocument,
+    FleetHostFields,
+    FleetInstanceFields,
+    FleetRepositoryFields,
+)
 from zsnapdb.serve.messages import FailureAnswer
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
+from zsnapdb.serve.page_rows import Document, moment, read
 from zsnapdb.serve.problems import problem_of
 from zsnapdb.serve.verbs import FleetQuery, ListFleetVerb
 from zsnapdb.serve.visits import FileAnswer, PageAnswer, Visits, document_of
+
+_STALE_SECONDS = 3600.0
+"""How old a reading may be before the page says so."""
+_FORMULA = re.compile(r"(^|;)(?=\s*[=+@\uff1d\uff0b\uff0d\uff20-]|[\t\r\n])")
+"""What lets a spreadsheet take the text of a cell for a formula (OWASP, CSV injection).
+
+Some part lines at semicolons too.
+"""
+COLUMNS = (
+    *("verdict", "instance", "host", "repository", "since", "why", "newest_point", "oldest_point", "drill"),
+    *("drill_passed", "drill_due", "heard", "backups", "backup_bytes", "binlog_bytes", "tool_version", "server"),
+)
+"""The columns of the exported table."""
+
+
+@dataclass(frozen=True)
+class FleetInstanceRow:
+    """An instance at a moment."""
+
+    told: FleetInstanceFields
+    now: datetime
+
+    @property
+    def state(self) -> str:
+        """In a word how it stands: what cannot be read is not known."""
+        return "unknown" if self.told.problem else self.told.verdict
+
+    @property
+    def why(self) -> str:
+        """All reasons in a line."""
+        told = self.told
+        texts = [f"could not be read: {told.problem}"] if told.problem else []
+        return "; ".join([*texts, *(f"{one.what}: {one.reason}" for one in told.reasons)])
+
+    @property
+    def is_red(self) -> bool:
+        """Whether somebody must act."""
+        return self.state in ("unknown", "broken")
+
+    @property
+    def stored_bytes(self) -> int:
+        """What it takes in the store."""
+        return self.told.backup_bytes + self.told.binlog_bytes
+
+    def age(self, time: str | None) -> str:
+        """Return how long ago the time is, "none" if there is no such time."""
+        at = moment(time) if time is not None else None
+        return format_duration(max(0, round((self.now - at).total_seconds()))) if at is not None else "none"
+
+    @property
+    def link(self) -> str:
+        """The page with this instance alone."""
+        return "/fleet?" + urlencode({"instance": self.told.instance, "repository": self.told.repository})
+
+
+@dataclass(frozen=True)
+class FleetCard:
+    """The fleet at a moment: the rows that are shown, and what is true of all."""
+
+    rows: tuple[FleetInstanceRow, ...]
+    silent: tuple[FleetHostFields, ...]
+    repositories: tuple[FleetRepositoryFields, ...]
+    counts: FleetCountsFields
+    chosen: int
+    total: int
+    asked: FleetQuery
+    now: datetime
+
+    @property
+    def is_red(self) -> bool:
+        """Whether somebody must act."""
+        return bool(self.counts.broken or self.silent or any(one.error is not None for one in self.repositories))
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """What was asked for, as the form of the page has it."""
+        asked = self.asked
+        named = {"instance": asked.instance, "host": asked.host, "repository": asked.repository}
+        return {**{name: text for name, text in named.items() if text}, **({"red": "true"} if asked.red else {})}
+
+    def path(self, name: str = "/fleet", after: int = 0) -> str:
+        """Return the place with the same filter and order: of a page, or of an export."""
+        fields = {**self.fields, "sort": self.asked.sort, **({"after": str(after)} if after else {})}
+        return f"{name}?{urlencode(fields)}"
+
+    @property
+    def before(self) -> str | None:
+        """The page with the rows before these; None if these are the first."""
+        return self.path(after=max(0, self.asked.after - self.asked.most)) if self.asked.after else None
+
+    @property
+    def following(self) -> str | None:
+        """The page with the rows after these; None if these are the last."""
+        end = self.asked.after + len(self.rows)
+        return self.path(after=end) if self.rows and end < self.chosen else None
+
+    def is_stale(self, repository: FleetRepositoryFields) -> bool:
+        """Whether nobody has read the repository for long."""
+        at = moment(repository.read) if repository.read is not None else None
+        return at is None or (self.now - at).total_seconds() > _STALE_SECONDS
+
+
+def fleet_of(document: Document, asked: FleetQuery, now: datetime) -> FleetCard:
+    """Return what an answer says of the fleet."""
+    told = read(FleetDocument, document)
+    return FleetCard(
+        tuple(FleetInstanceRow(one, now) for one in told.instances),
+        tuple(one for one in told.hosts if one.silent),
+        told.repositories,
+        told.counts,
+        told.chosen,
+        told.total,
+        asked,
+        now,
+    )
+
+
+def csv_of(card: FleetCard) -> str:
+    """Return the rows as a table for spreadsheets (RFC 4180), in which no text is a formula."""
+    out = io.StringIO()
+    writer = csv.writer(out, quoting=csv.QUOTE_ALL)
+    writer.writerow(COLUMNS)
+    for row in card.rows:
+        told = row.told
+        drill = told.drill
+        writer.writerow(
+            _cell(value)
+            for value in (
+                *(row.state, told.instance, told.host, told.repository, told.since, row.why, told.newest_point),
+                *(told.oldest_point, drill.finished if drill else None, drill.passed if drill else None),
+                *(told.drill_due, told.heard, told.backups, told.backup_bytes, told.binlog_bytes),
+                *(told.tool_version, told.server),
+            )
+        )
+    return out.getvalue()
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return _FORMULA.sub(r"\1'", str(value))
+
 
 _ROWS = 200
 """Rows of a page."""
@@ -35,7 +193,7 @@ class FleetPages:
         ending = self.visits.ending(visit.session, ListFleetVerb(asked=asked))
         if isinstance(ending, FailureAnswer) and ending.code == _NO_FLEET:
             return visit.shows("fleet.html", card=None, problem=problem_of(ending))
-        card = fleet_rows.fleet_of(document_of(ending), asked, visit.now)
+        card = fleet_of(document_of(ending), asked, visit.now)
         return visit.shows("fleet.html", card=card)
 
     def table(self, request: PageRequest) -> FileAnswer:
@@ -43,7 +201,7 @@ class FleetPages:
         visit = self.visits.visit(request)
         asked = parsed(FleetQuery, filled(request.query))
         document = self.visits.ask(visit.session, ListFleetVerb(asked=asked))
-        text = fleet_rows.csv_of(fleet_rows.fleet_of(document, asked, visit.now))
+        text = csv_of(fleet_of(document, asked, visit.now))
         return FileAnswer(text, "text/csv; charset=utf-8", "fleet.csv")
 
     def document(self, request: PageRequest) -> FileAnswer:

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from zsnapdb.base.errors import ConfigError, NotAllowedError, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.serve import messages
+from zsnapdb.serve.children import StopServing
 from zsnapdb.serve.desk import Desk
 from zsnapdb.serve.messages import BegunAnswer, Ending, RefusedRequest, failure_of
-from zsnapdb.serve.stopping import StopServing
 from zsnapdb.serve.verbs import MOST_BYTES, parse
 
 _MOST_CLIENTS = 64

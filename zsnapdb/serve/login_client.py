@@ -5,8 +5,6 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 from zsnapdb.base.errors import BusyError, ConsistencyError
-from zsnapdb.serve.browser_sessions import OpenedSession
-from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.login_messages import (
     CloseSessionVerb,
     KnownLogin,
@@ -15,9 +13,10 @@ from zsnapdb.serve.login_messages import (
     OpenedLogin,
     OpenSessionVerb,
 )
-from zsnapdb.serve.messages import FailureAnswer, ResultAnswer
+from zsnapdb.serve.messages import FailureAnswer, HelperClient, ResultAnswer
 from zsnapdb.serve.page_requests import RefusedPage
 from zsnapdb.serve.verbs import HelperRequest
+from zsnapdb.serve.visits import OpenedSession
 
 
 def known_logins(helper: HelperClient) -> tuple[KnownLogin, ...]:

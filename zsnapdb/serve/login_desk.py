@@ -23,10 +23,9 @@ from zsnapdb.base.errors import (
 )
 from zsnapdb.config.serve import IssuerSettings, ServeSettings
 from zsnapdb.serve import messages
-from zsnapdb.serve.claims import IdTokenHolder
-from zsnapdb.serve.code_exchange import CodeGrant, ExchangeCode
-from zsnapdb.serve.credentials import CredentialHolder
+from zsnapdb.serve.id_tokens import IdTokenHolder
 from zsnapdb.serve.issuer_keys import IssuerKeys, LoginPlaces
+from zsnapdb.serve.issuer_requests import CodeGrant, ExchangeCode
 from zsnapdb.serve.login_messages import (
     CloseSessionVerb,
     KnownLogin,
@@ -37,7 +36,7 @@ from zsnapdb.serve.login_messages import (
     OpenSessionVerb,
 )
 from zsnapdb.serve.messages import RefusedRequest, ResultAnswer, failure_of
-from zsnapdb.serve.tokens import StoredToken, TokenBook, TokenKind
+from zsnapdb.serve.tokens import CredentialHolder, StoredToken, TokenBook, TokenKind
 
 if TYPE_CHECKING:
     from zsnapdb.serve.id_tokens import IdTokens

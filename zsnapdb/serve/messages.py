@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import socket
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
+from zsnapdb.base.deadline import TimedSocket, within
 from zsnapdb.base.errors import INTERRUPTED as EXIT_INTERRUPTED
-from zsnapdb.base.errors import BusyError, NotAllowedError, PreflightError, UnknownNameError, UsageError, ZsnapdbError
+from zsnapdb.base.errors import (
+    BusyError,
+    NotAllowedError,
+    PreflightError,
+    UnknownNameError,
+    UnreachableError,
+    UsageError,
+    ZsnapdbError,
+)
 from zsnapdb.serve.limits import LimitRefusal
 from zsnapdb.serve.roles import RoleDecision, RoleVerdict
+from zsnapdb.serve.verbs import HelperRequest
 
 UNAUTHENTICATED = "unauthenticated"
 QUOTA = "quota"
@@ -183,3 +197,55 @@ def require(decision: RoleDecision, what: str = "", name: str = "") -> None:
             raise no_such(what, name)
         case RoleVerdict.FORBIDDEN:
             raise forbidden(decision.reason)
+
+
+_MOST_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class HelperClient:
+    """The helper behind a socket. It has so many seconds for each part of its answer."""
+
+    path: Path
+    seconds: float = 90.0
+
+    def ask(self, request: HelperRequest) -> Ending:
+        """Return how the request ended. A helper that breaks off after it began something leaves it pending."""
+        begun: BegunAnswer | None = None
+        try:
+            for line in self._lines(request.line()):
+                answer = ANSWER.validate_json(line)
+                if not isinstance(answer, BegunAnswer):
+                    return answer
+                begun = answer
+        except (OSError, ValidationError):
+            if begun is None:
+                return _unreachable()
+        return PendingAnswer(operation=begun.operation) if begun is not None else _unreachable()
+
+    def begin(self, request: HelperRequest) -> BegunAnswer | Ending:
+        """Return the operation as soon as it has begun; it goes on. Else how the request ended."""
+        with contextlib.suppress(OSError, ValidationError), contextlib.closing(self._lines(request.line())) as lines:
+            for line in lines:
+                return ANSWER.validate_json(line)
+        return _unreachable()
+
+    def _lines(self, request: bytes) -> Generator[bytes, None, None]:
+        with TimedSocket(socket.AF_UNIX, socket.SOCK_STREAM) as helper:
+            with within(self.seconds):
+                helper.connect(str(self.path))
+                # A helper that refuses may close before it has read everything; its answer can be read all the same.
+                with contextlib.suppress(BrokenPipeError):
+                    helper.sendall(request)
+            with helper.makefile("rb") as answers:
+                # The first part may say that something began, the second how it ended.
+                for _ in range(2):
+                    with within(self.seconds, most_bytes=_MOST_BYTES):
+                        line = answers.readline(_MOST_BYTES)
+                    if not line:
+                        return
+                    yield line
+
+
+def _unreachable() -> FailureAnswer:
+    return failure_of(UnreachableError("the helper does not answer", hint="is zsnapdb-serve-helper running?"))

@@ -24,9 +24,9 @@ from zsnapdb.base.patterns import Moment, RunId, Sha256
 from zsnapdb.base.subject import Subject
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.copies.properties import owner_text
-from zsnapdb.serve.credentials import CredentialHolder
 from zsnapdb.serve.messages import INTERRUPTED, FailureAnswer, ResultAnswer, failure_of, too_busy
 from zsnapdb.serve.roles import Role, VerbKind, sees_all
+from zsnapdb.serve.tokens import CredentialHolder
 from zsnapdb.serve.verbs import Name
 
 _KEPT = timedelta(days=1)

@@ -15,16 +15,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from zsnapdb.base.errors import BusyError, UnknownNameError, UsageError, ZsnapdbError
-from zsnapdb.serve.clone_pages import ClonePages
+from zsnapdb.serve.clone_pages import ClonePages, NewClonePages, OperationPages
 from zsnapdb.serve.fleet_pages import FleetPages
-from zsnapdb.serve.helper_client import HelperClient
-from zsnapdb.serve.new_clone_pages import NewClonePages
-from zsnapdb.serve.operation_pages import OperationPages
-from zsnapdb.serve.page_logins import LoginPages
+from zsnapdb.serve.messages import HelperClient
+from zsnapdb.serve.page_logins import LoginPages, PreLogins
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, address_of, came_by_https, form_of
 from zsnapdb.serve.page_templates import PageTemplates, style_sheet
 from zsnapdb.serve.pages import BrowserPages
-from zsnapdb.serve.pre_logins import PreLogins
 from zsnapdb.serve.protection_pages import ProtectionPages
 from zsnapdb.serve.verbs import MOST_BYTES
 from zsnapdb.serve.visits import FileAnswer, OtherPlace, PageHandler, SiteAnswer

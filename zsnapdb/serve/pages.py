@@ -13,14 +13,14 @@ from pydantic import ValidationError
 
 from zsnapdb.base.errors import BusyError
 from zsnapdb.serve import messages, page_rows, protection_rows
-from zsnapdb.serve.browser_sessions import SECONDS, BrowserSessions
-from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.login_client import end_credential, end_evicted, known_logins
-from zsnapdb.serve.messages import UNAUTHENTICATED, FailureAnswer
+from zsnapdb.serve.messages import UNAUTHENTICATED, FailureAnswer, HelperClient
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, require_same_origin, set_cookie
 from zsnapdb.serve.problems import ProblemDetails, problem_of
 from zsnapdb.serve.verbs import GetSubjectVerb, HelperRequest, ListClonesVerb, ListObjectivesVerb
 from zsnapdb.serve.visits import (
+    SECONDS,
+    BrowserSessions,
     EndedSession,
     NoSession,
     OtherPlace,

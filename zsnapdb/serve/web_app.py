@@ -14,8 +14,7 @@ from starlette.exceptions import HTTPException
 
 from zsnapdb import __version__
 from zsnapdb.base.foreign_text import printed
-from zsnapdb.serve.helper_client import HelperClient
-from zsnapdb.serve.messages import UNAUTHENTICATED, FailureAnswer
+from zsnapdb.serve.messages import UNAUTHENTICATED, FailureAnswer, HelperClient
 from zsnapdb.serve.operation_events import MEDIA_TYPE as EVENTS_TYPE
 from zsnapdb.serve.operation_events import OperationEvents
 from zsnapdb.serve.problems import ProblemDetails, problem_of

@@ -2,18 +2,172 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
 import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 
+import h11
 import uvicorn
+from cryptography import x509
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from zsnapdb.base.errors import ConfigError
-from zsnapdb.serve.helper_client import HelperClient
+from zsnapdb.base.text_files import read_text, secret_in
+from zsnapdb.serve.messages import HelperClient
 from zsnapdb.serve.page_app import create_site
-from zsnapdb.serve.slow_clients import TimedProtocol
-from zsnapdb.serve.tls_files import TlsFiles
+
+REQUEST_SECONDS = 30.0
+"""How long a client may take for a request, from the connection or its first byte to its end."""
+READING_SECONDS = 60.0
+"""How long a client may leave so much of an answer unread that no more is sent."""
+
+
+class TimedProtocol(H11Protocol):
+    """HTTP of a connection. One limit covers all bytes of a request; an answer may take any time to be made."""
+
+    _request: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._limit_request()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._limit_request()
+
+    def _limit_request(self) -> None:
+        """Start the time of the request that is being received, unless it runs; end it once the request is whole."""
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._end_request()
+        elif self._request is None:
+            self._request = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+
+    def _end_request(self) -> None:
+        if self._request is not None:
+            self._request.cancel()
+            self._request = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._reading = self._reading or self.loop.call_later(READING_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_request()
+        if self._reading is not None:
+            self._reading.cancel()
+        super().connection_lost(exc)
+
+
+_MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
+"""What OpenSSL says of a key that is not that of the certificate; the last of a key of another type."""
+_CHAIN = "it must hold the certificate and then the others of its chain (PEM)"
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """A file with a certificate and its chain, and one with its private key."""
+
+    certificate: Path
+    key: Path
+    now: Callable[[], datetime]
+
+    def context(self) -> ssl.SSLContext:
+        """Return what speaks TLS 1.2 or newer with these files. ConfigError if they cannot be used now."""
+        return self._read().context()
+
+    def load(self, context: ssl.SSLContext) -> None:
+        """Let new connections of the context use what the files hold now. ConfigError changes nothing of it.
+
+        What was checked is what is used: each file is read once, whatever is written into it meanwhile.
+        """
+        pair = self._read()
+        pair.context()
+        pair.load(context)
+
+    def _read(self) -> _TlsPair:
+        """Return what both files hold. ConfigError if they cannot be read, or the certificate is of another time."""
+        certificate = read_text(self.certificate, "the certificate", _CHAIN)
+        self._refuse_wrong_time(certificate)
+        key = secret_in(self.key, "the key", "the account of `zsnapdb serve` must be able to read it")
+        return _TlsPair(self, certificate.encode(), key)
+
+    def _refuse_wrong_time(self, text: str) -> None:
+        try:
+            first = x509.load_pem_x509_certificates(text.encode())[0]
+        except ValueError as error:
+            raise ConfigError(f"{self.certificate} has no certificate", hint=_CHAIN) from error
+        now = self.now()
+        if first.not_valid_after_utc <= now:
+            raise ConfigError(
+                f"the certificate {self.certificate} expired at {first.not_valid_after_utc:%Y-%m-%d %H:%M:%S} UTC",
+                hint="renew it",
+            )
+        if first.not_valid_before_utc > now:
+            raise ConfigError(
+                f"the certificate {self.certificate} is valid from {first.not_valid_before_utc:%Y-%m-%d %H:%M:%S} UTC",
+                hint="is the clock of this host right?",
+            )
+
+
+@dataclass(frozen=True)
+class _TlsPair:
+    """A certificate and a key as they were read together."""
+
+    files: TlsFiles
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+    def context(self) -> ssl.SSLContext:
+        """Return what speaks TLS 1.2 or newer with them. ConfigError if they cannot be used."""
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.load(made)
+        return made
+
+    def load(self, context: ssl.SSLContext) -> None:
+        """Let the context use them. ConfigError, after which it may have one of both."""
+        names = f"the certificate {self.files.certificate} with the key {self.files.key}"
+        try:
+            # OpenSSL takes names of files alone: these are in memory, and nobody else can open them.
+            with _in_memory(self.certificate) as certificate, _in_memory(self.key) as key:
+                context.load_cert_chain(certificate, key, password=self._no_password)
+        except ssl.SSLError as error:
+            if error.reason in _MISMATCHES:
+                what = f"the key {self.files.key} is not that of the certificate {self.files.certificate}"
+                raise ConfigError(what, hint="name the key of the certificate") from error
+            hint = f"name a file with a key (PEM); in the other {_CHAIN}"
+            raise ConfigError(f"{names}: {error.reason or error}", hint=hint) from error
+        except OSError as error:
+            raise ConfigError(f"reading {names}: {error.strerror}", hint=_CHAIN) from error
+
+    def _no_password(self) -> str:
+        """Say that nobody is asked for the password of a key."""
+        raise ConfigError(
+            f"the key {self.files.key} is encrypted", hint="name one that is not, readable by its account alone"
+        )
+
+
+@contextlib.contextmanager
+def _in_memory(content: bytes) -> Iterator[Path]:
+    """Yield a file in memory with that content, by a name that is good for this process."""
+    with os.fdopen(os.memfd_create("zsnapdb-tls", os.MFD_CLOEXEC), "wb") as file:
+        file.write(content)
+        file.flush()
+        yield Path(f"/proc/self/fd/{file.fileno()}")
+
 
 _MOST_CLIENTS = 200
 _KEEP_ALIVE_SECONDS = 5

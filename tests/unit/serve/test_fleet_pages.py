@@ -22,7 +22,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.fleet.reading import LONGEST, SeenFiles, SeenProblem, SeenRepository
 from zsnapdb.report.fleet.status import FleetLook
 from zsnapdb.repository.drills import Outcome
-from zsnapdb.serve.fleet_rows import csv_of, fleet_of
+from zsnapdb.serve.fleet_pages import csv_of, fleet_of
 from zsnapdb.serve.page_app import create_pages
 from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.roles import Role

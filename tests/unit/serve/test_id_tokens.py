@@ -29,8 +29,7 @@ from tests.unit.support.issuers import (
     whom,
 )
 from zsnapdb.config.serve import IssuerSettings, ServeSettings
-from zsnapdb.serve.claims import IdTokenHolder, IdTokenRefusal, judged
-from zsnapdb.serve.id_tokens import IdTokens
+from zsnapdb.serve.id_tokens import IdTokenHolder, IdTokenRefusal, IdTokens, judged
 from zsnapdb.serve.roles import Role
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)

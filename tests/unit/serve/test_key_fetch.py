@@ -22,8 +22,7 @@ from zsnapdb.base.errors import ConfigError, UnreachableError
 from zsnapdb.config.serve import IssuerSettings
 from zsnapdb.serve.children import ChildRunner
 from zsnapdb.serve.issuer_keys import FetchedKeys, fetch_with
-from zsnapdb.serve.key_fetch import DISCOVERY, fetched, tls_context
-from zsnapdb.serve.unprivileged_https import HttpsRequest, UnprivilegedHttps, https_ask
+from zsnapdb.serve.issuer_requests import DISCOVERY, HttpsRequest, UnprivilegedHttps, fetched, https_ask, tls_context
 
 KEYS = json.dumps({"keys": [jwk(RSA, "rsa"), jwk(EC, "ec")]}).encode()
 

@@ -31,22 +31,19 @@ from zsnapdb.agent.children import apart
 from zsnapdb.base.errors import ConfigError, UnreachableError
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.serve import login_desk
-from zsnapdb.serve.browser_sessions import BrowserSessions
 from zsnapdb.serve.children import ChildRunner
-from zsnapdb.serve.claims import IdTokenRefusal
-from zsnapdb.serve.code_exchange import CodeGrant, exchange_with
-from zsnapdb.serve.key_fetch import DISCOVERY, fetched
+from zsnapdb.serve.id_tokens import IdTokenRefusal
+from zsnapdb.serve.issuer_requests import DISCOVERY, CodeGrant, HttpsAnswer, HttpsRequest, exchange_with, fetched
 from zsnapdb.serve.login_messages import CloseSessionVerb, KnownLogin, ListLoginsVerb, OpenSessionVerb
 from zsnapdb.serve.messages import RefusedRequest, failure_of
 from zsnapdb.serve.page_app import create_pages, create_site
-from zsnapdb.serve.page_logins import LoginPages
+from zsnapdb.serve.page_logins import LoginPages, PreLogins
 from zsnapdb.serve.page_requests import RefusedPage, address_of
 from zsnapdb.serve.pages import BrowserPages
-from zsnapdb.serve.pre_logins import PreLogins
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.tokens import TokenKind
-from zsnapdb.serve.unprivileged_https import HttpsAnswer, HttpsRequest
 from zsnapdb.serve.verbs import GetSubjectVerb
+from zsnapdb.serve.visits import BrowserSessions
 
 VERIFIER, NONCE = "v" * 43, "n" * 43
 

@@ -11,7 +11,7 @@ import pytest
 
 from zsnapdb.base.errors import UnreachableError
 from zsnapdb.serve.messages import RefusedRequest, ResultAnswer, failure_of
-from zsnapdb.serve.recent_answers import RecentAnswers
+from zsnapdb.serve.protection import RecentAnswers
 
 
 @dataclass

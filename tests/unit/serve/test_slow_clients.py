@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from zsnapdb.serve import slow_clients
-from zsnapdb.serve.slow_clients import TimedProtocol
+from zsnapdb.serve import web_server
+from zsnapdb.serve.web_server import TimedProtocol
 
 SECONDS = 0.6
 LATEST = 5.0
@@ -38,8 +38,8 @@ async def site(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[uvicorn.Server]:
-    monkeypatch.setattr(slow_clients, "REQUEST_SECONDS", SECONDS)
-    monkeypatch.setattr(slow_clients, "READING_SECONDS", SECONDS)
+    monkeypatch.setattr(web_server, "REQUEST_SECONDS", SECONDS)
+    monkeypatch.setattr(web_server, "READING_SECONDS", SECONDS)
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(site, http=TimedProtocol, ws="none", lifespan="off", log_level="error"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

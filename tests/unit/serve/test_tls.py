@@ -23,7 +23,7 @@ from tests.unit.support import certificates
 from tests.unit.support.certificates import Files
 from tests.unit.support.command_line import ENVIRONMENT, zsnapdb
 from zsnapdb.base.errors import ConfigError
-from zsnapdb.serve.tls_files import TlsFiles, _TlsPair
+from zsnapdb.serve.web_server import TlsFiles, _TlsPair
 
 
 def private(files: Files) -> Files:

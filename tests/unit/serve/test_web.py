@@ -13,7 +13,7 @@ import pytest
 from tests.unit.support.issuers import FakeIssuer
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.serve import page_app
-from zsnapdb.serve.helper_client import HelperClient
+from zsnapdb.serve.messages import HelperClient
 from zsnapdb.serve.page_app import create_site
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.web_answers import BodyLimit

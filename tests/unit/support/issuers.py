@@ -14,11 +14,10 @@ from joserfc import jws
 from joserfc.jwk import ECKey, RSAKey
 
 from zsnapdb.config.serve import IssuerSettings
-from zsnapdb.serve.credentials import CredentialHolder
 from zsnapdb.serve.id_tokens import IdTokens
-from zsnapdb.serve.issuer_keys import FetchedKeys, IssuerKeys
-from zsnapdb.serve.jwks import keys_in
+from zsnapdb.serve.issuer_keys import FetchedKeys, IssuerKeys, keys_in
 from zsnapdb.serve.roles import Role
+from zsnapdb.serve.tokens import CredentialHolder
 
 ISSUER = "https://issuer.example.org/realm"
 AUDIENCE = "https://zsnapdb.example.org"

@@ -20,12 +20,19 @@ from tests.unit.support.https_issuer import AskedPage, HttpsIssuer, https_issuer
 from tests.unit.support.issuers import RSA, jwk, signed
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.config.serve import IssuerSettings
-from zsnapdb.serve.code_exchange import CodeGrant, exchanged
 from zsnapdb.serve.id_tokens import IdTokens
 from zsnapdb.serve.issuer_keys import FetchedKeys, IssuerKeys
-from zsnapdb.serve.key_fetch import DISCOVERY, fetched, tls_context
+from zsnapdb.serve.issuer_requests import (
+    DISCOVERY,
+    CodeGrant,
+    HttpsAnswer,
+    HttpsRequest,
+    exchanged,
+    fetched,
+    https_ask,
+    tls_context,
+)
 from zsnapdb.serve.login_desk import LoginDesk
-from zsnapdb.serve.unprivileged_https import HttpsAnswer, HttpsRequest, https_ask
 
 SITE = "https://zsnapdb.example.net"
 CLIENT = "zsnapdb-at-work"

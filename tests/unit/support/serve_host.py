@@ -20,17 +20,15 @@ from zsnapdb.agent.children import apart
 from zsnapdb.config import settings
 from zsnapdb.config.settings import Settings
 from zsnapdb.serve.children import ChildRunner
-from zsnapdb.serve.credentials import CredentialBook, EveryCredential
 from zsnapdb.serve.desk import Desk
 from zsnapdb.serve.helper import HelperServer, bound
-from zsnapdb.serve.helper_client import HelperClient
 from zsnapdb.serve.login_desk import LiveTokens, LoginDesk
-from zsnapdb.serve.messages import Ending, FailureAnswer, ResultAnswer, no_such
+from zsnapdb.serve.messages import Ending, FailureAnswer, HelperClient, ResultAnswer, no_such
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.protection import ProtectionReader
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.seen import SeenCommit
-from zsnapdb.serve.tokens import TokenBook
+from zsnapdb.serve.tokens import CredentialBook, EveryCredential, TokenBook
 from zsnapdb.serve.verbs import FleetQuery, HelperRequest, Verb
 
 PROGRAM = Path(__file__).with_name("fake_zsnapdb.py")
