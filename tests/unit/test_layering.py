@@ -143,8 +143,8 @@ HOMES = {
     },
     "joserfc": {"serve/id_tokens.py"},
     "botocore": {
-        *("store/s3.py", "store/s3_client.py", "store/s3_credentials.py", "store/s3_errors.py"),
-        *("store/s3_locks.py", "store/s3_ranges.py", "store/s3_removal.py"),
+        *("store/s3.py", "store/s3_client.py", "store/s3_credentials.py", "store/s3_parts.py"),
+        *("store/s3_locks.py", "store/s3_ranges.py", "store/s3_listing.py"),
     },
     "typer": None,
     "ctypes": {

@@ -7,8 +7,7 @@ from importlib import import_module
 
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import Store
-from zsnapdb.store.retrying import RetryingStore
-from zsnapdb.store.throttled import ThrottledStore
+from zsnapdb.store.layers import RetryingStore, ThrottledStore
 
 STORES = {
     "file": "zsnapdb.store.local",

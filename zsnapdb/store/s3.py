@@ -34,20 +34,20 @@ from zsnapdb.store.s3_credentials import (
     use_credentials,
     watch_refusals,
 )
-from zsnapdb.store.s3_errors import DENIED_HINT, zsnapdb_error
-from zsnapdb.store.s3_listing import ListingPace
+from zsnapdb.store.s3_listing import BATCH, DELETE_HINT, ListingPace, ObjectRemoval
 from zsnapdb.store.s3_locks import afterlife_of, extend_lock_of, hold_of
 from zsnapdb.store.s3_parts import (
     CHECKSUM_REFUSED,
     CONDITION_FAILED,
+    DENIED_HINT,
     MISSING,
     NOT_ALLOWED,
     BlockReader,
     S3Options,
     credentials_of,
+    zsnapdb_error,
 )
 from zsnapdb.store.s3_ranges import MOST, PARTS, RangedReader
-from zsnapdb.store.s3_removal import BATCH, DELETE_HINT, ObjectRemoval
 
 if TYPE_CHECKING:
     from botocore.session import Session

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+from botocore.parsers import ResponseParserError
 
 from zsnapdb.base.errors import RepositoryError, UnreachableError
+from zsnapdb.store.s3_client import error_code, http_status, request_limit
+from zsnapdb.store.s3_parts import BUSY, MISSING
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
 
 SECONDS = 120.0
 """What the requests of a listing may take besides the time for its names."""
@@ -52,3 +62,64 @@ class ListingPace:
             )
         self.tokens.add(hash(token))
         return token
+
+
+BATCH = 1000
+"""The most objects in one request."""
+_MOST_REFUSED = 10
+"""After so many refusals the other objects of a batch are not tried: the account may remove none."""
+DELETE_HINT = "check that the credentials may delete objects (`zsnapdb example iam-policy-prune.json`)"
+
+
+@dataclass
+class ObjectRemoval:
+    """Removes objects of one bucket. `one` removes a single object and raises RepositoryError if that is refused."""
+
+    bucket: str
+    one: Callable[[str], None]
+    in_batches: bool = True
+    """False as soon as the provider refused a request for many objects and removed a single one of them."""
+
+    def remove(self, client: S3Client, keys: Sequence[str]) -> None:
+        """Remove the objects, at most BATCH of them. ClientError if the provider is busy.
+
+        RepositoryError names an object that cannot be removed. The others are removed then, unless many are refused.
+        """
+        if not self.in_batches or len(keys) == 1:
+            self._one_by_one(keys)
+            return
+        left, is_known = self._batch(client, keys)
+        self._one_by_one(left)
+        # An error inside the provider (5xx) may be an accident: the next batch is tried again.
+        self.in_batches = is_known
+
+    def _batch(self, client: S3Client, keys: Sequence[str]) -> tuple[list[str], bool]:
+        """Return the objects that may be left after a request for many, and whether the provider knows that request."""
+        try:
+            with request_limit():
+                answer = client.delete_objects(Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in keys]})
+        except ClientError as error:
+            status = http_status(error)
+            if error_code(error) in BUSY or status == 429:
+                raise
+            return list(keys), status >= 500 and status != 501 and "NotImplemented" not in error_code(error)
+        except ResponseParserError:
+            return list(keys), False
+        removed = {item.get("Key") for item in answer.get("Deleted", [])}
+        removed |= {item.get("Key") for item in answer.get("Errors", []) if item.get("Code") in MISSING}
+        left = [key for key in keys if key not in removed]
+        return left, len(left) < len(keys) or bool(answer.get("Errors"))
+
+    def _one_by_one(self, keys: Sequence[str]) -> None:
+        refused: list[RepositoryError] = []
+        for key in keys:
+            try:
+                self.one(key)
+            except UnreachableError:
+                raise
+            except RepositoryError as error:
+                refused.append(error)
+                if len(refused) >= _MOST_REFUSED:
+                    break
+        if refused:
+            raise refused[0]

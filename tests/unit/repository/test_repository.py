@@ -29,8 +29,8 @@ from zsnapdb.repository.objects import RepositoryObjects
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.stored_document import Part
 from zsnapdb.store.base import Body
+from zsnapdb.store.layers import RetryingStore
 from zsnapdb.store.local import LocalStore
-from zsnapdb.store.retrying import RetryingStore
 
 
 @pytest.fixture

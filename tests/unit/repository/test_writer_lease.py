@@ -30,9 +30,8 @@ from zsnapdb.repository import writer_lease as leases
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.writer_lease import FREE, Holder, WriterLease, holder, lease
 from zsnapdb.store.base import Body, Store
-from zsnapdb.store.layer import Layer
+from zsnapdb.store.layers import Layer, Pauses, RetryingStore
 from zsnapdb.store.local import LocalStore
-from zsnapdb.store.retrying import Pauses, RetryingStore
 
 KEY = "main/writer.lock"
 

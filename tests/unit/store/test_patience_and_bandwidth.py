@@ -16,9 +16,8 @@ import pytest
 from tests.unit.support.faulty_store import Fault, FaultyStore
 from zsnapdb.base.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.store.base import Store
+from zsnapdb.store.layers import Pauses, RetryingStore, ThrottledStore
 from zsnapdb.store.local import LocalStore
-from zsnapdb.store.retrying import Pauses, RetryingStore
-from zsnapdb.store.throttled import ThrottledStore
 
 SHORT = Pauses(first=0.001, longest=0.01)
 

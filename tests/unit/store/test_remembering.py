@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.support.fleet_yard import CountingStore
 from zsnapdb.base.errors import NotThere
+from zsnapdb.store.layers import RememberingStore
 from zsnapdb.store.local import LocalStore
-from zsnapdb.store.remembering import RememberingStore
 
 
 class Place:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.support.dialect_server import Answer, DialectRequest, DialectServer, dialect_server, refusal
 from zsnapdb.base.errors import ExistsError, RepositoryError, UnreachableError
-from zsnapdb.store.retrying import RetryingStore
+from zsnapdb.store.layers import RetryingStore
 from zsnapdb.store.s3_parts import S3Options
 
 CODES = (

@@ -15,8 +15,8 @@ from zsnapdb.base.errors import ConsistencyError, DamagedError, ZsnapdbError
 from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Store
+from zsnapdb.store.layers import Pauses, RetryingStore
 from zsnapdb.store.local import LocalStore
-from zsnapdb.store.retrying import Pauses, RetryingStore
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.download import download

@@ -32,12 +32,10 @@ from zsnapdb.base.errors import (
 )
 from zsnapdb.config.repository import STORE_ADDRESSES, RepositorySettings, S3Settings
 from zsnapdb.store.base import Afterlife, Store
-from zsnapdb.store.local import LocalStore
+from zsnapdb.store.layers import Pauses, RetryingStore, ThrottledStore
+from zsnapdb.store.local import LocalStore, TimedFolder
 from zsnapdb.store.open import STORES, open_store
-from zsnapdb.store.retrying import Pauses, RetryingStore
 from zsnapdb.store.s3 import S3Store
-from zsnapdb.store.throttled import ThrottledStore
-from zsnapdb.store.timed_folder import TimedFolder
 
 if TYPE_CHECKING:
     pass

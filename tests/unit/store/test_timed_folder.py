@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.base.errors import NotThere, UnreachableError
-from zsnapdb.store import timed_folder
-from zsnapdb.store.local import LocalStore
-from zsnapdb.store.timed_folder import TimedFolder
+from zsnapdb.store import local
+from zsnapdb.store.local import LocalStore, TimedFolder
 
 SECONDS = 0.3
 
@@ -45,7 +44,7 @@ CALLS: dict[str, Callable[[TimedFolder], object]] = {
 
 @pytest.fixture
 def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
-    monkeypatch.setattr(timed_folder, "CALL_SECONDS", SECONDS)
+    monkeypatch.setattr(local, "CALL_SECONDS", SECONDS)
     made = Hanging(tmp_path)
     yield made
     made.answers.set()
@@ -84,7 +83,7 @@ def test_errors_and_objects_are_those_of_the_folder(tmp_path: Path) -> None:
 
 
 def test_long_listing_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timed_folder, "_LISTED_AT_ONCE", 2)
+    monkeypatch.setattr(local, "_LISTED_AT_ONCE", 2)
     store = TimedFolder(LocalStore(tmp_path), tmp_path)
     for number in range(5):
         store.put(f"p/{number}", b"x")

@@ -9,7 +9,7 @@ from enum import Enum, auto
 
 from zsnapdb.base.errors import RepositoryError, UnreachableError
 from zsnapdb.store.base import Body, Store, StoredObject, Version
-from zsnapdb.store.layer import Layer
+from zsnapdb.store.layers import Layer
 
 
 class Fault(Enum):

@@ -24,7 +24,7 @@ from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.manifest import Manifest, ObjectivesPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Store, StoredObject
-from zsnapdb.store.layer import Layer
+from zsnapdb.store.layers import Layer
 from zsnapdb.store.open import open_store
 
 NOW = datetime(2026, 11, 27, 12, 0, tzinfo=UTC)

@@ -57,7 +57,7 @@ from zsnapdb.repository.manifest import ObjectivesPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.sources import MachineSourcePart, ServerSourcePart
 from zsnapdb.store.base import Store
-from zsnapdb.store.remembering import Remembered, RememberingStore, Trace
+from zsnapdb.store.layers import Remembered, RememberingStore, Trace
 
 _FORMAT = 3
 LONGEST = 300

@@ -23,7 +23,7 @@ from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.manifest import server_source
 from zsnapdb.repository.repository import Repository
-from zsnapdb.store.layer import Layer
+from zsnapdb.store.layers import Layer
 from zsnapdb.store.local import LocalStore
 
 

@@ -1,18 +1,119 @@
-"""A layer around any store that repeats failed calls, for a configured time."""
+"""Layers around a store: repeated calls, a limit of bandwidth, and answers that are remembered."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
 from zsnapdb.base.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError, ZsnapdbError
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
-from zsnapdb.store.layer import Layer
+
+
+class Layer:
+    """A store that passes every call on to `inner`. Subclasses override some calls."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+
+    def check(self) -> None:
+        self.inner.check()
+
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
+        self.inner.put(key, body, only_if_absent=only_if_absent, sha256=sha256)
+
+    def get(self, key: str) -> bytes:
+        return self.inner.get(key)
+
+    def read_into(self, key: str, target: memoryview) -> int:
+        return self.inner.read_into(key, target)
+
+    def read_version(self, key: str) -> Version:
+        return self.inner.read_version(key)
+
+    def replace(self, key: str, body: Body, *, tag: str) -> None:
+        self.inner.replace(key, body, tag=tag)
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        return self.inner.list(prefix)
+
+    def delete(self, key: str) -> None:
+        self.inner.delete(key)
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        self.inner.delete_many(keys)
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        return self.inner.folders(prefix)
+
+    def hold(self, key: str) -> ObjectHold | None:
+        return self.inner.hold(key)
+
+    def extend_lock(self, key: str, until: datetime) -> None:
+        self.inner.extend_lock(key, until)
+
+    def afterlife(self) -> Afterlife:
+        return self.inner.afterlife()
+
+    def give_up(self) -> None:
+        self.inner.give_up()
+
+
+class ThrottledStore(Layer):
+    """Moves at most `rate` bytes of objects per second, in both directions and by all threads together.
+
+    The limit holds on the average of several objects.
+    """
+
+    def __init__(self, inner: Store, rate: int) -> None:
+        super().__init__(inner)
+        self.rate = rate
+        self._lock = threading.Lock()
+        self._free_at = time.monotonic()
+        self._over = threading.Event()
+
+    def _pay(self, size: int) -> None:
+        """Wait until the line is free. Then occupy it for the time that `size` bytes need."""
+        with self._lock:
+            now = time.monotonic()
+            begin = max(now, self._free_at)
+            self._free_at = begin + size / self.rate
+        if self._over.wait(begin - now):
+            raise RepositoryError(
+                "given up while waiting for the bandwidth limit",
+                hint="another part of the run failed; see the error of that part",
+            )
+
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
+        """Store the object as soon as the line is free."""
+        self._pay(len(body))
+        self.inner.put(key, body, only_if_absent=only_if_absent, sha256=sha256)
+
+    def get(self, key: str) -> bytes:
+        """Return the object. Its size is known only afterwards, so the next object waits for it."""
+        self._pay(0)
+        body = self.inner.get(key)
+        self._pay(len(body))
+        return body
+
+    def read_into(self, key: str, target: memoryview) -> int:
+        """Read the object. Its size is known only afterwards, so the next object waits for it."""
+        self._pay(0)
+        size = self.inner.read_into(key, target)
+        self._pay(size)
+        return size
+
+    def give_up(self) -> None:
+        """Stop waiting for the line."""
+        self._over.set()
+        self.inner.give_up()
+
 
 T = TypeVar("T")
 
@@ -190,3 +291,105 @@ class RetryingStore(Layer):
         """Stop repeating calls from now on."""
         self._over.set()
         self.inner.give_up()
+
+
+LARGEST = 1 << 20
+"""Larger objects (bytes) are fetched again: this host keeps many."""
+MISSING = ""
+"""The digest of an object that does not exist."""
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """An object of an earlier reading: its bytes, and the size and tag that the listing had."""
+
+    size: int
+    tag: str
+    body: bytes
+
+
+@dataclass
+class Trace:
+    """What a reading depended on: a digest of each listing by its prefix, and of each object that no listing named."""
+
+    listings: dict[str, str] = field(default_factory=dict)
+    objects: dict[str, str] = field(default_factory=dict)
+
+
+class RememberingStore(Layer):
+    """A store of which each listing and each object is asked for once. Nothing can be written through it.
+
+    `known` are objects of earlier readings by key. Those that a listing names with the same size and tag are not
+    fetched.
+    """
+
+    def __init__(self, inner: Store, known: Mapping[str, Remembered] | None = None) -> None:
+        super().__init__(inner)
+        self.known = known or {}
+        self.trace = Trace()
+        self.kept: dict[str, Remembered] = {}
+        self._listings: dict[str, tuple[StoredObject, ...]] = {}
+        self._listed: dict[str, StoredObject] = {}
+        self._bodies: dict[str, bytes | None] = {}
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Yield the objects as they were listed first."""
+        if prefix not in self._listings:
+            listing = tuple(self.inner.list(prefix))
+            self._listings[prefix] = listing
+            self._listed |= {item.key: item for item in listing}
+            self.trace.listings[prefix] = digest(listing)
+        yield from self._listings[prefix]
+
+    def get(self, key: str) -> bytes:
+        """Return the object as it was read first."""
+        if key not in self._bodies:
+            self._bodies[key] = self._read(key)
+        body = self._bodies[key]
+        if body is None:
+            raise NotThere(f"object {key} is not there")
+        return body
+
+    def _read(self, key: str) -> bytes | None:
+        listed, known = self._listed.get(key), self.known.get(key)
+        is_same = listed is not None and known is not None and (listed.size, listed.tag) == (known.size, known.tag)
+        body: bytes | None
+        if is_same and known is not None and known.tag:
+            body = known.body
+        else:
+            try:
+                body = self.inner.get(key)
+            except NotThere:
+                body = None
+        if listed is None:
+            self.trace.objects[key] = MISSING if body is None else hashlib.sha256(body).hexdigest()
+        elif body is None:
+            # It was removed after it was listed: who lists again must see that.
+            self._listings = {path: items for path, items in self._listings.items() if not key.startswith(path)}
+            self._listed.pop(key)
+        elif listed.tag and len(body) == listed.size and len(body) <= LARGEST:
+            self.kept[key] = Remembered(listed.size, listed.tag, body)
+        return body
+
+    def is_as(self, before: Trace) -> bool:
+        """Whether everything that an earlier reading depended on is as it was then. Stops at the first difference."""
+        for prefix, was in before.listings.items():
+            for _ in self.list(prefix):
+                break
+            if self.trace.listings[prefix] != was:
+                return False
+        for key, was in before.objects.items():
+            with contextlib.suppress(NotThere):
+                self.get(key)
+            if self.trace.objects.get(key) != was:
+                return False
+        return True
+
+
+def digest(listing: tuple[StoredObject, ...]) -> str:
+    """Return a digest of a listing: of the key, size and tag of each object."""
+    named = hashlib.sha256()
+    for item in listing:
+        when = item.modified.isoformat() if item.modified is not None else ""
+        named.update(f"{item.key}\0{item.size}\0{item.tag}\0{when}\n".encode())
+    return named.hexdigest()
