@@ -41,7 +41,7 @@ def _chunks_and_cipher(key: str):  # type: ignore[no-untyped-def]
 def upload_stdin(rows: Path, key: str) -> None:
     """Store what comes in on stdin, as a backup does."""
     from zsnapdb.stream.chunks import Codec
-    from zsnapdb.stream.in_flight import FIRST_CHUNK
+    from zsnapdb.stream.memory import FIRST_CHUNK
     from zsnapdb.stream.upload import UploadSettings, upload
 
     settings, chunks, cipher = _chunks_and_cipher(key)

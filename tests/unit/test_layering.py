@@ -162,9 +162,8 @@ HOMES = {
     "cryptography": {
         "mysql/binlog/encrypted_events.py",
         "mysql/binlog/binlog_keys.py",
-        "stream/wrapped_key.py",
-        "repository/keys.py",
         "stream/crypto.py",
+        "repository/keys.py",
         "serve/web_server.py",
     },
 }

@@ -34,7 +34,7 @@ from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.repository.sources import MachineSourcePart, ServerSourcePart
 from zsnapdb.repository.stored_document import Part
 from zsnapdb.stream.chunks import Chunk, Codec
-from zsnapdb.stream.expected import DatasetKind, ExpectedStream
+from zsnapdb.stream.records import DatasetKind, ExpectedStream
 
 
 class ObjectivesPart(ObjectiveSettings):

@@ -18,12 +18,9 @@ from typing import BinaryIO, Protocol
 from zsnapdb.base.errors import ConfigError, DamagedError, NotThere
 from zsnapdb.stream.chunks import Body, Chunk, ChunkSource, Codec, Workspace, unseal, unseal_in_place
 from zsnapdb.stream.crypto import ChunkCipher
-from zsnapdb.stream.expected import ExpectedStream
-from zsnapdb.stream.in_flight import InFlight
-from zsnapdb.stream.memory import TransferMemory
-from zsnapdb.stream.records import RECORD_BYTES, Walker, parse_begin
-from zsnapdb.stream.resume_point import ResumePoint
-from zsnapdb.stream.resuming import NotResumableError, ResumedStream, first_place
+from zsnapdb.stream.memory import InFlight, TransferMemory
+from zsnapdb.stream.records import RECORD_BYTES, ExpectedStream, Walker, parse_begin
+from zsnapdb.stream.resuming import NotResumableError, ResumedStream, ResumePoint, first_place
 
 _MOST_IN_FLIGHT = 96 << 20
 """The most bytes of slices at once where the line is what the download waits for: their plain size.

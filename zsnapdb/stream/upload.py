@@ -19,10 +19,8 @@ from typing import BinaryIO
 from zsnapdb.planning.backup.send_form import next_level
 from zsnapdb.stream.chunks import Chunk, ChunkSink, Codec, Workspace, plain_hash, room_for, seal, stream_hash
 from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
-from zsnapdb.stream.expected import BeginRecord, ExpectedStream
-from zsnapdb.stream.in_flight import InFlight, chunk_size
-from zsnapdb.stream.memory import TransferMemory
-from zsnapdb.stream.records import Walker
+from zsnapdb.stream.memory import InFlight, TransferMemory, chunk_size
+from zsnapdb.stream.records import BeginRecord, ExpectedStream, Walker
 
 _AHEAD_BYTES = 512
 """The number of bytes read ahead of a slice. It is less than the smallest chunk."""

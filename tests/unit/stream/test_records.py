@@ -22,8 +22,7 @@ from tests.unit.support.streams import (
     write,
 )
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.stream.expected import BeginRecord, DatasetKind, ExpectedStream
-from zsnapdb.stream.records import Senders, Walker
+from zsnapdb.stream.records import BeginRecord, DatasetKind, ExpectedStream, Senders, Walker
 
 
 def walk(data: bytes, *cuts: int, senders: Senders = Senders.ANY) -> Walker:

@@ -20,10 +20,8 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.stream import nvlist
 from zsnapdb.stream.chunks import Chunk, Codec, seal
 from zsnapdb.stream.download import download, resume_at
-from zsnapdb.stream.expected import DatasetKind, ExpectedStream
-from zsnapdb.stream.records import payload_size
-from zsnapdb.stream.resume_point import ResumePoint, parse_token
-from zsnapdb.stream.resuming import NotResumableError, ResumedStream, resuming_begin
+from zsnapdb.stream.records import DatasetKind, ExpectedStream, payload_size
+from zsnapdb.stream.resuming import NotResumableError, ResumedStream, ResumePoint, parse_token, resuming_begin
 
 EXPECTED = ExpectedStream(NAME, DatasetKind.FILESYSTEM, GUID, 7)
 SUM = struct.Struct("<4Q")

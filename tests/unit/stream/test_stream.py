@@ -18,8 +18,8 @@ from zsnapdb.base.errors import ConfigError, DamagedError, NotThere, RepositoryE
 from zsnapdb.stream.chunks import Body, Chunk, Codec, Workspace, seal, unseal
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.download import download
-from zsnapdb.stream.expected import DatasetKind, ExpectedStream
-from zsnapdb.stream.in_flight import InFlight, chunk_size
+from zsnapdb.stream.memory import InFlight, chunk_size
+from zsnapdb.stream.records import DatasetKind, ExpectedStream
 from zsnapdb.stream.upload import KnownChunk, Uploaded, UploadSettings, upload
 
 

@@ -37,10 +37,8 @@ from zsnapdb.planning.vm.restored_domain import TRUSTED, RestoredIdentity, resto
 from zsnapdb.repository import catalogue
 from zsnapdb.repository.backup_journal import BackupJournal
 from zsnapdb.stream.chunks import Codec, Workspace, seal, unseal
-from zsnapdb.stream.expected import DatasetKind, ExpectedStream
-from zsnapdb.stream.records import RECORD_BYTES, Senders, Walker, parse_begin
-from zsnapdb.stream.resume_point import ResumePoint
-from zsnapdb.stream.resuming import ResumedStream, first_place
+from zsnapdb.stream.records import RECORD_BYTES, DatasetKind, ExpectedStream, Senders, Walker, parse_begin
+from zsnapdb.stream.resuming import ResumedStream, ResumePoint, first_place
 from zsnapdb.zfs import datasets, holds, mounts, snapshots, version
 from zsnapdb.zfs import streams as zfs_streams
 

@@ -312,7 +312,7 @@ class Instance:
     def upload_settings(self) -> UploadSettings:
         """Return how its plain streams are split into chunks and compressed."""
         from zsnapdb.stream.chunks import Codec
-        from zsnapdb.stream.in_flight import FIRST_CHUNK
+        from zsnapdb.stream.memory import FIRST_CHUNK
         from zsnapdb.stream.upload import UploadSettings
 
         stream = self.repository.stream

@@ -14,8 +14,7 @@ from zsnapdb.planning.restore.steps import Receive, why_from_the_beginning
 from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import Resumption, resume_at
-from zsnapdb.stream.resume_point import ResumePoint, parse_token
-from zsnapdb.stream.resuming import NotResumableError
+from zsnapdb.stream.resuming import NotResumableError, ResumePoint, parse_token
 from zsnapdb.zfs import datasets, owned, partial
 from zsnapdb.zfs.command import PoolFullError, StreamRefusedError
 from zsnapdb.zfs.owned import Mark
