@@ -49,7 +49,7 @@ def this_host_has_no_zfs() -> Iterator[None]:
         patch.setattr("zsnapdb.zfs.core.load", lambda: None)
         patch.setattr("zsnapdb.zfs.datasets.alternate_root", lambda pool: None)
         for name in ("MODULE", "POOLS"):
-            patch.setattr(f"zsnapdb.zfs.loaded_module.{name}", Path("/nonexistent"))
+            patch.setattr(f"zsnapdb.zfs.kernel_facts.{name}", Path("/nonexistent"))
         yield
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from zsnapdb.base.errors import ConsistencyError, ExistsError, NotThere
 from zsnapdb.base.patterns import is_dataset_or_snapshot
-from zsnapdb.zfs import core, loaded_module, mounts
+from zsnapdb.zfs import core, kernel_facts, mounts
 from zsnapdb.zfs.command import (
     ZFS,
     NotMountedByZfsError,
@@ -84,7 +84,7 @@ def properties_of(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[s
 
 def pools() -> list[str]:
     """Return the names of the imported pools, sorted."""
-    known = loaded_module.pools()
+    known = kernel_facts.pools()
     if known is not None:
         return known
     return [name for (name,) in table(["zpool", "list", "-H", "-o", "name"], 1)]

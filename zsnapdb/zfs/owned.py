@@ -19,7 +19,7 @@ from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX
 from zsnapdb.zfs import datasets, holds, mounting, snapshots
 from zsnapdb.zfs.command import ZFS, number_in, run_when_free, table
 from zsnapdb.zfs.datasets import UNSET, Property
-from zsnapdb.zfs.partial import RESUME_STATE
+from zsnapdb.zfs.streams import RESUME_STATE
 
 _TOGETHER = 400
 """So many names of snapshots, of at most 255 bytes each, are no longer than an argument may be (execve(2), 128 KiB)."""

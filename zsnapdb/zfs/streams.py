@@ -11,16 +11,18 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from zsnapdb.base import program_start
 from zsnapdb.base.errors import CommandError, ZsnapdbError
-from zsnapdb.zfs import command
+from zsnapdb.zfs import command, datasets
 from zsnapdb.zfs.command import ZFS, rows, set_options
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
+
 
 _PIPE_BYTES = 1 << 20
 _KEPT_STDERR = 8192
@@ -182,7 +184,7 @@ class ReceiveStream:
     """A running `zfs receive` into one dataset, which it does not mount (-u). The end of the block ends the process.
 
     If the stream is incomplete, `zfs receive` drops the part of the snapshot that it received, or keeps it for a stream
-    that goes on there (-s). `zfs/partial.py` says what is kept.
+    that goes on there (-s). `zfs/streams.py` says what is kept.
     """
 
     def __init__(self, dataset: str, properties: Mapping[str, str], *, keeps_part: bool = False) -> None:
@@ -224,3 +226,35 @@ def estimate(snapshot: str, base: str | None, flags: Sequence[str]) -> int | Non
     with contextlib.suppress(ZsnapdbError, ValueError, IndexError):
         return next((int(row[1]) for row in rows(argv, timeout=_ESTIMATE_SECONDS) if row[0] == "size"), None)
     return None
+
+
+RESUME_STATE = "receive_resume_token"
+"""The property in which the kernel says where a receive goes on; "-" if there is nothing that could (zfsprops(7))."""
+
+
+def token(dataset: str) -> str | None:
+    """Return what the kernel says about the interrupted receive into the dataset; None if none was interrupted.
+
+    A receive that still runs has a token, too. NotThere if the dataset does not exist.
+    """
+    value = datasets.properties(dataset, [RESUME_STATE])[RESUME_STATE].value
+    return None if value in ("", datasets.UNSET) else value
+
+
+def is_being_received(dataset: str, proc: Path = Path("/proc")) -> bool:
+    """Whether a `zfs receive` into the dataset runs on this host, as our own runs start it.
+
+    One whose reader died ends in a moment: it sees the end of its stream. ZFS itself refuses a second one. A process of
+    another real uid does not count: everybody chooses the words of his own.
+    """
+    for entry in proc.iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                status = (entry / "status").read_text(errors="replace")
+            except OSError:
+                continue
+            is_ours = f"\nUid:\t{os.getuid()}\t" in status
+            if is_ours and words[1:2] == [b"receive"] and words[-2:-1] == [dataset.encode()]:
+                return True
+    return False

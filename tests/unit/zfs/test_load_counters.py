@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zsnapdb.zfs.load_counters import (
+from zsnapdb.zfs.kernel_facts import (
     arc_counters,
     histogram,
     intent_log_counters,

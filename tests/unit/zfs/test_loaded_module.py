@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.zfs import loaded_module
+from zsnapdb.zfs import kernel_facts
 
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A host with nothing in /sys and /proc yet."""
-    monkeypatch.setattr(loaded_module, "MODULE", tmp_path / "module")
-    monkeypatch.setattr(loaded_module, "POOLS", tmp_path / "kstat")
+    monkeypatch.setattr(kernel_facts, "MODULE", tmp_path / "module")
+    monkeypatch.setattr(kernel_facts, "POOLS", tmp_path / "kstat")
     return tmp_path
 
 
@@ -27,13 +27,13 @@ def test_version_pools_and_guid_are_read(module: Path) -> None:
     # The folder has more than pools.
     (module / "kstat/fm").mkdir()
     (module / "kstat/arcstats").write_text("")
-    assert loaded_module.version() == "2.3.9-0+deb13u1"
-    assert loaded_module.pools() == ["backup", "tank"]
-    assert (loaded_module.pool_guid("tank"), loaded_module.pool_guid("backup")) == (12345678901234567890, None)
+    assert kernel_facts.version() == "2.3.9-0+deb13u1"
+    assert kernel_facts.pools() == ["backup", "tank"]
+    assert (kernel_facts.pool_guid("tank"), kernel_facts.pool_guid("backup")) == (12345678901234567890, None)
 
 
 def test_what_is_not_said_is_not_known(module: Path) -> None:
-    assert (loaded_module.version(), loaded_module.pools(), loaded_module.pool_guid("tank")) == (None, None, None)
+    assert (kernel_facts.version(), kernel_facts.pools(), kernel_facts.pool_guid("tank")) == (None, None, None)
     (module / "kstat/tank").mkdir(parents=True)
     (module / "kstat/tank/guid").write_text("no number")
-    assert (loaded_module.pools(), loaded_module.pool_guid("tank")) == (None, None)
+    assert (kernel_facts.pools(), kernel_facts.pool_guid("tank")) == (None, None)

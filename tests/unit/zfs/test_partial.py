@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.zfs.partial import is_being_received
+from zsnapdb.zfs.streams import is_being_received
 
 
 @pytest.mark.parametrize(

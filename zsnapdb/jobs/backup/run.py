@@ -47,7 +47,7 @@ from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.writer_lease import WriterLease, lease
-from zsnapdb.zfs import holds, owned, version
+from zsnapdb.zfs import holds, owned, pool_facts
 
 _CLOCKS = timedelta(minutes=5)
 """How far clocks may be apart."""
@@ -269,7 +269,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
         # The source is released and closed. Nobody waits for this run any more.
         with at_low_priority(may_stay_low=True):
             pool = pool_of(next(iter(taken.set.snapshots.values())).dataset)
-            host_record.note_turn(instance, repository, taken.set, version.pool_guid(pool))
+            host_record.note_turn(instance, repository, taken.set, pool_facts.pool_guid(pool))
 
             # 7. Journal: write down what a later run needs in order to continue this backup.
             journal = _write_journal(

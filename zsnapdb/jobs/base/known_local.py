@@ -20,7 +20,7 @@ from zsnapdb.base.errors import BusyError, PreflightError
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LOCAL, STATE_PROPERTY
-from zsnapdb.zfs.snapshot_names import SnapshotNames
+from zsnapdb.zfs.snapshot_files import SnapshotNames
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 _GENERATION = ".generation"

@@ -18,7 +18,7 @@ from zsnapdb.jobs.base.set_properties import (
 )
 from zsnapdb.planning import order
 from zsnapdb.zfs import snapshots
-from zsnapdb.zfs.snapshot_names import SnapshotNames, named
+from zsnapdb.zfs.snapshot_files import SnapshotNames, named
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 _MOST_BY_NAME = 1000

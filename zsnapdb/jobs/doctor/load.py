@@ -19,7 +19,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.advice.facts import AdviceFacts
 from zsnapdb.planning.load.counters import Load, LoadSample, load_between
 from zsnapdb.planning.load.rules import LoadAdvice, LoadSetting, judge_load
-from zsnapdb.zfs import load_counters
+from zsnapdb.zfs import kernel_facts
 
 SHORTEST = 1.0
 LONGEST = 86400.0
@@ -58,10 +58,10 @@ def watch(instance: Instance, seconds: float, sleep: Callable[[float], None] = t
 def _sample(session: Session, pool: str) -> LoadSample:
     return LoadSample(
         server=variables.load_status(session),
-        arc=load_counters.arc_counters(),
-        intent_log=load_counters.intent_log_counters(),
-        disks=load_counters.disk_requests(pool),
-        processor=load_counters.processor_ticks(),
+        arc=kernel_facts.arc_counters(),
+        intent_log=kernel_facts.intent_log_counters(),
+        disks=kernel_facts.disk_requests(pool),
+        processor=kernel_facts.processor_ticks(),
     )
 
 

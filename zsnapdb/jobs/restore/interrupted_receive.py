@@ -15,7 +15,7 @@ from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import Resumption, resume_at
 from zsnapdb.stream.resuming import NotResumableError, ResumePoint, parse_token
-from zsnapdb.zfs import datasets, owned, partial
+from zsnapdb.zfs import datasets, owned, streams
 from zsnapdb.zfs.command import PoolFullError, StreamRefusedError
 from zsnapdb.zfs.owned import Mark
 
@@ -43,7 +43,7 @@ def rest_of(
     What ZFS kept and cannot be used is removed, and that is told. NotOursError, and nothing changes, if the dataset is
     not of this restore.
     """
-    token = partial.token(step.dataset)
+    token = streams.token(step.dataset)
     if token is None:
         return None
     owned.prove([step.dataset], mark)
@@ -120,4 +120,4 @@ def is_refused(error: CommandError, step: Receive, interrupted: InterruptedRecei
 
 
 def _kept(step: Receive) -> str | None:
-    return partial.token(step.dataset) if datasets.exists(step.dataset) else None
+    return streams.token(step.dataset) if datasets.exists(step.dataset) else None

@@ -22,7 +22,7 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import download
 from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.stream.resuming import NotResumableError
-from zsnapdb.zfs import datasets, owned, partial, snapshots
+from zsnapdb.zfs import datasets, owned, snapshots, streams
 from zsnapdb.zfs.owned import Mark
 from zsnapdb.zfs.streams import ReceiveStream
 
@@ -191,8 +191,8 @@ def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
             owned.prove([step.dataset], restored_mark(plan))
         if step.guid in received:
             return True
-        if not partial.is_being_received(step.dataset) and (
-            step.from_guid is not None or partial.token(step.dataset) is not None
+        if not streams.is_being_received(step.dataset) and (
+            step.from_guid is not None or streams.token(step.dataset) is not None
         ):
             return False
         if time.monotonic() > deadline:

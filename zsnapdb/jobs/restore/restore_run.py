@@ -13,7 +13,7 @@ from zsnapdb.jobs.restore.under_way import PlacedPlan
 from zsnapdb.jobs.steps.journal import Executor, Handlers, J, JournalFolder, refuse_unknown
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
 from zsnapdb.planning.restore.steps import MountVolumes, Receive
-from zsnapdb.zfs import partial
+from zsnapdb.zfs import streams
 
 Confirm = Callable[[Any], bool]
 """Called before each step; False stops the restore before the step, to be resumed later."""
@@ -117,7 +117,7 @@ class RestoreRun(Generic[J]):
         """Whether ZFS kept a part of the volume that was being received. If ZFS does not say, there is none."""
         step = journal.next_step
         try:
-            return isinstance(step, Receive) and partial.token(step.dataset) is not None
+            return isinstance(step, Receive) and streams.token(step.dataset) is not None
         except ZsnapdbError:
             return False
 

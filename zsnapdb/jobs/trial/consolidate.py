@@ -42,7 +42,7 @@ from zsnapdb.repository.verifications import known_damage
 from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.stream.chunks import Body
 from zsnapdb.stream.memory import TransferMemory
-from zsnapdb.zfs import datasets, version
+from zsnapdb.zfs import datasets, pool_facts
 
 _COMMIT_PATIENCE = 3600.0
 """For how many seconds a run waits at its end for a backup or a prune: else the work of the whole run is lost."""
@@ -289,7 +289,7 @@ def _send(instance: Instance, repository: Repository, planned: ConsolidatePlan, 
             "sequence": host_record.next_sequence(instance, repository, checked.numbers(known.backups)),
             "tool_version": __version__,
             "run_id": instance.host.run_id(),
-            "zfs_version": version.userland(),
+            "zfs_version": pool_facts.userland(),
             "keys": (key.part,) if key is not None else (),
             "volumes": volumes,
         }

@@ -20,7 +20,7 @@ from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, BASE_TAG, LOCAL, S
 from zsnapdb.jobs.host.local_sets import local_sets, newest_set
 from zsnapdb.jobs.repository.inventory import inventory
 from zsnapdb.zfs import holds, snapshots
-from zsnapdb.zfs.snapshot_names import SnapshotNames
+from zsnapdb.zfs.snapshot_files import SnapshotNames
 
 COUNT = 12
 LOCAL_AND_FREE = {STATE_PROPERTY: LOCAL, known_local.HOLDS: "0"}
