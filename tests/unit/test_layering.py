@@ -138,7 +138,7 @@ HOMES = {
     "httpx": {"client/http.py"},
     "httpcore": {"client/http.py"},
     "temporalio": {
-        *("fleet/activities.py", "fleet/connection.py", "fleet/control.py", "fleet/engine.py", "fleet/orders.py"),
+        *("fleet/worker.py", "fleet/connection.py", "fleet/control.py", "fleet/engine.py", "fleet/orders.py"),
         *("fleet/specification.py", "fleet/worker.py", "fleet/workflows.py"),
     },
     "joserfc": {"serve/id_tokens.py"},

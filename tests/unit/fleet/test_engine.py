@@ -198,8 +198,8 @@ def test_a_host_that_takes_jobs_of_another_one_refuses_them(yard: Yard) -> None:
     from temporalio.worker import Worker
 
     from tests.unit.support import fleet_host
-    from zsnapdb.fleet.activities import HostActivities
     from zsnapdb.fleet.connection import identity_of
+    from zsnapdb.fleet.worker import HostActivities
 
     thief = HostActivities(fleet_host.runner(yard.folder, yard.port, "db9"))
 

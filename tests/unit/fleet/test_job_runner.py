@@ -18,8 +18,7 @@ from tests.unit.support import fleet_host
 from zsnapdb.agent.records import Records
 from zsnapdb.base import run_id
 from zsnapdb.config.engine import FleetVerb
-from zsnapdb.fleet.child_log import LogReader
-from zsnapdb.fleet.job_runner import JobRefused, JobRunner
+from zsnapdb.fleet.job_runner import JobRefused, JobRunner, LogReader
 from zsnapdb.planning.agent.runs import PauseRecord, RunRecord
 from zsnapdb.planning.fleet.host_jobs import job_name
 from zsnapdb.planning.fleet.messages import JobAnswer, JobProgress, JobRequest, run_id_of
