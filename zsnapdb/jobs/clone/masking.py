@@ -6,6 +6,8 @@ It runs the site's SQL files and scripts, then it removes what is left of the ol
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -16,7 +18,7 @@ from pydantic import SecretStr
 
 from zsnapdb import hooks
 from zsnapdb.base import server_files
-from zsnapdb.base.errors import ConfigError, HookError, PreflightError, ServerError
+from zsnapdb.base.errors import ConfigError, ConsistencyError, HookError, PreflightError, ServerError
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Position
 from zsnapdb.base.program_start import NO_LOGIN_PATHS
@@ -24,8 +26,6 @@ from zsnapdb.base.text_files import open_regular
 from zsnapdb.config.settings import MaskingSettings
 from zsnapdb.hooks import Hook, When
 from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
-from zsnapdb.jobs.clone import masking_rules
-from zsnapdb.jobs.clone.canary_scan import refuse_canaries
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.mysql import accounts, variables
@@ -37,11 +37,13 @@ from zsnapdb.mysql.schema.scrub import SharedTablespace
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone.masking import (
     MARGIN_NS,
+    Canary,
     Changes,
     FileState,
     Scrubbed,
     canaries,
     histories_to_drop,
+    longest,
     remains,
     renewing_options,
     to_rebuild,
@@ -51,6 +53,128 @@ from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_copy.answering import IDENTITY, only_on_server
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
+
+_BLOCK = 8 << 20
+
+
+def refuse_canaries(root: Path, canaries: tuple[Canary, ...]) -> None:
+    """Raise ConsistencyError if a file below `root` contains a canary.
+
+    The error names the file and the number of the canary, never the value. Links are not followed.
+    """
+    hits = [
+        f"canary {number} in {file.relative_to(root)}"
+        for file in _files_below(root)
+        for number in numbers_in(file, canaries)
+    ]
+    if hits:
+        raise ConsistencyError(
+            f"after masking, files of the clone still contain values that must not be there: {'; '.join(hits)}",
+            hint='correct the masking files, or write all tables anew with masking.rebuild = "all"; this clone was not'
+            " handed out",
+        )
+
+
+def numbers_in(file: Path, canaries: tuple[Canary, ...]) -> list[int]:
+    """Return the numbers of the canaries that the file contains."""
+    missing, numbers, rest = list(canaries), [], b""
+    overlap = longest(canaries) - 1
+    with server_files.open_to_read(file) as opened:
+        while missing and (block := opened.read(_BLOCK)):
+            text = rest + block
+            numbers += [canary.number for canary in missing if any(form in text for form in canary.forms)]
+            missing = [canary for canary in missing if canary.number not in numbers]
+            rest = text[-overlap:]
+    return sorted(numbers)
+
+
+def _files_below(root: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(root):
+        for name in sorted(names):
+            file = Path(folder) / name
+            if file.is_file() and not file.is_symlink():
+                yield file
+
+
+_LOOKS = 20
+
+
+@dataclass(frozen=True)
+class _RuleFile:
+    """A file of the rules as the kernel knows it. Whoever writes to it changes `changed_ns`, and cannot set it back."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
+def digest(masking: MaskingSettings) -> str:
+    """Return the SHA-256 of the rules: of the settings, and of the content of the files that they name first.
+
+    ConfigError if a file cannot be read. A file that a script reads by itself is not looked at.
+    """
+    rules = hashlib.sha256()
+    canaries = [value.get_secret_value() for value in masking.canaries]
+    rules.update(json.dumps([masking.run, masking.rebuild, masking.keep_history, canaries]).encode())
+    for words in masking.run:
+        try:
+            with open_regular(Path(words[0])) as file:
+                rules.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise ConfigError(
+                f"reading the masking file {words[0]}: {error.strerror}", hint="give the absolute path of a file"
+            ) from error
+    return rules.hexdigest()
+
+
+@contextlib.contextmanager
+def unchanged(masking: MaskingSettings, rules: str) -> Iterator[None]:
+    """Prove that within the block the rules are those of this digest.
+
+    PreflightError before the block if they are others by now, and after it if a file was written or replaced meanwhile,
+    even if it has its former content again.
+    """
+    before = _settled(masking)
+    if digest(masking) != rules:
+        raise _changed()
+    yield
+    if _files(masking) != before:
+        raise _changed()
+
+
+def _settled(masking: MaskingSettings) -> list[_RuleFile]:
+    """Return the files as soon as none was changed a moment ago. PreflightError if one is changed all the time.
+
+    A change within the tick of the kernel's clock in which a file was changed last leaves no trace (inode(7)).
+    """
+    for _ in range(_LOOKS):
+        files = _files(masking)
+        if all(abs(time.time_ns() - file.changed_ns) >= MARGIN_NS for file in files):
+            return files
+        time.sleep(MARGIN_NS / 1e9)
+    raise _changed()
+
+
+def _changed() -> PreflightError:
+    return PreflightError(
+        "the settings of masking or a file of masking.run were changed meanwhile", hint="run the command again"
+    )
+
+
+def _files(masking: MaskingSettings) -> list[_RuleFile]:
+    files = []
+    for words in masking.run:
+        try:
+            seen = os.stat(words[0])
+        except OSError as error:
+            raise ConfigError(
+                f"reading the masking file {words[0]}: {error.strerror}", hint="give the absolute path of a file"
+            ) from error
+        files.append(_RuleFile(seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
+    return files
+
 
 _ACCOUNT = "zsnapdb_mask"
 _NO_GTIDS = "sql_log_bin = 0"
@@ -116,7 +240,7 @@ def mask(
 ) -> MaskingReport:
     """Mask a mounted copy that was made separate from its source and whose server does not run.
 
-    Its server must recover to `position`. The rules are those of exactly this digest (`masking_rules.digest`), else
+    Its server must recover to `position`. The rules are those of exactly this digest (`digest`), else
     PreflightError. During masking the server listens only on a socket in its private folder. Afterwards the server is
     shut down cleanly and its GTIDs are those of `position`; its files contain no binlog, relay log, redo or undo of
     before. HookError if a step fails. ConsistencyError if a file still contains a canary. After any error the copy must
@@ -140,7 +264,7 @@ def mask(
             "ZSNAPDB_INSTANCE": instance,
             "ZSNAPDB_CLONE": clone,
         }
-        with masking_rules.unchanged(masking, rules):
+        with unchanged(masking, rules):
             steps = _steps(session, facts, masking, names)
         scrub.drop_history(session, histories_to_drop(stored_tables(session), masking.keep_history))
         had_histograms = scrub.forget_values(session, facts.flavour)

@@ -12,7 +12,7 @@ from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Position
 from zsnapdb.config.settings import MaskingSettings, Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone import masking, masking_rules
+from zsnapdb.jobs.clone import masking
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.masking import MaskingReport
@@ -41,7 +41,7 @@ def rules_of(settings: MaskingSettings, *, requested: bool) -> str:
 
     The errors are those of `masks_new_clone`.
     """
-    return masking_rules.digest(settings) if masks_new_clone(settings, requested=requested) else ""
+    return masking.digest(settings) if masks_new_clone(settings, requested=requested) else ""
 
 
 def rules_for(source: CloneSource, rules: str) -> str:

@@ -14,7 +14,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.jobs.host.site_settings import tune
 from zsnapdb.jobs.record.once_record import OnceRecords
-from zsnapdb.jobs.restore import machine_plan, raw_keys, stored_chain
+from zsnapdb.jobs.restore import machine_plan, newest, raw_keys
 from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest, refuse_existing, refuse_taken
 from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.restore.receiving import make_top, receive, restored_mark, tell_what_stays
@@ -111,10 +111,10 @@ def examine(work: MachineWork) -> list[FitnessFinding]:
 def _judge(work: MachineWork, step: MachinePreflight) -> list[FitnessFinding]:
     findings = judge_pool(step)
     for backup_id in step.backups:
-        findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
+        findings += newest.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
     if step.raw:
         findings += raw_keys.judge(work.instance, work.repository, work.manifest(step.backups[-1]))
-    return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]
+    return [*findings, *newest.judge_damage(work.instance, work.repository, step.backups)]
 
 
 def restore(

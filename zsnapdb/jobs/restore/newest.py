@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.errors import DamagedBackupError, DamagedError
 from zsnapdb.base.model import parse_gtids
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, point_of
 from zsnapdb.jobs.record import host_record, put_back_record
 from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.jobs.restore.without_store import is_stand_in
+from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, warning
 from zsnapdb.planning.binlog.route import follow
 from zsnapdb.planning.binlog.window import leading
+from zsnapdb.planning.chain import newest_without
 from zsnapdb.planning.repository.writers import writers
 from zsnapdb.planning.restore import newest, points
 from zsnapdb.planning.restore.newest import UnusableArchive, UnusableBackup
@@ -23,6 +26,7 @@ from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Catalogue, Repository
+from zsnapdb.repository.verifications import known_damage
 
 _GONE = "this host stored it, and the repository lacks it: deleted, hidden, or rolled back"
 _REWRITTEN = "its manifest is not the one that this host stored"
@@ -227,3 +231,72 @@ def notes_on_newer(
     instead = f"backup {choice.point.backup_id}" + (" and the archived binlogs after it" if choice.files else "")
     error: DamagedError = newest.refusal(requested, instead, newer)
     raise error
+
+
+DAMAGE = "damage"
+"""The subject of the findings about known damage."""
+
+
+def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
+    """Return the finding that every chunk of a backup is in the repository with its size and its keys can be opened.
+
+    One listing has the chunks and their sizes. DamagedError if a chunk is missing or has another size.
+    """
+    # A wrong key raises its error now and not after the download of the backups before.
+    repository.ciphers(manifest)
+    with naming_restorable(instance, repository, manifest.backup_id):
+        for volume in manifest.volumes:
+            stored = repository.chunks_of(manifest, volume.role)
+            sizes = stored.sizes()
+            for index, chunk in enumerate(volume.chunks, 1):
+                key = stored.key(index)
+                name = f"chunk {key}"
+                if key not in sizes:
+                    raise DamagedError(
+                        f"{name} is missing",
+                        hint="the object was removed after it was written; restore another backup, see `zsnapdb list`",
+                    )
+                if sizes[key] != chunk.stored_size:
+                    raise DamagedError(
+                        f"{name}: {sizes[key]} bytes are stored, the manifest says {chunk.stored_size}",
+                        hint=(
+                            "the object was changed or cut after it was written; restore another backup, see `zsnapdb"
+                            " list`"
+                        ),
+                    )
+    return [ok("backup", f"{manifest.backup_id}: all chunks exist with their sizes, and the keys can be opened")]
+
+
+def judge_damage(instance: Instance, repository: Repository, backups: Sequence[str]) -> list[FitnessFinding]:
+    """Return a warning for each known damage of this chain, which begins with the full backup.
+
+    A restore tries it all the same: it proves every chunk itself, and what checks recorded may be out of date.
+    """
+    hint = "restore a backup that does not need it, see `zsnapdb list`; `zsnapdb verify --deep` checks again"
+    damages = known_damage(repository, instance.name).of_chain(backups)
+    return [warning(DAMAGE, damage.describe(), hint) for damage in damages]
+
+
+def is_damaged(findings: Sequence[FitnessFinding]) -> bool:
+    """Whether a finding says that the chain is known to be damaged."""
+    return any(finding.what == DAMAGE and finding.severity is not Severity.OK for finding in findings)
+
+
+@contextlib.contextmanager
+def naming_restorable(instance: Instance, repository: Repository, damaged: str) -> Iterator[None]:
+    """Add to an error about a damaged chunk the newest backup that can still be restored: one without `damaged`."""
+    try:
+        yield
+    except DamagedError as error:
+        known, checked = host_record.stored(instance, repository)
+        restorable = newest_without(checked.provenance.trusted(known.backups), damaged, checked.unchosen)
+        way = (
+            f"the newest backup that does not need {damaged} is {restorable.backup_id}: restore that backup"
+            if restorable
+            else f"every backup needs {damaged}"
+        )
+        raise DamagedBackupError(
+            error.message,
+            hint=f"the object was changed, cut or removed after it was written; {way}",
+            backup_id=damaged,
+        ) from error

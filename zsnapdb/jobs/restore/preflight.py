@@ -9,7 +9,7 @@ from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import installed_plugins, readers
-from zsnapdb.jobs.restore import exchange, raw_keys, stored_chain
+from zsnapdb.jobs.restore import exchange, newest, raw_keys
 from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.jobs.server_copy.prepare import absent_files, hidden_files
 from zsnapdb.mysql.process import server, server_program
@@ -34,7 +34,7 @@ def examine(
 
 def expected_error(findings: Sequence[FitnessFinding]) -> type[ZsnapdbError] | None:
     """Return the error that a restore with these findings is expected to end with; None if no error is."""
-    if stored_chain.is_damaged(findings):
+    if newest.is_damaged(findings):
         return DamagedError
     return PreflightError if any(finding.severity is Severity.UNFIT for finding in findings) else None
 
@@ -46,7 +46,7 @@ def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
         work.instance.settings.server, step.flavour, step.server_version, work.plan.plugins, prevents=True
     )
     for backup_id in step.backups if step.fetches else ():
-        findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
+        findings += newest.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
     findings += exchange.judge_keys(work.plan)
     if step.raw:
         findings += raw_keys.judge(work.instance, work.repository, work.manifest(step.backups[-1]))
@@ -57,7 +57,7 @@ def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
         from zsnapdb.jobs.restore.old_server import judge_end
 
         findings += judge_end(work.instance, work.plan)
-    return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]
+    return [*findings, *newest.judge_damage(work.instance, work.repository, step.backups)]
 
 
 def _mib(count: int) -> str:

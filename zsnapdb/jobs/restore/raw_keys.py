@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.restore import stored_chain
+from zsnapdb.jobs.restore import newest
 from zsnapdb.planning.backup.at_rest import judge_raw_keys
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity
 from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
@@ -45,7 +45,7 @@ def judge(instance: Instance, repository: Repository, manifest: Manifest) -> lis
     if file is None or any(finding.severity is Severity.UNFIT for finding in findings):
         return findings
     text = _text(file) if manifest.raw else b""
-    with stored_chain.naming_restorable(instance, repository, manifest.backup_id):
+    with newest.naming_restorable(instance, repository, manifest.backup_id):
         wrong = [
             volume.dataset
             for volume in manifest.volumes

@@ -12,7 +12,7 @@ from zsnapdb.base.model import Progress
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
-from zsnapdb.jobs.restore import interrupted_receive, stored_chain
+from zsnapdb.jobs.restore import interrupted_receive, newest
 from zsnapdb.jobs.restore.interrupted_receive import InterruptedReceive
 from zsnapdb.planning.dataset_properties import explicit_values
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
@@ -141,7 +141,7 @@ def _bring(
     with ReceiveStream(step.dataset, properties, keeps_part=not volume.is_raw) as stream:
         # A broken pipe means that `zfs receive` failed; finish() says why.
         with (
-            stored_chain.naming_restorable(work.instance, work.repository, manifest.backup_id),
+            newest.naming_restorable(work.instance, work.repository, manifest.backup_id),
             contextlib.suppress(BrokenPipeError),
         ):
             stored = work.repository.chunks_of(manifest, step.role)

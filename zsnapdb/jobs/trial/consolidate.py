@@ -27,7 +27,7 @@ from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.restore import receiving, stored_chain
+from zsnapdb.jobs.restore import newest, receiving
 from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.trial import scratch
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection
@@ -169,7 +169,7 @@ def plan(instance: Instance, repository: Repository, requested: str) -> Consolid
     )
     findings = [*judge_pool(_needs(chain, place), f"set dataset under [instance.{instance.name}.drill]")]
     for manifest in chain:
-        findings += stored_chain.judge_chunks(instance, repository, manifest)
+        findings += newest.judge_chunks(instance, repository, manifest)
     return ConsolidatePlan(
         instance.name, chain, chosen.backup_id, place, _receives(chain, place), tuple(findings), chosen.reasons
     )

@@ -9,7 +9,6 @@ import pytest
 
 from zsnapdb.base.errors import ConfigError, PreflightError
 from zsnapdb.config.settings import MaskingSettings
-from zsnapdb.jobs.clone import masking_rules
 
 TEXT = "UPDATE t SET name = 'x';\n"
 
@@ -37,11 +36,11 @@ def test_rules_that_stay_are_proved_and_others_are_refused(tmp_path: Path) -> No
     file = tmp_path / "mask.sql"
     file.write_text(TEXT)
     masking = MaskingSettings(run=(str(file),))
-    rules = masking_rules.digest(masking)
-    with masking_rules.unchanged(masking, rules):
+    rules = masking.digest(masking)
+    with masking.unchanged(masking, rules):
         file.read_text()
     file.write_text("SELECT 1;\n")
-    with pytest.raises(PreflightError, match="changed meanwhile"), masking_rules.unchanged(masking, rules):
+    with pytest.raises(PreflightError, match="changed meanwhile"), masking.unchanged(masking, rules):
         raise AssertionError("nothing is applied by other rules")
 
 
@@ -50,16 +49,16 @@ def test_a_file_with_the_same_content_again_was_changed(tmp_path: Path, change: 
     file = tmp_path / "mask.sql"
     file.write_text(TEXT)
     masking = MaskingSettings(run=(str(file),))
-    rules = masking_rules.digest(masking)
-    with pytest.raises(PreflightError, match="changed meanwhile"), masking_rules.unchanged(masking, rules):
+    rules = masking.digest(masking)
+    with pytest.raises(PreflightError, match="changed meanwhile"), masking.unchanged(masking, rules):
         change(file)
-    assert masking_rules.digest(masking) == rules
+    assert masking.digest(masking) == rules
 
 
 def test_a_file_that_goes_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mask.sql"
     file.write_text(TEXT)
     masking = MaskingSettings(run=(str(file),))
-    rules = masking_rules.digest(masking)
-    with pytest.raises(ConfigError, match=r"mask\.sql"), masking_rules.unchanged(masking, rules):
+    rules = masking.digest(masking)
+    with pytest.raises(ConfigError, match=r"mask\.sql"), masking.unchanged(masking, rules):
         file.unlink()
