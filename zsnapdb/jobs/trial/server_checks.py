@@ -13,7 +13,7 @@ from zsnapdb.config.settings import ProbeSettings
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.process import programs
-from zsnapdb.mysql.process.doublewrite import doublewrite_pages
+from zsnapdb.mysql.process.programs import doublewrite_pages
 from zsnapdb.mysql.schema.schema_catalogue import engine_libraries, stored_tables
 from zsnapdb.mysql.schema.tables import check
 from zsnapdb.mysql.session import Address, Session
