@@ -30,8 +30,7 @@ from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.record import record_file
 from zsnapdb.planning.agent.jobs import HOST, PlannedJob, jobs_of
-from zsnapdb.planning.agent.readiness import KnownRun, not_ready
-from zsnapdb.planning.agent.runs import PauseRecord, RunRecord
+from zsnapdb.planning.agent.runs import KnownRun, PauseRecord, RunRecord, not_ready
 
 _SECONDS = 10.0
 """How long a client may take for its request, with the TLS handshake, and then for reading the answer."""

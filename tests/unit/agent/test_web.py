@@ -26,8 +26,7 @@ from zsnapdb.config.agent import HttpSettings
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName, jobs_of
-from zsnapdb.planning.agent.readiness import KnownRun, not_ready
-from zsnapdb.planning.agent.runs import RunRecord
+from zsnapdb.planning.agent.runs import KnownRun, RunRecord, not_ready
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 STATUS, BACKUP = JobName(HOST, JobKind.STATUS), JobName("main", JobKind.BACKUP)

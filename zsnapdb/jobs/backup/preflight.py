@@ -47,6 +47,7 @@ from zsnapdb.planning.backup.fitness import (
     warning,
     warnings,
 )
+from zsnapdb.planning.backup.fitness import judge as judge_view
 from zsnapdb.planning.backup.lock_strategy import AUTO, LockChoice, choose
 from zsnapdb.planning.backup.placement import (
     MountedFilesystem,
@@ -57,7 +58,6 @@ from zsnapdb.planning.backup.placement import (
     mount_points,
     place,
 )
-from zsnapdb.planning.backup.server_view import judge as judge_view
 from zsnapdb.planning.backup.space import DatasetSpace, judge_space
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.identity import binlog_paths

@@ -62,8 +62,7 @@ from zsnapdb.planning.clone.lease import (
 from zsnapdb.planning.clone.masking import MaskingCase, MaskingChoice, masking_choice
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
-from zsnapdb.planning.server_copy.kept_options import notes_on
-from zsnapdb.planning.server_copy.origin import Origin
+from zsnapdb.planning.server_copy.origin import Origin, notes_on
 from zsnapdb.zfs import datasets
 
 

@@ -26,7 +26,7 @@ from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import is_server_program
 from zsnapdb.mysql.process.paths import BASENAMES, DIRECTORIES
 from zsnapdb.planning import order
-from zsnapdb.planning.backup.server_view import OtherView
+from zsnapdb.planning.backup.fitness import OtherView
 from zsnapdb.planning.clone.lease import FOREVER, JudgedLease, LeaseVerdict, read_stamp, stamp
 from zsnapdb.planning.restore.exchange import strangers
 from zsnapdb.planning.restore.steps import PromotePart, place_of, replaced_suffix

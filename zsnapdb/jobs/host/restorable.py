@@ -12,7 +12,7 @@ from zsnapdb.config.settings import ServerSettings
 from zsnapdb.jobs.host import installed_plugins
 from zsnapdb.mysql.process import server_program
 from zsnapdb.mysql.process.time_zone import host_zones
-from zsnapdb.planning.server_copy.kept_options import option_name
+from zsnapdb.planning.server_copy.origin import option_name
 from zsnapdb.planning.server_copy.versions import HINT_FOR_FILES, objections_to_files
 from zsnapdb.planning.server_plugins import ServerPlugins
 from zsnapdb.planning.time_zone import ServerZone, zone_notes, zone_objection

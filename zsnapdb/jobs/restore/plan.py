@@ -55,7 +55,7 @@ from zsnapdb.planning.restore.steps import (
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, ago, parse_target
 from zsnapdb.planning.server_copy.buffer_pool import buffer_pool, still
 from zsnapdb.planning.server_copy.identity import Access, PathMap
-from zsnapdb.planning.server_copy.kept_options import notes_on
+from zsnapdb.planning.server_copy.origin import notes_on
 from zsnapdb.planning.server_copy.plugins import with_later
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source

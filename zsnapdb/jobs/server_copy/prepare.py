@@ -45,7 +45,7 @@ from zsnapdb.planning.server_copy.identity import (
     rewrite_index,
     tls_keys,
 )
-from zsnapdb.planning.server_copy.kept_options import kept_statements
+from zsnapdb.planning.server_copy.origin import kept_statements
 from zsnapdb.planning.server_copy.plugins import option_lines
 from zsnapdb.planning.server_copy.sandbox import Sandbox, is_shown, sandbox_of
 from zsnapdb.planning.server_plugins import ServerPlugins

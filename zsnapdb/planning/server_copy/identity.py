@@ -11,7 +11,7 @@ from posixpath import basename, join, normpath, relpath
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.planning.family import family
-from zsnapdb.planning.server_copy.kept_options import kept_lines, option_name
+from zsnapdb.planning.server_copy.origin import kept_lines, option_name
 
 _PATHS = (
     "innodb_data_home_dir",

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.jobs.host.production import other_view
-from zsnapdb.planning.backup.fitness import Severity
-from zsnapdb.planning.backup.server_view import OtherView, judge
+from zsnapdb.planning.backup.fitness import OtherView, Severity, judge
 
 PROGRAM = "/usr/sbin/mysqld"
 

@@ -9,8 +9,7 @@ import pytest
 from tests.unit.support.recorded_variables import all_variables, releases, variables_of
 from zsnapdb.base.model import Flavour
 from zsnapdb.planning.family import family
-from zsnapdb.planning.server_copy.kept_options import OPTIONS, kept_statements, option_lists
-from zsnapdb.planning.server_copy.origin import RECORDED, recorded_variables
+from zsnapdb.planning.server_copy.origin import OPTIONS, RECORDED, kept_statements, option_lists, recorded_variables
 from zsnapdb.planning.server_copy.variables import (
     NAMES,
     PREFIXES,
