@@ -6,7 +6,9 @@ import contextlib
 import hashlib
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -34,17 +36,8 @@ from zsnapdb.serve.messages import (
 )
 from zsnapdb.serve.operations import OperationRecord, Operations, audience_of, new_id
 from zsnapdb.serve.protection import ProtectionReader
-from zsnapdb.serve.roles import (
-    Belonging,
-    Role,
-    VerbKind,
-    decide,
-    may_see_results,
-    may_see_unmasked,
-    sees_all,
-)
+from zsnapdb.serve.roles import Belonging, Role, VerbKind, decide, may_see_results, may_see_unmasked, sees_all
 from zsnapdb.serve.seen import SeenClone, SeenCommit, belonging, seen_in, the_clone
-from zsnapdb.serve.subject_turns import SubjectTurns
 from zsnapdb.serve.tokens import CredentialBook, CredentialHolder
 from zsnapdb.serve.verbs import (
     BeatCloneVerb,
@@ -75,6 +68,35 @@ from zsnapdb.serve.verbs import (
 
 if TYPE_CHECKING:
     from zsnapdb.serve.login_desk import LoginDesk
+
+
+@dataclass
+class SubjectTurns:
+    """Counts the requests of each subject that are being answered, so that others have their turn too.
+
+    The web process has 40 threads, the helper 64 places.
+    """
+
+    most: int = 24
+    _answering: Counter[str] = field(init=False, default_factory=Counter)
+    _counting: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    @contextlib.contextmanager
+    def of(self, subject: str) -> Iterator[None]:
+        """Answer one request more of the subject in the block. RefusedRequest if too many are being answered."""
+        key = subject.casefold()
+        with self._counting:
+            if self._answering[key] >= self.most:
+                raise messages.too_busy(f"{self.most} requests of {subject} are being answered")
+            self._answering[key] += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._answering[key] -= 1
+                if not self._answering[key]:
+                    del self._answering[key]
+
 
 _CHANGE_SECONDS = 3600.0
 """The longest that a change may take: a clone of a backup that must be received first takes as long as that."""

@@ -14,7 +14,7 @@ from zsnapdb.serve.page_states import states
 from zsnapdb.serve.problems import problem_of
 from zsnapdb.serve.verbs import InstanceWord, ListDrillsVerb, ListEvidenceVerb, Point
 from zsnapdb.serve.visits import PageAnswer, Visit, Visits
-from zsnapdb.serve.web_models import EvidenceQuery
+from zsnapdb.serve.web_answers import EvidenceQuery
 
 _DRILLS = 30
 _RECORDS = 50

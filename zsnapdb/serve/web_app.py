@@ -62,17 +62,22 @@ from zsnapdb.serve.verbs import (
     Verb,
     WatchOperationVerb,
 )
-from zsnapdb.serve.web_answers import ROOT, BodyLimit, EventsResponse, answer, problem_answer, refusal
-from zsnapdb.serve.web_models import (
+from zsnapdb.serve.web_answers import (
     KINDS,
+    ROOT,
     BegunOperation,
+    BodyLimit,
     CancelledOperation,
     CommitsQuery,
     DrillsQuery,
+    EventsResponse,
     EvidenceQuery,
     HeartbeatDocument,
     LogsDocument,
     LogsQuery,
+    answer,
+    problem_answer,
+    refusal,
 )
 
 _UNREADABLE = 400

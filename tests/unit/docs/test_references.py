@@ -13,7 +13,7 @@ from tools.references.pages import MAN, ROOT, made
 
 from zsnapdb.base.errors import EXIT_CODES
 from zsnapdb.report.schemas import DOCUMENTS
-from zsnapdb.serve.web_models import KINDS
+from zsnapdb.serve.web_answers import KINDS
 
 TEXTS = made()
 
