@@ -30,7 +30,7 @@ class Shown(Protocol):
 def show(view: Shown, json: bool) -> None:
     """Print a result. Tables are fitted to a terminal, on which no bars stand any more."""
     from zsnapdb.cli import tables
-    from zsnapdb.report.parts import TabularView
+    from zsnapdb.report.view import TabularView
 
     with SCREEN.cleared():
         if not json and isinstance(view, TabularView) and tables.are_wanted():

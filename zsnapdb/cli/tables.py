@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from zsnapdb.base.foreign_text import printed
 
 if TYPE_CHECKING:
-    from zsnapdb.report.parts import Part, Tabular
+    from zsnapdb.report.view import Part, Tabular
 
 _STYLES = {
     **dict.fromkeys(("ok", "met", "good", "passed", "running"), "green"),

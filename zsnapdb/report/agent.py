@@ -13,8 +13,7 @@ from zsnapdb.base.errors import BusyError
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.documents.agent import AgentDocument, AgentPauseDocument, AgentRunDocument, NotifiedDocument
 from zsnapdb.planning.agent.runs import RunRecord
-from zsnapdb.report.parts import Part, Table, TabularView
-from zsnapdb.report.view import View
+from zsnapdb.report.view import Part, Table, TabularView, View
 
 
 @dataclass(frozen=True)

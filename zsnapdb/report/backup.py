@@ -20,11 +20,9 @@ from zsnapdb.jobs.backup.preflight import Observed
 from zsnapdb.jobs.backup.run import BackupResult
 from zsnapdb.planning.backup.resume import ResumeDecision
 from zsnapdb.planning.repository.local_retention import LocalSet
-from zsnapdb.report.findings import finding_lines
-from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.source import kind_of, result_lines
 from zsnapdb.report.units import table
-from zsnapdb.report.view import View
+from zsnapdb.report.view import Part, Table, TabularView, View, finding_lines
 
 
 @dataclass(frozen=True)

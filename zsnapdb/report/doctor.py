@@ -14,10 +14,8 @@ from zsnapdb.jobs.doctor.diagnose import Diagnosis
 from zsnapdb.jobs.doctor.load import LoadReport
 from zsnapdb.planning.advice.catalogue import find_rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity
-from zsnapdb.report.findings import finding_lines
-from zsnapdb.report.parts import Labelled, Part, TabularView, spaced
 from zsnapdb.report.units import paragraph
-from zsnapdb.report.view import View
+from zsnapdb.report.view import Labelled, Part, TabularView, View, finding_lines, spaced
 
 _NAGIOS = {Severity.OK: "OK", Severity.WARNING: "WARNING", Severity.UNFIT: "CRITICAL"}
 _SHOWN = 3

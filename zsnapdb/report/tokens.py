@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from zsnapdb.documents.token import IssuerKeysDocument, NewTokenDocument, RevokedTokenDocument, TokensDocument
 from zsnapdb.planning.clone.lease import stamp
-from zsnapdb.report.parts import Part, Table, TabularView
-from zsnapdb.report.view import View
+from zsnapdb.report.view import Part, Table, TabularView, View
 from zsnapdb.serve.issuer_keys import FetchedKeys
 from zsnapdb.serve.tokens import NewToken, StoredToken
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from zsnapdb.documents.base import Document
+from zsnapdb.planning.repository.host_record import StoredFinding, StoredKind
 from zsnapdb.report.document import document
+from zsnapdb.report.units import table
+
+if TYPE_CHECKING:
+    from zsnapdb.planning.backup.fitness import FitnessFinding
+
 
 Fields = Mapping[str, Any]
 """The fields of a document, by name."""
@@ -33,3 +40,107 @@ class View(ABC):
     def document(self) -> str:
         """Return the result as one line of JSON."""
         return document(self.kind, **self.fields())
+
+
+class Tabular(Protocol):
+    """Rows of cells. `headings` is empty if the columns have none; `empty` says what it means that there is no row."""
+
+    @property
+    def headings(self) -> tuple[str, ...]: ...
+
+    @property
+    def rows(self) -> Sequence[tuple[str, ...]]: ...
+
+    @property
+    def empty(self) -> str: ...
+
+    @property
+    def text(self) -> str:
+        """The rows as plain text."""
+        ...
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns below their headings. Each row has a cell for each heading."""
+
+    headings: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    empty: str
+
+    @property
+    def text(self) -> str:
+        return table(self.headings, self.rows)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Lines that begin with labels, or with blanks, and the same as rows of labels and text."""
+
+    lines: Sequence[str]
+    rows: Sequence[tuple[str, ...]]
+    empty: str = ""
+
+    @classmethod
+    def at(cls, lines: Sequence[str], width: int) -> Labelled:
+        """Return lines whose labels are in their first `width` characters."""
+        return cls(lines, [(line[:width].rstrip(), line[width:]) for line in lines])
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+Part = str | Tabular
+
+
+class TabularView(View):
+    """A result with tables."""
+
+    @abstractmethod
+    def parts(self) -> Sequence[Part]:
+        """Return the lines and tables of the result, in order."""
+
+    def text(self) -> str:
+        return "\n".join(part if isinstance(part, str) else part.text for part in self.parts())
+
+
+def spaced(blocks: Iterable[Sequence[Part]]) -> list[Part]:
+    """Return the parts of all blocks, with an empty line between two blocks."""
+    parts: list[Part] = []
+    for block in blocks:
+        parts += ["", *block] if parts else block
+    return parts
+
+
+_LABELS = {
+    StoredKind.EXPIRED_MISSING: "expired",
+    StoredKind.FOREIGN: "foreign",
+    StoredKind.REWRITTEN: "REWRITTEN",
+    StoredKind.OTHER_WRITER: "other",
+    StoredKind.NOT_COMPARED: "skipped",
+    StoredKind.FROM_FUTURE: "FUTURE",
+}
+
+
+def finding_lines(findings: Sequence[FitnessFinding]) -> list[str]:
+    """Return one line per check, and a line with the hint if the check has one."""
+    lines = []
+    for item in findings:
+        lines.append(f"{item.severity:<8} {item.what:<15} {item.detail}")
+        if item.hint:
+            lines.append(f"{'':<8} {'':<15} hint: {item.hint}")
+    return lines
+
+
+def missing_lines(findings: Sequence[StoredFinding], width: int, indent: str = "") -> list[str]:
+    """Return one line per difference from what this host stored, and a line with its hint. `width`: of the label."""
+    lines = []
+    for item in findings:
+        lines.append(f"{indent}{_LABELS.get(item.kind, 'MISSING'):<{width}}{item.text}")
+        lines.append(f"{indent}{'':<{width}}hint: {item.hint}")
+    return lines

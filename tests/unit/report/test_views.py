@@ -16,8 +16,7 @@ import zsnapdb.report
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.cli.output import show
 from zsnapdb.report import document
-from zsnapdb.report.parts import TabularView
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import Fields, TabularView, View
 
 
 @dataclass(frozen=True)

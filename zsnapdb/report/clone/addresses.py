@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from zsnapdb.documents.clone import AddressesDocument
 from zsnapdb.jobs.clone.address import KeptPorts
-from zsnapdb.report.parts import Part, Table, TabularView
+from zsnapdb.report.view import Part, Table, TabularView
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from zsnapdb.documents.comparison import (
 )
 from zsnapdb.report.clone.fields import port, state
 from zsnapdb.report.clone.query import change_lines
-from zsnapdb.report.parts import Part, Table, TabularView
-from zsnapdb.report.view import View
+from zsnapdb.report.view import Part, Table, TabularView, View
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.clone.branch_diff import BranchDifference, ComparedTable

@@ -15,8 +15,7 @@ from zsnapdb.planning.clone.branches import current_of
 from zsnapdb.planning.clone.lease import remaining, stamp
 from zsnapdb.report.clone.fields import masking, port, state
 from zsnapdb.report.copies import unreadable_lines
-from zsnapdb.report.parts import Part, Table, TabularView
-from zsnapdb.report.view import View
+from zsnapdb.report.view import Part, Table, TabularView, View
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.clone.sources import Commit

@@ -22,7 +22,7 @@ from zsnapdb.planning.fleet.answers import FleetPlan, JobRun, PausedJob
 from zsnapdb.planning.fleet.overview import FleetReason, FleetRow, HostState
 from zsnapdb.planning.health.objectives import Verdict
 from zsnapdb.report.metrics import BUILD, JUDGED, METRICS, VERDICT, Metric, Sample, of_health, written
-from zsnapdb.report.parts import Part, Table, TabularView
+from zsnapdb.report.view import Part, Table, TabularView
 from zsnapdb.serve.messages import ResultAnswer
 from zsnapdb.serve.roles import Role, sees_all
 from zsnapdb.serve.verbs import FleetQuery

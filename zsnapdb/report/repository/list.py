@@ -10,8 +10,8 @@ from zsnapdb.base.quantities import size
 from zsnapdb.documents.repository import InventoryDocument
 from zsnapdb.jobs.repository.inventory import Inventory
 from zsnapdb.planning.damage import KnownDamage
-from zsnapdb.report.parts import Part, Table, TabularView
 from zsnapdb.report.source import kind_of, position_column
+from zsnapdb.report.view import Part, Table, TabularView
 
 
 def _chain_lines(chains: Mapping[str, Sequence[KnownDamage]]) -> list[str]:

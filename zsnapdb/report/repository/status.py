@@ -13,9 +13,8 @@ from zsnapdb.planning.binlog.route import EndKind
 from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.health.objectives import Health, Verdict
 from zsnapdb.planning.notifications.occasions import FailedDelivery
-from zsnapdb.report.findings import missing_lines
-from zsnapdb.report.parts import Labelled, Part, TabularView, spaced
 from zsnapdb.report.units import moment
+from zsnapdb.report.view import Labelled, Part, TabularView, missing_lines, spaced
 
 _LABEL_WIDTH = 14
 """Of the labels of all lines of a status."""

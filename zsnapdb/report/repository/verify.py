@@ -8,8 +8,7 @@ from typing import ClassVar
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.repository import VerifyDocument, VerifyPlanDocument
 from zsnapdb.jobs.repository.verify import VerifyPlan, VerifyResult
-from zsnapdb.report.findings import missing_lines
-from zsnapdb.report.view import View
+from zsnapdb.report.view import View, missing_lines
 from zsnapdb.repository.verifications import Depth
 
 _HOW = {Depth.LISTED: "by listing", Depth.READ: "by reading every byte"}

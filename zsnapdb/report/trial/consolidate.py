@@ -8,8 +8,7 @@ from typing import ClassVar
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.trial import ConsolidateDocument, ConsolidatePlanDocument
 from zsnapdb.jobs.trial.consolidate import ConsolidatePlan, ConsolidateResult
-from zsnapdb.report.findings import finding_lines
-from zsnapdb.report.view import View
+from zsnapdb.report.view import View, finding_lines
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from zsnapdb.base.quantities import size
 from zsnapdb.documents.trial import DrillDocument, DrillPlanDocument, DrillsDocument, MachineDrillPlanDocument
 from zsnapdb.jobs.trial.drill import BOOT, DrillPlan, DrillResult
 from zsnapdb.jobs.trial.machine_drill import MachineDrillPlan
-from zsnapdb.report.parts import Part, Table, TabularView
-from zsnapdb.report.view import View
+from zsnapdb.report.view import Part, Table, TabularView, View
 from zsnapdb.repository.drills import Evidence, Outcome
 
 

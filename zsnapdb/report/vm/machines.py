@@ -28,8 +28,7 @@ from zsnapdb.jobs.vm.life import MachineDestroyPlan, MachineStep
 from zsnapdb.planning.clone.lease import remaining, stamp
 from zsnapdb.planning.vm.seed import GuestIdentity
 from zsnapdb.report.copies import unreadable_lines
-from zsnapdb.report.parts import Part, Table, TabularView
-from zsnapdb.report.view import View
+from zsnapdb.report.view import Part, Table, TabularView, View
 
 _INSIDE = {
     GuestIdentity.NONE: (
