@@ -3,14 +3,77 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.base.errors import DamagedError, PreflightError, RepositoryError
+from zsnapdb.base.errors import ChangedError, DamagedError, ExistsError, PreflightError, RepositoryError
 from zsnapdb.base.patterns import RepositoryId, first_problem
-from zsnapdb.repository import conditional_writes, layout, stored_document
+from zsnapdb.repository import layout, stored_document
+from zsnapdb.repository.layout import Key
 from zsnapdb.repository.objects import RepositoryObjects
+from zsnapdb.store.base import CONDITIONS_HINT
+
+_OTHER_DIGITS = str.maketrans("0123456789abcdefABCDEF", "123456789abcdef0BCDEFA")
+
+
+def never(tag: str) -> str:
+    """Return a tag of the same form that no version has."""
+    return tag.translate(_OTHER_DIGITS)
+
+
+def prove_absence(objects: RepositoryObjects, key: Key, body: bytes) -> None:
+    """Raise PreflightError if the store writes `body` in the place of an object that exists (If-None-Match)."""
+    with contextlib.suppress(ExistsError):
+        objects.put(key, body)
+        raise PreflightError(
+            f"the store ignored a conditional write (If-None-Match) and overwrote {objects.place(key)}",
+            hint=CONDITIONS_HINT,
+        )
+
+
+def prove_version(objects: RepositoryObjects, key: Key, body: bytes, tag: str) -> None:
+    """Raise PreflightError if the store writes `body` in the place of another version than that of the tag (If-Match).
+
+    `tag` is not that of the object.
+    """
+    with contextlib.suppress(ChangedError):
+        objects.replace(key, body, tag=tag)
+        raise PreflightError(
+            f"the store ignored a conditional write (If-Match) and overwrote {objects.place(key)}, which had another"
+            " version",
+            hint=CONDITIONS_HINT,
+        )
+
+
+def prove_replacements(objects: RepositoryObjects) -> None:
+    """Raise PreflightError unless the store replaces the version that a tag names, and no other.
+
+    The proof is made with an object of its own, which every role that writes may write. It is removed where that is
+    allowed.
+    """
+    key = layout.PROBE
+    try:
+        with contextlib.suppress(ExistsError):
+            objects.put(key, _some_bytes())
+        tag = objects.read_version(key).tag
+        prove_version(objects, key, _some_bytes(), never(tag))
+        try:
+            objects.replace(key, _some_bytes(), tag=tag)
+        except ChangedError as error:
+            raise PreflightError(
+                f"the store refused to replace the version of {objects.place(key)} that it named itself (If-Match)",
+                hint=CONDITIONS_HINT,
+            ) from error
+    finally:
+        with contextlib.suppress(RepositoryError):
+            objects.delete(key)
+
+
+def _some_bytes() -> bytes:
+    return secrets.token_hex(8).encode()
+
 
 FORMAT = 1
 
@@ -68,7 +131,7 @@ class Marker(BaseModel):
         objects.put(layout.MARKER, self.encode())
         try:
             prove_conditional_writes(objects)
-            conditional_writes.prove_replacements(objects)
+            prove_replacements(objects)
         except PreflightError:
             with contextlib.suppress(RepositoryError):
                 objects.delete(layout.MARKER)
@@ -89,4 +152,4 @@ def prove_conditional_writes(objects: RepositoryObjects) -> None:
 
     Then the marker has one more line end. NotThere if there is no marker.
     """
-    conditional_writes.prove_absence(objects, layout.MARKER, objects.get(layout.MARKER) + b"\n")
+    prove_absence(objects, layout.MARKER, objects.get(layout.MARKER) + b"\n")

@@ -40,7 +40,7 @@ from zsnapdb.base.errors import (
     RepositoryError,
 )
 from zsnapdb.base.foreign_text import fields_of
-from zsnapdb.repository import conditional_writes, layout
+from zsnapdb.repository import layout, marker
 from zsnapdb.repository.layout import LeaseKey
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Version
@@ -313,8 +313,8 @@ def _prove_exclusive(repository: Repository, key: LeaseKey, me: Holder, taken: _
     body = _body(repository, replace(me, beat=me.beat + 1, state=FREE))
     try:
         if not taken.replaced:
-            conditional_writes.prove_absence(repository, key, body)
-        conditional_writes.prove_version(repository, key, body, taken.replaced or conditional_writes.never(taken.tag))
+            marker.prove_absence(repository, key, body)
+        marker.prove_version(repository, key, body, taken.replaced or marker.never(taken.tag))
     except PreflightError as error:
         raise RepositoryError(
             f"the lease {key} keeps no other writer out, so nothing was written: {error.message}", hint=error.hint
@@ -325,7 +325,7 @@ def prove_exclusive(repository: Repository, name: str) -> None:
     """Raise PreflightError if the store would let two owners have the lease. NotThere if the lease was never taken."""
     key = layout.lease(name)
     version = repository.read_version(key)
-    conditional_writes.prove_version(repository, key, version.body + b"\n", conditional_writes.never(version.tag))
+    marker.prove_version(repository, key, version.body + b"\n", marker.never(version.tag))
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ from zsnapdb.planning.setup import layout
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer, SetupAnswers
 from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay
 from zsnapdb.report.setup import SetupPlanView, SetupView
-from zsnapdb.repository import conditional_writes, drills
+from zsnapdb.repository import drills, marker
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.keys import SigningKey
 from zsnapdb.zfs import command, datasets, encryption, pool_facts
@@ -424,7 +424,7 @@ def test_a_store_that_the_last_step_cannot_use_refuses_before_anything_is_change
         host.answers = replace(host.answers, repository="s3://b/p", credentials_file="/nowhere/credentials")
     else:
         objection = PreflightError("the store ignored a conditional write (If-Match)")
-        monkeypatch.setattr(conditional_writes, "prove_replacements", lambda objects: (_ for _ in ()).throw(objection))
+        monkeypatch.setattr(marker, "prove_replacements", lambda objects: (_ for _ in ()).throw(objection))
     before = host.files()
     with pytest.raises(PreflightError, match=r"/nowhere/credentials|If-Match"):
         host.setup()

@@ -28,8 +28,7 @@ from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, ages_of, batches, plan_purge
 from zsnapdb.planning.family import family
 from zsnapdb.repository import verifications
-from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlog_checks import listed_damage, name_of, stored_damage, stored_sizes
+from zsnapdb.repository.binlog_archive import BinlogArchive, listed_damage, name_of, stored_damage, stored_sizes
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.verifications import Depth, known_damage
 

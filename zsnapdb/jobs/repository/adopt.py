@@ -23,8 +23,7 @@ from zsnapdb.jobs.repository.prune_facts import look_locally
 from zsnapdb.planning.chain import Lineage
 from zsnapdb.planning.repository.host_record import EvidenceEnd, RemovedBackup
 from zsnapdb.repository import evidence_log, layout
-from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlog_checks import listed_damage, stored_sizes
+from zsnapdb.repository.binlog_archive import BinlogArchive, listed_damage, stored_sizes
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary, summaries

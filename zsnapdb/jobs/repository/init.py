@@ -13,7 +13,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.repository import keys
 from zsnapdb.planning.evidence.policy import PolicyChange, policy_changes
 from zsnapdb.planning.repository.signing import SigningState
-from zsnapdb.repository import conditional_writes, layout
+from zsnapdb.repository import layout, marker
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.marker import Marker
 from zsnapdb.repository.objects import RepositoryObjects
@@ -141,7 +141,7 @@ def prove(settings: Settings, name: str | None) -> None:
     PreflightError if the store ignores a condition, RepositoryError if it refuses.
     """
     refuse_unfit(settings.repository[chosen(settings, name)])
-    conditional_writes.prove_replacements(_place(settings, name).objects)
+    marker.prove_replacements(_place(settings, name).objects)
 
 
 def _without_marker(place: _Place) -> InitPlan:

@@ -12,9 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from zsnapdb.base.model import Progress
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.host.archived_binlogs import archived_damage
-from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlog_checks import listed_damage, stored_sizes
-from zsnapdb.repository.binlog_checks import name_of as name_of
+from zsnapdb.repository.binlog_archive import BinlogArchive, listed_damage, stored_sizes
+from zsnapdb.repository.binlog_archive import name_of as name_of
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.verifications import Depth
