@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from zsnapdb.base import program_start
 from zsnapdb.base.errors import CommandError, CommandTimeout, ExistsError, NotThere, PreflightError, ZsnapdbError
 from zsnapdb.zfs import mounts
-from zsnapdb.zfs.users import users_of
+from zsnapdb.zfs.mounts import users_of
 
 ZFS = "zfs"
 _NAMESPACE_PATIENCE = 2.0

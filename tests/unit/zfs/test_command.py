@@ -10,9 +10,8 @@ from zsnapdb.base import program_start
 from zsnapdb.base.errors import CommandError, ExistsError, NotThere, PreflightError
 from zsnapdb.zfs import command, mounts
 from zsnapdb.zfs.command import NotMountedByZfsError, PoolFullError, StreamRefusedError, failure, run, run_when_free
-from zsnapdb.zfs.mounts import ForeignMount
+from zsnapdb.zfs.mounts import FilesystemUser, ForeignMount
 from zsnapdb.zfs.streams import SendStream
-from zsnapdb.zfs.users import FilesystemUser
 
 
 @pytest.mark.parametrize(

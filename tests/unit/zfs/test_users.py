@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from zsnapdb.zfs.users import family_of, users_of
+from zsnapdb.zfs.mounts import family_of, users_of
 
 CHILD = "import subprocess, sys; sys.stdout.write('up'); sys.stdout.flush(); sys.stdin.read()"
 

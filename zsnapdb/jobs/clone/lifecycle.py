@@ -64,7 +64,7 @@ from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, policy, stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.family import family
 from zsnapdb.zfs import datasets, mounts
-from zsnapdb.zfs.users import users_of
+from zsnapdb.zfs.mounts import users_of
 
 
 def server_settings(settings: Settings, info: CloneInfo) -> ServerSettings:

@@ -33,8 +33,8 @@ from zsnapdb.planning.restore.steps import PromotePart, place_of, replaced_suffi
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.zfs import datasets, mounts, owned, snapshots
 from zsnapdb.zfs.datasets import Property
+from zsnapdb.zfs.mounts import family_of, users_of
 from zsnapdb.zfs.owned import Mark
-from zsnapdb.zfs.users import family_of, users_of
 
 _PATIENCE = 5.0
 _POLL_SECONDS = 0.25
