@@ -17,7 +17,7 @@ from zsnapdb.base import audience
 from zsnapdb.base.errors import CLOSED_PIPE, INTERNAL, INTERRUPTED, ZsnapdbError
 from zsnapdb.base.foreign_text import printed
 from zsnapdb.cli.groups import CommandGroup
-from zsnapdb.cli.log import VALUED_LOG_OPTIONS, log_options, wants_json_progress
+from zsnapdb.cli.log_options import VALUED_LOG_OPTIONS, log_options, wants_json_progress
 
 if TYPE_CHECKING:
     from types import FrameType

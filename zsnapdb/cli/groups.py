@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.core import TyperGroup
 
-from zsnapdb.cli.log import log_options
+from zsnapdb.cli.log_options import log_options
 from zsnapdb.cli.options import command_prefix, name_variables
 
 _NO_LIMIT = 1000

@@ -6,15 +6,11 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
-from typer.main import get_command
 
 from zsnapdb.base import audience, run_id
 from zsnapdb.cli.progress_bars import SCREEN
@@ -92,86 +88,3 @@ def _sent(message: bytes, path: Path) -> bool:
         # No journal here, or the message is too long for a datagram.
         return False
     return True
-
-
-# The names of these variables are those of zsnapdb/cli/log.py, which reads them.
-_LEVEL, _FORMAT, _PROGRESS = "ZSNAPDB_LOG_LEVEL", "ZSNAPDB_LOG_FORMAT", "ZSNAPDB_JSON_PROGRESS"
-
-
-def _sets(variable: str, fixed: str = "") -> Callable[[Any], Any]:
-    """Return what an option does: set the variable of the log. The commands that this one starts find it too."""
-
-    def set_it(value: Any) -> Any:
-        if value:
-            os.environ[variable] = fixed or str(getattr(value, "value", value))
-        return value
-
-    return set_it
-
-
-def wants_json_progress(words: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether a command line, or a variable, asks for the progress as JSON."""
-    return "--json-progress" in words or environment.get(_PROGRESS, "").lower() in ("1", "true", "yes")
-
-
-def _option(*names: str, sets: str, fixed: str = "", hidden: bool, text: str) -> Any:
-    return typer.Option(
-        *names,
-        callback=_sets(sets, fixed),
-        expose_value=False,
-        hidden=hidden,
-        show_default=False,
-        allow_from_autoenv=False,
-        help=text,
-    )
-
-
-VALUED_LOG_OPTIONS = ("--log-level", "--log-format")
-"""The options of the log that are followed by a value."""
-
-
-def log_options(*, hidden: bool) -> list[Any]:
-    """Return new options of the log for a command. Commands hide them: the help of `zsnapdb` explains them once."""
-    level = _option("--log-level", sets=_LEVEL, hidden=hidden, text="The least important lines on stderr.")
-    line_format = _option(
-        "--log-format",
-        sets=_FORMAT,
-        hidden=hidden,
-        text="Lines on stderr as text for people, as json for programs, or in the journal of systemd with its fields.",
-    )
-    quiet = _option(
-        "--quiet",
-        "-q",
-        sets=_LEVEL,
-        fixed=LogLevel.WARNING.value,
-        hidden=hidden,
-        text="Write only warnings and errors to stderr, no progress.",
-    )
-    verbose = _option(
-        "--verbose",
-        "-v",
-        sets=_LEVEL,
-        fixed=LogLevel.DEBUG.value,
-        hidden=hidden,
-        text="Also write how the command ended, and the id of its run.",
-    )
-    progress = _option(
-        "--json-progress",
-        sets=_PROGRESS,
-        fixed="1",
-        hidden=hidden,
-        text="Write the log and the progress of each step to stderr as JSON, a line each.",
-    )
-
-    def command(
-        log_level: Annotated[LogLevel | None, level] = None,
-        log_format: Annotated[LogFormat | None, line_format] = None,
-        quiet: Annotated[bool, quiet] = False,
-        verbose: Annotated[bool, verbose] = False,
-        json_progress: Annotated[bool, progress] = False,
-    ) -> None: ...
-
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command()(command)
-    known = ("log_level", "log_format", "quiet", "verbose", "json_progress")
-    return [parameter for parameter in get_command(app).params if parameter.name in known]

@@ -10,7 +10,7 @@ import pytest
 from tools.references.commands import commands
 
 from tests.unit.support.command_line import ENVIRONMENT
-from zsnapdb.cli.log import wants_json_progress
+from zsnapdb.cli.log_options import wants_json_progress
 from zsnapdb.cli.pulse import EVERY_SECONDS
 from zsnapdb.report.schemas import DOCUMENTS
 

@@ -105,7 +105,7 @@ class _Heirs:
     """
 
     clones: Mapping[str, str]
-    volumes: Mapping[str, str]
+    foreign: Mapping[str, str]
 
 
 def _heirs(dependents: Mapping[str, str]) -> _Heirs:
@@ -188,7 +188,7 @@ class DestroyPlan:
     info: CloneInfo
     commits: tuple[Commit, ...]
     removal: CloneRemoval
-    volumes: tuple[ForeignSnapshot, ...] = ()
+    foreign: tuple[ForeignSnapshot, ...] = ()
     elsewhere: tuple[ForeignMount, ...] = ()
 
     @property

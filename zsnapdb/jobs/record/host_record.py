@@ -31,7 +31,7 @@ from zsnapdb.jobs.record.own_documents import files_of
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name, read
 from zsnapdb.jobs.record.stored_check import StoredCheck as StoredCheck
 from zsnapdb.planning import order
-from zsnapdb.planning.repository import host_record, known
+from zsnapdb.planning.repository import host_record
 from zsnapdb.planning.repository.host_record import (
     ArchivedPosition,
     BackupRecord,
@@ -42,7 +42,14 @@ from zsnapdb.planning.repository.host_record import (
     StoredKind,
 )
 from zsnapdb.planning.repository.host_record import StoredFinding as StoredFinding
-from zsnapdb.planning.repository.known import Provenance, judge
+from zsnapdb.planning.repository.known import (
+    Provenance,
+    from_future,
+    judge,
+    judge_foreign,
+    judge_foreign_binlogs,
+    judge_future,
+)
 from zsnapdb.planning.repository.writers import PlacedBackup, writers
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.keyring import Unbelieved
@@ -275,7 +282,7 @@ def check(
     compared = _compared(instance, repository, there, unreadable, archive, is_writing, local, known)
     now = instance.host.latest()
     # No stranger wrote what is known: its clock was wrong, or this one is.
-    future = known.from_future((backup.backup_id for backup in there), now, {*compared.own, *known.proofs})
+    future = from_future((backup.backup_id for backup in there), now, {*compared.own, *known.proofs})
     named = {
         name for finding in compared.findings if finding.kind is StoredKind.OTHER_WRITER for name in finding.backups
     }
@@ -284,11 +291,9 @@ def check(
         *compared.findings,
         *unknown,
         *host_record.judge_marker(repository.note),
-        *known.judge_foreign_binlogs(instance.name, strange),
-        *known.judge_future(instance.name, future, now),
-        *known.judge_foreign(
-            instance.name, known.foreign, known.rewritten, {*named, *future}, knows_any=known.knows_any
-        ),
+        *judge_foreign_binlogs(instance.name, strange),
+        *judge_future(instance.name, future, now),
+        *judge_foreign(instance.name, known.foreign, known.rewritten, {*named, *future}, knows_any=known.knows_any),
     )
     found = replace(
         compared,
@@ -505,7 +510,7 @@ def _local_backups(
     """
     volumes = instance.settings.volumes
     if volumes is None:
-        future = known.from_future((backup.backup_id for backup in there), instance.host.latest(), ())
+        future = from_future((backup.backup_id for backup in there), instance.host.latest(), ())
         newest = next((backup for backup in reversed(there) if backup.backup_id not in future), None)
         volumes = {volume.role: volume.dataset for volume in newest.volumes} if newest is not None else {}
     guids: dict[str, dict[str, int]] = {}

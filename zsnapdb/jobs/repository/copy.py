@@ -50,7 +50,7 @@ class CopiedBinlogs:
     size: int = 0
 
 
-def missing(
+def missing_binlogs(
     here: BinlogArchive, there: BinlogArchive | None, kept: Collection[str], backups: Iterable[Summary]
 ) -> tuple[ArchivedFile, ...]:
     """Return the archived files that are missing or incomplete in the second repository, in order.
@@ -262,7 +262,7 @@ def _plan(source: Instance, here: Repository, target: Instance, there: Repositor
     missing.sort(key=lambda backup: depth[backup.backup_id])
     will_be = copied | {backup.backup_id for backup in missing}
     other = BinlogArchive(there, target.name) if there is not None else None
-    binlogs = missing(BinlogArchive(here, source.name), other, will_be, known.backups)
+    binlogs = missing_binlogs(BinlogArchive(here, source.name), other, will_be, known.backups)
     proved = frozenset(provenance.proofs)
     return CopyPlan(
         source.name, known.backups, tuple(missing), len(copied), left_out, known.unreadable, binlogs, proved

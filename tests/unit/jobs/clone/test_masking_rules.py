@@ -9,6 +9,7 @@ import pytest
 
 from zsnapdb.base.errors import ConfigError, PreflightError
 from zsnapdb.config.settings import MaskingSettings
+from zsnapdb.jobs.clone import masking
 
 TEXT = "UPDATE t SET name = 'x';\n"
 
@@ -35,12 +36,12 @@ def with_its_time_set_back(file: Path) -> None:
 def test_rules_that_stay_are_proved_and_others_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "mask.sql"
     file.write_text(TEXT)
-    masking = MaskingSettings(run=(str(file),))
-    rules = masking.digest(masking)
-    with masking.unchanged(masking, rules):
+    settings = MaskingSettings(run=(str(file),))
+    rules = masking.digest(settings)
+    with masking.unchanged(settings, rules):
         file.read_text()
     file.write_text("SELECT 1;\n")
-    with pytest.raises(PreflightError, match="changed meanwhile"), masking.unchanged(masking, rules):
+    with pytest.raises(PreflightError, match="changed meanwhile"), masking.unchanged(settings, rules):
         raise AssertionError("nothing is applied by other rules")
 
 
@@ -48,17 +49,17 @@ def test_rules_that_stay_are_proved_and_others_are_refused(tmp_path: Path) -> No
 def test_a_file_with_the_same_content_again_was_changed(tmp_path: Path, change: Callable[[Path], None]) -> None:
     file = tmp_path / "mask.sql"
     file.write_text(TEXT)
-    masking = MaskingSettings(run=(str(file),))
-    rules = masking.digest(masking)
-    with pytest.raises(PreflightError, match="changed meanwhile"), masking.unchanged(masking, rules):
+    settings = MaskingSettings(run=(str(file),))
+    rules = masking.digest(settings)
+    with pytest.raises(PreflightError, match="changed meanwhile"), masking.unchanged(settings, rules):
         change(file)
-    assert masking.digest(masking) == rules
+    assert masking.digest(settings) == rules
 
 
 def test_a_file_that_goes_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mask.sql"
     file.write_text(TEXT)
-    masking = MaskingSettings(run=(str(file),))
-    rules = masking.digest(masking)
-    with pytest.raises(ConfigError, match=r"mask\.sql"), masking.unchanged(masking, rules):
+    settings = MaskingSettings(run=(str(file),))
+    rules = masking.digest(settings)
+    with pytest.raises(ConfigError, match=r"mask\.sql"), masking.unchanged(settings, rules):
         file.unlink()
