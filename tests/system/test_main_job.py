@@ -18,7 +18,7 @@ import pytest
 
 from tests.lab.inside import ledger
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.zfs import pool_facts
+from zsnapdb.zfs import version
 
 from .in_guest import CONFIG, SOCKET, Lab, ask, connect, everything, holds, remove, run, zfs
 
@@ -113,7 +113,7 @@ def test_the_configuration_of_the_lab_is_fit(lab: Lab) -> None:
     (diagnosis,) = json.loads(done.stdout)["instances"]
     remarks = [(f["severity"], f["what"]) for f in diagnosis["findings"] if f["severity"] != "ok"]
     # The lab has no doublewrite buffer, without which OpenZFS below 2.2 can leave half a page, and does not sign.
-    torn = [("warning", "doublewrite")] if pool_facts.kernel_release() < (2, 2) else []
+    torn = [("warning", "doublewrite")] if version.kernel_release() < (2, 2) else []
     assert (done.code, sorted(remarks)) == (1, [*torn, ("warning", "signing")]), done.stderr
 
 

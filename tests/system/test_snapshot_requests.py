@@ -13,7 +13,7 @@ import pytest
 
 from zsnapdb.base import server_files
 from zsnapdb.base.errors import ExistsError, NotThere, ZsnapdbError
-from zsnapdb.zfs import core, datasets, holds, kernel_facts, pool_facts, snapshot_files, snapshots
+from zsnapdb.zfs import core, datasets, holds, kernel_facts, snapshot_files, snapshots, version
 from zsnapdb.zfs.snapshot_files import named
 
 from .in_guest import zfs
@@ -280,12 +280,12 @@ def test_the_library_and_the_module_say_what_the_commands_say(
     names = [*scratch, "tank", "tank/scratch@s", "tank/scratch#b", "tank/nothing", "tank/scratch@none", "nopool"]
     names += ["tank/" + "x" * 240, "tank/" + "x" * 260]
     asked = [existence(name) for name in names]
-    facts = datasets.pools(), pool_facts.pool_guid("tank"), pool_facts.kernel_release()
+    facts = datasets.pools(), version.pool_guid("tank"), version.kernel_release()
     monkeypatch.setattr(core, "load", lambda: None)
     for name in ("MODULE", "POOLS"):
         monkeypatch.setattr(kernel_facts, name, Path("/nonexistent"))
     assert asked == [existence(name) for name in names]
-    assert facts == (datasets.pools(), pool_facts.pool_guid("tank"), pool_facts.kernel_release())
+    assert facts == (datasets.pools(), version.pool_guid("tank"), version.kernel_release())
     assert (facts[0], True in asked, False in asked) == (["tank"], True, True)
 
 

@@ -49,7 +49,7 @@ OF_TALKS = ("apscheduler", "boto3", "botocore", "libvirt", "lxml", "pytest", "re
 OF_SERVERS = ("pymysql", "cryptography", "ssl")
 """What connects to a server, loads and decrypts."""
 COMMANDS = {
-    "snapshot": ((("snapshot", "snapshot"),), ("pyrage", "zsnapdb.planning.advice"), 279),
+    "snapshot": ((("backup", "snapshot"),), ("pyrage", "zsnapdb.planning.advice"), 279),
     "backup": ((("backup", "backup"),), ("zsnapdb.planning.advice",), 335),
     "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), ("zsnapdb.jobs.restore.run",), 371),
     "clone create": ((("clone.create", "create"),), (), 321),

@@ -70,7 +70,7 @@ ALLOWED = {
         "with_pinned": SHOWN,
         "with_adopted": "places in an order of `planning/order.py`",
     },
-    "planning/repository/local_retention.py": {"decide": "places in the order of the sets that were given"},
+    "planning/repository/local_retention.py": {"decide_local": "places in the order of the sets that were given"},
     "planning/repository/local_sets.py": {"decide": SHOWN},
     "planning/repository/retention.py": {
         "decide": "a backup from the future takes no place of another",

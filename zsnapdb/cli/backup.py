@@ -42,7 +42,7 @@ def backup(
     With --once the command can be repeated: the backup that the run of this id began is finished, or shown if it is in
     the repository, and no second one is made.
     """
-    from zsnapdb.jobs.backup.snapshot_set import at_low_priority, lower_for_good
+    from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_for_good
 
     # To start takes as long as all that follows, and where processors are few, the server's commits would wait for it.
     with at_low_priority():
@@ -80,12 +80,12 @@ def snapshot(
     The set is as consistent as that of a backup, and clones can be made of it. Sets expire by the rules of
     [instance.NAME.local]; `zsnapdb list --local` shows them.
     """
-    from zsnapdb.jobs.backup.snapshot_set import at_low_priority, lower_for_good
+    from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_for_good
 
     # As in `zsnapdb backup`: the start takes longer than the snapshot.
     with at_low_priority():
         from zsnapdb.jobs.backup import local_snapshot as job
-        from zsnapdb.report import backup as report
+        from zsnapdb.report import local_snapshot as report
 
         _, chosen = of_instance(config, instance, wait=wait)
 

@@ -49,7 +49,7 @@ def _list_local(instance: str | None, config: Path | None, json: bool) -> None:
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.backup import local_snapshot as job
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.report.backup import LocalSetsView
+    from zsnapdb.report.local_snapshot import LocalSetsView
 
     show(LocalSetsView(job.listed(Instance.of(load(config), instance))), json)
 

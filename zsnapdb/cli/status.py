@@ -81,7 +81,7 @@ def _show(
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.health import health
     from zsnapdb.jobs.repository import status as job
-    from zsnapdb.notify.notifier import failed_deliveries
+    from zsnapdb.notify.memory import failed_deliveries
     from zsnapdb.report.repository import status as report
 
     if metrics is not None:
@@ -100,7 +100,7 @@ def _show(
             # A full disk hides nothing from those who are notified.
             errors.append(error)
     if notify:
-        from zsnapdb.notify.notifier import notify_of
+        from zsnapdb.notify.judgements import notify_of
 
         notify_of(settings, states, host.now(), tell)
     failed = failed_deliveries(settings)

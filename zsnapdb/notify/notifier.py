@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 import http.client
@@ -16,35 +15,27 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import ValidationError
-
-from zsnapdb.base import private_lock, program_start, whole_file
+from zsnapdb.base import program_start
 from zsnapdb.base.deadline import within
-from zsnapdb.base.errors import CommandError, ConfigError, ZsnapdbError
+from zsnapdb.base.errors import CommandError, ConfigError
 from zsnapdb.base.program_start import for_site
 from zsnapdb.base.text_files import secret_in
 from zsnapdb.base.timed_http import TimedHttpConnection, TimedHttpsConnection
 from zsnapdb.config.notifications import NotificationChannel, NotificationEvent, NotificationTarget
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.clone.room import PoolRoom, pools_of_clones
-from zsnapdb.jobs.repository.status import InstanceStatus
+from zsnapdb.notify.memory import MemoryFile
 from zsnapdb.planning.notifications.occasions import (
-    FailedDelivery,
-    JudgedInstance,
     Occasion,
     TargetMemory,
     concerns,
     is_news,
-    of_judgements,
-    overall,
 )
 
 
@@ -107,45 +98,6 @@ class Message:
             "hint": occasion.hint,
         }
         return json.dumps(document).encode()
-
-
-@dataclass(frozen=True)
-class MemoryFile:
-    """The memory of one target. A file that cannot be read counts as empty: rather twice than never."""
-
-    file: Path
-
-    @classmethod
-    def of(cls, settings: Settings, target: str) -> MemoryFile:
-        """Return the memory of the target."""
-        return cls(settings.notifications.state / f"{target}.json")
-
-    def read(self) -> TargetMemory:
-        """Return what is remembered."""
-        try:
-            return TargetMemory.model_validate_json(self.file.read_bytes())
-        except (OSError, ValidationError):
-            return TargetMemory()
-
-    def write(self, memory: TargetMemory) -> None:
-        """Replace what is remembered. OSError if the disk refuses."""
-        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        whole_file.replace(self.file, memory.model_dump_json().encode())
-
-    @contextlib.contextmanager
-    def alone(self, seconds: float) -> Iterator[None]:
-        """Be the only one who uses the memory, or after `seconds`, or without a folder, one of several."""
-        with contextlib.ExitStack() as stack:
-            with contextlib.suppress(OSError):
-                self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                stack.enter_context(private_lock.locked(self.file.with_suffix(".lock"), seconds))
-            yield
-
-
-def failed_deliveries(settings: Settings) -> tuple[tuple[str, FailedDelivery], ...]:
-    """Return the targets whose last notification did not arrive, and why."""
-    known = ((name, MemoryFile.of(settings, name).read().failed) for name in sorted(settings.notifications.to))
-    return tuple((name, failed) for name, failed in known if failed is not None)
 
 
 _AGAIN = (408, 425, 429)
@@ -435,41 +387,3 @@ class _Round:
             self._file.write(memory)
         except OSError as error:
             self._tell(f"what {self._name} was notified of cannot be kept: {error}")
-
-
-def notify_of(settings: Settings, states: Sequence[InstanceStatus], at: datetime, tell: Tell) -> tuple[str, ...]:
-    """Notify every target of what is new to it, and return the targets that could not be reached.
-
-    A ping target of objectives hears of every judgement of all its instances. Waits at most for the budget.
-    """
-    judged = [_judged(state) for state in states]
-    courier = Notifier(settings, tell)
-    for occasion in (*of_judgements(judged, at), *(_of_pool(room, at) for room in _pools(settings))):
-        courier.post(occasion)
-    for name, target in settings.notifications.to.items():
-        whole = overall(target, judged, settings.instance, at)
-        if whole is not None:
-            courier.post_to(name, whole)
-    return courier.close()
-
-
-def _judged(state: InstanceStatus) -> JudgedInstance:
-    health = state.status.health if state.status is not None else None
-    error = state.error.message if state.error is not None else ""
-    return JudgedInstance(state.instance, state.repository, health, error)
-
-
-def _pools(settings: Settings) -> Sequence[PoolRoom]:
-    """Return the pools in which clones may live; none where ZFS does not tell, as on a host that only reads."""
-    try:
-        return pools_of_clones(settings)
-    except (ZsnapdbError, OSError):
-        return ()
-
-
-def _of_pool(room: PoolRoom, at: datetime) -> Occasion:
-    """Return whether the pool has the space that production may need. It is about the host, not about an instance."""
-    wrong = room.objection
-    event = NotificationEvent.MET if wrong is None else NotificationEvent.BROKEN
-    text = f"the pool {room.pool} has clones.free_floor free" if wrong is None else wrong.text
-    return Occasion(event, "", f"free-floor {room.pool}", at, text, wrong.hint if wrong is not None else "")

@@ -15,7 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.documents.comparison import AnswerDocument, DifferenceDocument
-from zsnapdb.report import agent, backup, binlog, doctor, setup, tokens
+from zsnapdb.report import agent, backup, binlog, doctor, local_snapshot, setup, tokens
 from zsnapdb.report.clone import addresses, branches, change, connect, create, migration, server_log
 from zsnapdb.report.clone import list as clones
 from zsnapdb.report.document import VERSION, ErrorDocument
@@ -23,7 +23,7 @@ from zsnapdb.report.fleet import status as fleet_orders
 from zsnapdb.report.fleet import status as fleet_status
 from zsnapdb.report.repository import adopt, evidence, forget, init, pin, prune, show, status, verify
 from zsnapdb.report.repository import list as backups
-from zsnapdb.report.restore import result, runbook
+from zsnapdb.report.restore import result, rewind, runbook
 from zsnapdb.report.trial import consolidate, drill, rescue
 from zsnapdb.report.view import View
 from zsnapdb.report.vm import machines
@@ -136,7 +136,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "init": _types(init.InitView, init.InitPlanView),
     "key generate": _types(init.KeysView, init.KeysPlanView),
     "key show": _types(init.KeysView),
-    "list": _types(backups.InventoryView, backup.LocalSetsView),
+    "list": _types(backups.InventoryView, local_snapshot.LocalSetsView),
     "notify failed": _types(agent.NotifiedView),
     "notify test": _types(agent.NotifiedView),
     "pin": _types(pin.PinView, pin.UnpinView),
@@ -155,11 +155,11 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
         result.MachineRestorePlanView,
         result.MachineAbandonedView,
     ),
-    "rewind": _types(result.RewindView, result.RewindPlanView, result.ReplicasRebuiltView),
+    "rewind": _types(rewind.RewindView, rewind.RewindPlanView, result.ReplicasRebuiltView),
     "runbook": _types(runbook.RunbookView),
     "setup": _types(setup.SetupView, setup.SetupPlanView, setup.RemovalView, setup.RemovalPlanView),
     "show": _types(show.BackupDetailView),
-    "snapshot": _types(backup.LocalSnapshotView, backup.LocalSnapshotPlanView),
+    "snapshot": _types(local_snapshot.LocalSnapshotView, local_snapshot.LocalSnapshotPlanView),
     "status": _types(status.StatusView, status.AllStatusView),
     "undo": _types(binlog.UndoView),
     "verify": _types(verify.VerifyView, verify.VerifyPlanView),

@@ -24,7 +24,7 @@ from zsnapdb.base.model import is_backup_id
 from zsnapdb.base.patterns import DatasetName, Guid, RoleName, SendFlag, SnapshotName
 from zsnapdb.base.whole_file import sync_folder
 from zsnapdb.repository.manifest import KeyPart, Manifest, VolumePart, VolumeType
-from zsnapdb.repository.stored_document import Part
+from zsnapdb.repository.part import Part
 from zsnapdb.stream.chunks import Chunk, Codec
 from zsnapdb.stream.upload import KnownChunk
 

@@ -49,7 +49,7 @@ from zsnapdb.planning.binlog.commit_times import MOST_STRETCHES, Sighting, Stret
 from zsnapdb.planning.binlog.made_tables import MOST_MADE, RecordedTable
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import KeyPart
-from zsnapdb.repository.stored_document import Part
+from zsnapdb.repository.part import Part
 from zsnapdb.stream.chunks import Chunk, Codec
 
 

@@ -31,8 +31,8 @@ from zsnapdb.planning.repository.own_documents import DRILLS
 from zsnapdb.planning.trial.drill import Timing
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import DrillKey
+from zsnapdb.repository.part import Part
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.stored_document import Part
 
 ALL_PAGES = "all pages"
 """The finding of a check that has read every page of a file and found none damaged."""

@@ -31,8 +31,8 @@ from zsnapdb.base.patterns import (
 )
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.backup.send_form import SendForm, form_of
+from zsnapdb.repository.part import Part
 from zsnapdb.repository.sources import MachineSourcePart, ServerSourcePart
-from zsnapdb.repository.stored_document import Part
 from zsnapdb.stream.chunks import Chunk, Codec
 from zsnapdb.stream.records import DatasetKind, ExpectedStream
 

@@ -27,7 +27,7 @@ from zsnapdb.planning.facts import Channel
 from zsnapdb.planning.server_plugins import ServerPlugins
 from zsnapdb.planning.time_zone import ServerZone
 from zsnapdb.planning.vm.grade import Grade
-from zsnapdb.repository.stored_document import Part
+from zsnapdb.repository.part import Part
 
 
 class PositionPart(Part):

@@ -11,8 +11,8 @@ from zsnapdb.base.patterns import BackupId, FullSnapshotName, Guid, InstanceName
 from zsnapdb.planning.repository.own_documents import MARKS
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import Unbelieved
+from zsnapdb.repository.part import Part
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.stored_document import Part
 
 
 class SnapshotMark(Part):

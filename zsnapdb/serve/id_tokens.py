@@ -24,7 +24,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
 from zsnapdb.base.foreign_text import exact_fields_of
 from zsnapdb.base.subject import is_subject
 from zsnapdb.config.serve import SUBJECT_OF_EMAIL, IssuerRule, IssuerSettings
-from zsnapdb.serve.issuer_keys import IssuerKey, IssuerKeys, KeyName, key_for
+from zsnapdb.serve.issuer_keys import IssuerKeys
+from zsnapdb.serve.jwks import IssuerKey, KeyName, key_for
 from zsnapdb.serve.roles import Role
 
 LEEWAY = 60.0

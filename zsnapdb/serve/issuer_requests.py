@@ -27,7 +27,8 @@ from zsnapdb.base.text_files import read_text, secret_in
 from zsnapdb.base.timed_http import TimedHttpsConnection
 from zsnapdb.config.serve import HttpsUrl, IssuerSettings, LoginSettings
 from zsnapdb.serve.children import CommandCall, RunCommand
-from zsnapdb.serve.issuer_keys import FetchedKeys, LoginPlaces, keys_in
+from zsnapdb.serve.issuer_keys import FetchedKeys, LoginPlaces
+from zsnapdb.serve.jwks import keys_in
 from zsnapdb.serve.login_messages import Code, Verifier
 from zsnapdb.serve.messages import FailureAnswer, RefusedRequest
 

@@ -9,18 +9,8 @@ from datetime import datetime, timedelta
 from pydantic import BaseModel, ConfigDict
 
 from zsnapdb.base.quantities import format_duration
-from zsnapdb.serve.page_rows import (
-    Document,
-    PlotPoint,
-    TimedValue,
-    Timeline,
-    TimeSpan,
-    line,
-    moment,
-    plot,
-    read,
-    timeline,
-)
+from zsnapdb.serve.charts import PlotPoint, TimedValue, Timeline, TimeSpan, line, plot, timeline
+from zsnapdb.serve.page_rows import Document, moment, read
 from zsnapdb.serve.protection_documents import (
     EvidenceDocument,
     InstanceObjectives,

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
-import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESCCM, AESGCM
 
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.stream import nvlist
-from zsnapdb.stream.records import MOST_KEY_BYTES, RECORD_BYTES, parse_begin
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -89,95 +79,4 @@ class ChunkCipher:
         return size
 
 
-FIRST_BYTES = RECORD_BYTES + MOST_KEY_BYTES
-"""As many bytes of a stream have its whole first record."""
-_SUITES = {3: 16, 4: 24, 5: 32, 6: 16, 7: 24, 8: 32}
-"""The bytes of a dataset's key by the number of its cipher (enum zio_encrypt): AES-CCM, then AES-GCM."""
-_FIRST_GCM = 6
 _RAW, _HEX, _PASSPHRASE = 1, 2, 3
-_WRAPPING_BYTES = 32
-_MOST_ITERATIONS = 20_000_000
-"""`zfs create` makes 350,000, which take 0.1 s. More than this somebody else chose."""
-
-
-@dataclass(frozen=True)
-class WrappedKey:
-    """The keys of a dataset, wrapped by the user's key. `keyformat` is raw, hex or passphrase, by its number.
-
-    `sealed` are the keys and the tag of the cipher, `associated` is what is bound to them.
-    """
-
-    suite: int
-    keyformat: int
-    iterations: int
-    salt: int
-    nonce: bytes
-    sealed: bytes = field(repr=False)
-    associated: bytes = field(repr=False)
-
-    def is_opened_by(self, text: bytes) -> bool:
-        """Whether the user's key with this text opens it. `text` is all that is in the file of the key."""
-        key = self._wrapping_key(text)
-        if key is None:
-            return False
-        cipher = AESGCM(key) if self.suite >= _FIRST_GCM else AESCCM(key)
-        try:
-            cipher.decrypt(self.nonce, self.sealed, self.associated)
-        except InvalidTag:
-            return False
-        return True
-
-    def _wrapping_key(self, text: bytes) -> bytes | None:
-        """Return the key that the text stands for (zfs-load-key(8)); None if it is no key of this format."""
-        if self.keyformat == _RAW:
-            return text if len(text) == _WRAPPING_BYTES else None
-        line = text.removesuffix(b"\n")
-        if self.keyformat == _HEX:
-            return bytes.fromhex(line.decode()) if re.fullmatch(rb"[0-9a-fA-F]{64}", line) else None
-        phrase = text.partition(b"\n")[0]
-        return hashlib.pbkdf2_hmac("sha1", phrase, struct.pack("<Q", self.salt), self.iterations, _WRAPPING_BYTES)
-
-
-def wrapped_key(first: bytes) -> WrappedKey | None:
-    """Return the wrapped key of a raw stream that begins with these bytes; None if it is in a form that is not known.
-
-    DamagedError if there is no first record.
-    """
-    begin = parse_begin(first)
-    payload = first[RECORD_BYTES : RECORD_BYTES + begin.payload_size]
-    try:
-        keys = nvlist.read(payload)["crypt_keydata"]
-        return _of(keys) if isinstance(keys, Mapping) else None
-    except (KeyError, struct.error, ValueError):
-        return None
-
-
-def _of(keys: Mapping[str, nvlist.Value]) -> WrappedKey:
-    """Return the wrapped key in a list. KeyError or ValueError if it lacks something, or is of another form."""
-
-    def number(name: str) -> int:
-        value = keys[name]
-        if not isinstance(value, int):
-            raise ValueError(f"{name} is no number")
-        return value
-
-    def octets(name: str, count: int) -> bytes:
-        value = keys[name]
-        if not isinstance(value, bytes) or len(value) < count:
-            raise ValueError(f"{name} has not {count} bytes")
-        return value[:count]
-
-    suite, version = number("DSL_CRYPTO_SUITE"), number("DSL_CRYPTO_VERSION")
-    keyformat, iterations = number("keyformat"), number("pbkdf2iters")
-    if version != 1 or keyformat not in (_RAW, _HEX, _PASSPHRASE) or not 0 <= iterations <= _MOST_ITERATIONS:
-        raise ValueError("another version, format or number of iterations")
-    if keyformat == _PASSPHRASE and iterations == 0:
-        raise ValueError("a passphrase without iterations")
-    sealed = (
-        octets("DSL_CRYPTO_MASTER_KEY_1", _SUITES[suite]),
-        octets("DSL_CRYPTO_HMAC_KEY_1", 64),
-        octets("DSL_CRYPTO_MAC", 16),
-    )
-    associated = struct.pack("<QQQ", number("DSL_CRYPTO_GUID"), suite, version)
-    nonce = octets("DSL_CRYPTO_IV", 12)
-    return WrappedKey(suite, keyformat, iterations, number("pbkdf2salt"), nonce, b"".join(sealed), associated)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.planning.advice.facts import DeviceFacts, PoolFacts
-from zsnapdb.zfs import kernel_facts
-from zsnapdb.zfs.command import ZFS, number_in, rows, run
+from zsnapdb.zfs.command import rows, run
 
 _TIMEOUT = 20.0
 _PROPERTIES = ("health", "capacity", "fragmentation", "autotrim")
@@ -108,58 +106,3 @@ def parse_status(text: str, pool: str) -> PoolStatus:
             if "(untrimmed)" in line:
                 status.untrimmed.append(words[0])
     return status
-
-
-@functools.cache
-def userland() -> str:
-    """Return the version of the user tools and the module, e.g. `zfs-2.3.9-1 zfs-kmod-2.3.9-1`. A process asks once."""
-    return _printed()
-
-
-def _printed() -> str:
-    return " ".join(run([ZFS, "version"]).split())
-
-
-def pool_guid(pool: str) -> int:
-    """Return the pool's GUID."""
-    known = kernel_facts.pool_guid(pool)
-    if known is not None:
-        return known
-    argv = ["zpool", "get", "-H", "-p", "-o", "value", "guid", pool]
-    return number_in(run(argv).strip(), argv)
-
-
-def kernel_release() -> tuple[int, ...]:
-    """Return the release of the loaded module as numbers, e.g. (2, 3, 9). Empty if it is not known."""
-    text = kernel_facts.version()
-    return release_in(_printed() if text is None else f"zfs-kmod-{text}")
-
-
-_FEATURES = {
-    16: "embedded_data",
-    17: "lz4_compress",
-    19: "large_blocks",
-    23: "large_dnode",
-    24: "encryption",
-    25: "zstd_compress",
-}
-"""Bits of a stream's BEGIN record (zfs_ioctl.h, DMU_BACKUP_FEATURE_*) and the pool feature that each bit needs.
-
-See zpool-features(7). Bit 22 (compressed) needs no feature of its own.
-"""
-
-
-def missing_features(pool: str, bits: int) -> list[str]:
-    """Return the features that a stream with these bits needs and that are not enabled in the pool."""
-    needed = {f"feature@{name}": name for bit, name in _FEATURES.items() if bits >> bit & 1}
-    if not needed:
-        return []
-    listed = run(["zpool", "get", "-H", "-p", "-o", "property,value", ",".join(needed), pool]).splitlines()
-    there = {line.partition("\t")[0] for line in listed if line.partition("\t")[2] in ("enabled", "active")}
-    return [name for feature, name in needed.items() if feature not in there]
-
-
-def release_in(text: str) -> tuple[int, ...]:
-    """Return the module's release in a text that `userland` returned. Empty if the text has none."""
-    match = re.search(r"\bzfs-kmod-v?(\d{1,9}(?:\.\d{1,9})+)", text)
-    return tuple(int(number) for number in match.group(1).split(".")) if match else ()

@@ -26,7 +26,8 @@ from zsnapdb.report.repository.forget import ForgetView
 from zsnapdb.report.repository.init import KeysPlanView
 from zsnapdb.report.repository.pin import PinView
 from zsnapdb.report.repository.status import AllStatusView
-from zsnapdb.report.restore.result import AbandonedView, RestorePlanView, RewindView
+from zsnapdb.report.restore.result import AbandonedView, RestorePlanView
+from zsnapdb.report.restore.rewind import RewindView
 from zsnapdb.report.trial.drill import DrillsView
 from zsnapdb.report.view import View
 from zsnapdb.repository.drills import Outcome

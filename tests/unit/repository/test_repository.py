@@ -26,8 +26,8 @@ from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import server_source
 from zsnapdb.repository.marker import Marker, prove_conditional_writes
 from zsnapdb.repository.objects import RepositoryObjects
+from zsnapdb.repository.part import Part
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.stored_document import Part
 from zsnapdb.store.base import Body
 from zsnapdb.store.layers import RetryingStore
 from zsnapdb.store.local import LocalStore

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from zsnapdb.serve.page_rows import WIDTH, TimeSpan, timeline
+from zsnapdb.serve.charts import WIDTH, TimeSpan, timeline
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.unit.support.issuers import EC, ISSUER, OTHER, RSA, FakeIssuer, jwk, part, refusal, whom
 from zsnapdb.serve.id_tokens import IdTokenRefusal
-from zsnapdb.serve.issuer_keys import FetchedKeys, IssuerKey, keys_in
+from zsnapdb.serve.issuer_keys import FetchedKeys
+from zsnapdb.serve.jwks import IssuerKey, keys_in
 from zsnapdb.serve.roles import Role
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)

@@ -15,7 +15,8 @@ from joserfc.jwk import ECKey, RSAKey
 
 from zsnapdb.config.serve import IssuerSettings
 from zsnapdb.serve.id_tokens import IdTokens
-from zsnapdb.serve.issuer_keys import FetchedKeys, IssuerKeys, keys_in
+from zsnapdb.serve.issuer_keys import FetchedKeys, IssuerKeys
+from zsnapdb.serve.jwks import keys_in
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.tokens import CredentialHolder
 

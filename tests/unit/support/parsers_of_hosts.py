@@ -39,7 +39,7 @@ from zsnapdb.repository.backup_journal import BackupJournal
 from zsnapdb.stream.chunks import Codec, Workspace, seal, unseal
 from zsnapdb.stream.records import RECORD_BYTES, DatasetKind, ExpectedStream, Senders, Walker, parse_begin
 from zsnapdb.stream.resuming import ResumedStream, ResumePoint, first_place
-from zsnapdb.zfs import datasets, holds, mounts, pool_facts, snapshots
+from zsnapdb.zfs import datasets, holds, mounts, snapshots, version
 from zsnapdb.zfs import streams as zfs_streams
 
 MACHINE = "11111111-2222-4333-8444-555555555555"
@@ -243,9 +243,9 @@ def zfs_output(body: bytes, folder: Path) -> None:
         lambda: datasets.guid("tank/a"),
         lambda: datasets.available("tank/a"),
         lambda: datasets.pools(),
-        lambda: pool_facts.pool_guid("tank"),
-        lambda: pool_facts.kernel_release(),
-        lambda: pool_facts.missing_features("tank", 1 << 16),
+        lambda: version.pool_guid("tank"),
+        lambda: version.kernel_release(),
+        lambda: version.missing_features("tank", 1 << 16),
         lambda: zfs_streams.estimate("tank/a@b", None, ()),
     )
     with (

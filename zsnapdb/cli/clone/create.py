@@ -30,7 +30,7 @@ from zsnapdb.cli.output import show
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.clone.create import Created
+    from zsnapdb.jobs.clone.created import Created
     from zsnapdb.jobs.clone.request import CloneRequest
 
 
@@ -184,7 +184,7 @@ def create(
 
     With --once the command can be repeated: the clone that the run of this id made is shown, and no second one is made.
     """
-    from zsnapdb.jobs.backup.snapshot_set import at_low_priority
+    from zsnapdb.jobs.backup.low_priority import at_low_priority
 
     # Somebody's server works on this host, perhaps beside the start of ten such commands.
     with at_low_priority():

@@ -18,7 +18,8 @@ from zsnapdb import __version__
 from zsnapdb.base import whole_file
 from zsnapdb.base.errors import CommandError, DamagedError, NotOursError, PreflightError, RepositoryError, ServerError
 from zsnapdb.base.model import SnapshotSet, is_backup_id, pool_of
-from zsnapdb.jobs.backup.snapshot_set import at_low_priority, take
+from zsnapdb.jobs.backup.low_priority import at_low_priority
+from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.base.events import Events, KeptWarnings
@@ -46,7 +47,7 @@ from zsnapdb.planning.repository.local_retention import LocalSet
 from zsnapdb.planning.repository.retention import Decision
 from zsnapdb.repository.manifest import Manifest, VolumePart, decode
 from zsnapdb.stream.chunks import Codec
-from zsnapdb.zfs import datasets, holds, owned, pool_facts, snapshots
+from zsnapdb.zfs import datasets, holds, owned, snapshots, version
 from zsnapdb.zfs.command import is_number
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
@@ -68,8 +69,8 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
         created=created,
         tool_version=__version__,
         run_id=instance.host.run_id(),
-        zfs_version=pool_facts.userland(),
-        pool_guid=pool_facts.pool_guid(pool_of(next(iter(made.snapshots.values())).dataset)),
+        zfs_version=version.userland(),
+        pool_guid=version.pool_guid(pool_of(next(iter(made.snapshots.values())).dataset)),
         createtxg=made.createtxg,
         sequence=_next_number(instance),
         source=described.source,
@@ -187,7 +188,7 @@ def _renamed(manifests: Sequence[Manifest]) -> dict[str, str]:
     names = [
         name
         for pool in datasets.pools()
-        if pool_facts.pool_guid(pool) in own
+        if version.pool_guid(pool) in own
         for name, values in datasets.children(pool, [REPLACED_PROPERTY]).items()
         if values[REPLACED_PROPERTY].value == datasets.UNSET
     ]

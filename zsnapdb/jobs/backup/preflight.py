@@ -11,7 +11,7 @@ from zsnapdb import hooks
 from zsnapdb.base.errors import HookError, PreflightError, ZsnapdbError
 from zsnapdb.base.model import Position, pool_of
 from zsnapdb.hooks import OnFailure, When
-from zsnapdb.jobs.backup import snapshot_set
+from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import installed_plugins, production
 from zsnapdb.mysql import locks
@@ -62,7 +62,7 @@ from zsnapdb.planning.backup.space import DatasetSpace, judge_space
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.identity import binlog_paths
 from zsnapdb.planning.server_copy.versions import objections_to_files, objections_to_settings
-from zsnapdb.zfs import datasets, pool_facts
+from zsnapdb.zfs import datasets, version
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.mounts import mounted
 
@@ -177,7 +177,7 @@ def examine(instance: Instance, session: Session) -> Examined:
     key_findings, binlog_key = _judge_keys(facts, keys)
     findings += key_findings
     blocks = data_file_blocks(facts)
-    findings += judge_blocks(blocks, doublewrite=repairs_torn_pages(facts), zfs_release=pool_facts.kernel_release())
+    findings += judge_blocks(blocks, doublewrite=repairs_torn_pages(facts), zfs_release=version.kernel_release())
     findings += installed_plugins.judge(
         instance.settings.server, facts.flavour, facts.version, facts.plugins, prevents=False
     )
@@ -227,7 +227,7 @@ def _objections_to_copies(
 
 
 def _judge_applier(instance: Instance) -> list[FitnessFinding]:
-    if not snapshot_set.is_forgotten(instance):
+    if not applier.is_forgotten(instance):
         return []
     return [
         warning(
@@ -307,7 +307,7 @@ def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> JudgedDatase
             findings.append(ok("datasets", f"{role} = {dataset}, encrypted by ZFS ({encryption})"))
         else:
             findings.append(ok("datasets", f"{role} = {dataset}"))
-    findings += judge_sending(ciphers, pool_facts.kernel_release() if ciphers else ())
+    findings += judge_sending(ciphers, version.kernel_release() if ciphers else ())
     return JudgedDatasets(tuple(findings), ciphers, seen)
 
 

@@ -21,10 +21,11 @@ from zsnapdb.base.model import SnapshotSet, pool_of
 from zsnapdb.jobs.backup import held_bases, local_snapshot
 from zsnapdb.jobs.backup import resume as interrupted
 from zsnapdb.jobs.backup.hooks import DoneHooks
+from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.plan import BackupPlan, plan, refuse_clear
 from zsnapdb.jobs.backup.resume import InterruptedBackup
 from zsnapdb.jobs.backup.send import Sender, protect, started_backup
-from zsnapdb.jobs.backup.snapshot_set import at_low_priority, take
+from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import SourceDescription, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.backup.stored_later import (
@@ -47,7 +48,7 @@ from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.writer_lease import WriterLease, lease
-from zsnapdb.zfs import holds, owned, pool_facts
+from zsnapdb.zfs import holds, owned, version
 
 _CLOCKS = timedelta(minutes=5)
 """How far clocks may be apart."""
@@ -269,7 +270,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
         # The source is released and closed. Nobody waits for this run any more.
         with at_low_priority(may_stay_low=True):
             pool = pool_of(next(iter(taken.set.snapshots.values())).dataset)
-            host_record.note_turn(instance, repository, taken.set, pool_facts.pool_guid(pool))
+            host_record.note_turn(instance, repository, taken.set, version.pool_guid(pool))
 
             # 7. Journal: write down what a later run needs in order to continue this backup.
             journal = _write_journal(

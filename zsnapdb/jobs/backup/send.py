@@ -51,7 +51,7 @@ from zsnapdb.stream.chunks import Body, ChunkSink, Codec
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.stream.upload import KnownChunk, Uploaded, UploadSettings, upload
-from zsnapdb.zfs import datasets, holds, pool_facts, snapshots
+from zsnapdb.zfs import datasets, holds, snapshots, version
 from zsnapdb.zfs.streams import SendStream, estimate
 
 
@@ -448,8 +448,8 @@ def _draft(
         run_id=instance.host.run_id(),
         host=instance.host.who().host,
         objectives=ObjectivesPart.of(instance.settings.objectives),
-        zfs_version=pool_facts.userland(),
-        pool_guid=pool_facts.pool_guid(pool),
+        zfs_version=version.userland(),
+        pool_guid=version.pool_guid(pool),
         createtxg=made.createtxg,
         sequence=sequence,
         source=source,

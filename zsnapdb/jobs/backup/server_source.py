@@ -16,16 +16,18 @@ from pathlib import Path
 from zsnapdb.base import gtid
 from zsnapdb.base.errors import ConsistencyError, LockError, LockNotGranted, PreflightError, ZsnapdbError
 from zsnapdb.base.model import Position, SnapshotSet
-from zsnapdb.jobs.backup import snapshot_set
+from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.backup.hooks import Hooked
+from zsnapdb.jobs.backup.low_priority import at_low_priority
+from zsnapdb.jobs.backup.mapped_files import is_written_through_memory, write_back
 from zsnapdb.jobs.backup.preflight import Observed, observe, role_of
-from zsnapdb.jobs.backup.snapshot_set import at_low_priority, is_written_through_memory, write_back
 from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
-from zsnapdb.jobs.host.site_settings import recorded_settings, volume_facts
-from zsnapdb.jobs.record import archive_record
+from zsnapdb.jobs.host.dataset_tuning import volume_facts
+from zsnapdb.jobs.host.site_settings import recorded_settings
+from zsnapdb.jobs.record import tail_record
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.read import KnownTail, find_position, tail_near_end
 from zsnapdb.mysql.probe import published_position, what_may_have_changed
@@ -61,7 +63,7 @@ def tail_before(instance: Instance, observed: Observed) -> KnownTail | None:
     uses a tail only if the binlog in the snapshot has it too, and nothing but a proof records one. What cannot be read
     here is left to the proof, which says why.
     """
-    known = archive_record.read(instance, observed.facts.flavour)
+    known = tail_record.read(instance, observed.facts.flavour)
     paths = binlog_paths(observed.facts.variables, "log_bin")
     is_walked_whole = observed.binlog_key is not None and family(observed.facts.flavour).encrypts_each_event
     if not observed.facts.has_binlog or paths is None or is_walked_whole:
@@ -115,7 +117,7 @@ def prove_position(
             )
         time.sleep(0.05)
     if found.tail is not None:
-        archive_record.write(instance, facts.flavour, found.tail)
+        tail_record.write(instance, facts.flavour, found.tail)
     return position
 
 
@@ -202,7 +204,7 @@ class ServerSource:
 
     def recover(self) -> str | None:
         """Start an applier that a killed run left stopped. The caller holds the lock of the instance."""
-        return snapshot_set.start_forgotten(self.instance, self.session)
+        return applier.start_forgotten(self.instance, self.session)
 
     def observe(self) -> Observed:
         """Check server, files and datasets. PreflightError with every objection if they are not fit for a backup."""
@@ -299,7 +301,7 @@ def _under_least_lock(
     pauses = delays()
     while True:
         try:
-            with snapshot_set.stopped(instance, session, observed.facts) as channels:
+            with applier.stopped(instance, session, observed.facts) as channels:
                 try:
                     return _attempt(instance, observed, session, hooked, choice, channels, request, marks)
                 except LockNotGranted as error:

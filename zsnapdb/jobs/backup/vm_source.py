@@ -24,7 +24,7 @@ from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import GRADE_PROPERTY
-from zsnapdb.jobs.host.site_settings import TunedVolume, volume_facts
+from zsnapdb.jobs.host.dataset_tuning import TunedVolume, volume_facts
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.planning.backup.at_rest import judge_sending
@@ -48,7 +48,7 @@ from zsnapdb.repository.manifest import ZvolType
 from zsnapdb.repository.sources import BoundPart, FreezePart, MachineSourcePart, ServerInsidePart
 from zsnapdb.vm.hypervisor import Hypervisor, KnownDomain, MachineState, connected
 from zsnapdb.vm.thaw_guard import guarding
-from zsnapdb.zfs import datasets, encryption, pool_facts, snapshots, zvols
+from zsnapdb.zfs import datasets, encryption, snapshots, version, zvols
 
 
 @dataclass(frozen=True)
@@ -450,7 +450,7 @@ def _judge_zvols(volumes: Mapping[str, str]) -> tuple[list[FitnessFinding], dict
             continue
         if at_rest.cipher is not None:
             ciphers[dataset] = at_rest.cipher
-    return findings + judge_sending(ciphers, pool_facts.kernel_release() if ciphers else ()), ciphers
+    return findings + judge_sending(ciphers, version.kernel_release() if ciphers else ()), ciphers
 
 
 def _type(dataset: str, snapshot: str, seen: TunedVolume) -> ZvolType:

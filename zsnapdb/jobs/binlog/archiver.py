@@ -30,7 +30,7 @@ from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.host.archived_binlogs import span_and_tables
 from zsnapdb.jobs.record.archive_record import inherit, note_archived, note_archived_files
 from zsnapdb.jobs.record.host_record import next_sequence
-from zsnapdb.mysql.binlog.event_bytes import read_plain
+from zsnapdb.mysql.binlog.bytes import read_plain
 from zsnapdb.planning.backup.at_rest import judge_archiving
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
 from zsnapdb.planning.binlog.commit_times import ArchiverLook, Witness, sighting_between

@@ -12,7 +12,7 @@ from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.host.archived_binlogs import SpanBuilder
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
-from zsnapdb.mysql.binlog.event_bytes import fingerprint
+from zsnapdb.mysql.binlog.bytes import fingerprint
 from zsnapdb.mysql.binlog.opening import key_of, open_binlog
 from zsnapdb.mysql.binlog.read import index_entries
 from zsnapdb.mysql.binlog.transactions import Head, read_head, transactions

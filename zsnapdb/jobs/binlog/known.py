@@ -9,7 +9,7 @@ from itertools import takewhile
 from zsnapdb.base.gtid import Gtids, joined
 from zsnapdb.base.model import server_name
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
-from zsnapdb.mysql.binlog.event_bytes import read_plain
+from zsnapdb.mysql.binlog.bytes import read_plain
 from zsnapdb.planning.binlog.archive import ServerBinlog, has_all_of
 from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.planning.family import family

@@ -22,7 +22,7 @@ from zsnapdb.jobs.binlog.known import known_history
 from zsnapdb.jobs.host.archived_binlogs import archived_damage
 from zsnapdb.jobs.record import archive_record
 from zsnapdb.mysql.binlog import opening
-from zsnapdb.mysql.binlog.event_bytes import read_plain
+from zsnapdb.mysql.binlog.bytes import read_plain
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, ages_of, batches, plan_purge

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from zsnapdb.base.errors import BusyError, PreflightError
 from zsnapdb.base.model import Position
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.backup.snapshot_set import at_low_priority
+from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
@@ -21,7 +21,6 @@ from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY,
 from zsnapdb.jobs.clone import (
     address,
     contract,
-    credentials,
     handed,
     heartbeat,
     locks,
@@ -31,24 +30,24 @@ from zsnapdb.jobs.clone import (
     room,
 )
 from zsnapdb.jobs.clone.catalogue import of_dataset
-from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.create_plan import ClonePlan, plan_for, plan_from, planned_source
+from zsnapdb.jobs.clone.created import Created, CreateDurations
 from zsnapdb.jobs.clone.destroy import drop_live, remove_all
 from zsnapdb.jobs.clone.handed import HandedData
+from zsnapdb.jobs.clone.live_set import take_live
 from zsnapdb.jobs.clone.locate import bring_here, home_for
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.prepare import PreparedSet, prepare_source
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.request import CloneRequest, random_name
-from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, production_history, take_live, with_volumes
+from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, production_history, with_volumes
 from zsnapdb.jobs.clone.volumes import clone_volumes, mount_for_good
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.record import archive_record
+from zsnapdb.jobs.record import tail_record
 from zsnapdb.jobs.restore.without_store import reopen
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.clone.contract import ACCOUNT
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import MaskingChoice, MaskingWay
 from zsnapdb.planning.clone.pool import PoolMark
@@ -61,45 +60,6 @@ from zsnapdb.zfs import datasets
 if TYPE_CHECKING:
     from zsnapdb.jobs.clone.masking import MaskingReport
     from zsnapdb.planning.clone.masking import MaskingChoice
-
-
-@dataclass(frozen=True)
-class CreateDurations:
-    """How long the parts of `create` took, in seconds.
-
-    `source`: find or make the snapshots. `clone`: clone and mark the datasets. `identity`: remove the identity of the
-    source from the files. `start`: start and recovery of the server. Masking is in none of them.
-    """
-
-    source: float
-    clone: float
-    identity: float
-    start: float
-
-
-@dataclass(frozen=True)
-class Created:
-    """A new clone. `password` is None if its server was not started yet.
-
-    `masking` is what masking did now, to the clone or to the set that it is made of (None: nothing), `masked` how the
-    clone is masked. `is_of_pool`: it waited in the pool of its instance, and was not made now; then it was masked then.
-    """
-
-    info: CloneInfo
-    password: SecretStr | None
-    seconds: CreateDurations
-    masking: MaskingReport | None = None
-    masked: MaskingChoice | None = None
-    is_of_pool: bool = False
-
-    @property
-    def login(self) -> credentials.Login | None:
-        """How a client reaches the clone; None if its server was not started yet."""
-        if self.password is None:
-            return None
-        return credentials.Login(
-            self.info.host, self.info.client_port, self.info.process.socket, ACCOUNT, self.password
-        )
 
 
 _POSITION_BYTES = 4000
@@ -240,7 +200,7 @@ def _separate(
         planned.rights,
         follows,
     )
-    position = contract.make_separate(clone, archive_record.read(instance, planned.origin.flavour))
+    position = contract.make_separate(clone, tail_record.read(instance, planned.origin.flavour))
     if not planned.starts:
         return _Separated(position, None, None, time.monotonic())
     report = masking_policy.ensure(

@@ -26,19 +26,12 @@ from zsnapdb.jobs.clone import (
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.clone_info import CloneClaim
 from zsnapdb.jobs.clone.contract import CloneServer
+from zsnapdb.jobs.clone.live_set import origin_of_live
 from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
 from zsnapdb.jobs.clone.properties import is_clone_name
 from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
 from zsnapdb.jobs.clone.room import HomeRoom
-from zsnapdb.jobs.clone.sources import (
-    LIVE_STATE,
-    CloneSource,
-    RemoteBackup,
-    origin_at,
-    origin_in,
-    origin_of_live,
-    with_volumes,
-)
+from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, origin_at, origin_in, with_volumes
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
 from zsnapdb.jobs.copies.catalogue import KnownCopies
 from zsnapdb.jobs.copies.properties import owner_text

@@ -29,10 +29,11 @@ from zsnapdb.jobs.clone.catalogue import home, of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import start_locked
+from zsnapdb.jobs.clone.live_set import take_live
 from zsnapdb.jobs.clone.locate import bring_here, locate
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
-from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Commit, RemoteBackup, commits, take_live, with_volumes
+from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Commit, RemoteBackup, commits, with_volumes
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone.branches import Branches

@@ -21,7 +21,7 @@ from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volum
 from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.host.site_settings import volume_facts
+from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
 from zsnapdb.planning.clone.source_kind import SourceKind

@@ -21,7 +21,7 @@ from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, find_local, or
 from zsnapdb.jobs.clone.volumes import clone_volumes, mount, remove_folders, snapshot
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.host.site_settings import tune
+from zsnapdb.jobs.host.dataset_tuning import tune
 from zsnapdb.jobs.restore.choice import first_manifest
 from zsnapdb.jobs.restore.clone_volume import clone_snapshot
 from zsnapdb.jobs.restore.plan import RestoreRequest, make

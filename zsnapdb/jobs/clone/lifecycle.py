@@ -52,7 +52,7 @@ from zsnapdb.jobs.clone.handed import HandedData
 from zsnapdb.jobs.clone.revision import mend
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.record import archive_record
+from zsnapdb.jobs.record import tail_record
 from zsnapdb.mysql.process import server_program
 from zsnapdb.mysql.process.discovery import is_server_program
 from zsnapdb.mysql.replication import applier
@@ -133,7 +133,7 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
     if info.phase is CopyPhase.NEW:
         instance = Instance.of(settings, info.instance).on_host(host)
         rules = masking_policy.rules_of(instance.settings.masking, requested=info.asks_for_masking)
-        position = contract.make_separate(clone, archive_record.read(instance, info.flavour))
+        position = contract.make_separate(clone, tail_record.read(instance, info.flavour))
         masking_policy.ensure(
             settings.instance[info.instance].masking,
             host,

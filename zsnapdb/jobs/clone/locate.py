@@ -16,7 +16,7 @@ from zsnapdb.jobs.restore.newest import newest_backup
 from zsnapdb.planning import order
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.repository.manifest import Manifest, server_source
-from zsnapdb.zfs import datasets, pool_facts, snapshots
+from zsnapdb.zfs import datasets, snapshots, version
 
 
 def locate(
@@ -80,12 +80,12 @@ def bring_here(settings: Settings, instance: Instance, source: CloneSource | Rem
 
 
 def _stored_after(instance: Instance, local: CloneSource) -> tuple[str, ...]:
-    return stored_after(instance, local.set, pool_facts.pool_guid(local.pool))
+    return stored_after(instance, local.set, version.pool_guid(local.pool))
 
 
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
     """Return whether ZFS made the stored backup no later than the local set, in the same pool."""
-    is_same_pool = pool_facts.pool_guid(local.pool) == stored.pool_guid
+    is_same_pool = version.pool_guid(local.pool) == stored.pool_guid
     return is_same_pool and not order.made_before((local.set,), stored.createtxg)
 
 

@@ -37,7 +37,7 @@ from zsnapdb.jobs.clone import (
 )
 from zsnapdb.jobs.clone.catalogue import of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
-from zsnapdb.jobs.clone.create import Created, CreateDurations
+from zsnapdb.jobs.clone.created import Created, CreateDurations
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.reusable_sets import oldest_first
 from zsnapdb.jobs.clone.sources import LATEST, production_history

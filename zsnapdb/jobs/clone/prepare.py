@@ -42,7 +42,7 @@ from zsnapdb.jobs.clone.volumes import (
 )
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.record import archive_record
+from zsnapdb.jobs.record import tail_record
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered, give_files
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.server_copy.identity import Access
@@ -191,7 +191,7 @@ def _recover_once(
     copy.make_private()
     copy.remove_identity()
     origin, report = source.origin, None
-    position = copy.recorded_position(archive_record.read(instance, origin.flavour), has_gtids=origin.has_gtids)
+    position = copy.recorded_position(tail_record.read(instance, origin.flavour), has_gtids=origin.has_gtids)
     if rules:
         report = masking.mask(
             copy,

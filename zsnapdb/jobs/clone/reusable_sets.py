@@ -40,7 +40,7 @@ from zsnapdb.planning.clone.lease import CloneLease, end_of_age, read_stamp, req
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
-from zsnapdb.zfs import datasets, owned, pool_facts, snapshots
+from zsnapdb.zfs import datasets, owned, snapshots, version
 from zsnapdb.zfs.owned import Mark
 
 _CREATED = copy_properties.CREATED_PROPERTY
@@ -377,7 +377,7 @@ def oldest_first(
     for place, ids in names.items():
         # The datasets of a production that was moved or is gone order nothing.
         with contextlib.suppress(ZsnapdbError):
-            pool = pools[place] = pool_facts.pool_guid(pool_of(place))
+            pool = pools[place] = version.pool_guid(pool_of(place))
             shorts = {one: snapshot_name(one) if is_backup_id(one) else one for one in ids}
             here = snapshots.created_in(place, list(shorts.values()))
             known = _recorded(instance, pool) if len(here) < len(shorts) else {}

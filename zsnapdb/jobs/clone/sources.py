@@ -17,9 +17,6 @@ from zsnapdb.base.errors import NotThere, PreflightError, ServerError, UsageErro
 from zsnapdb.base.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import with_discovered_volumes
-from zsnapdb.jobs.backup.server_source import open_server, origin_of
-from zsnapdb.jobs.backup.snapshot_set import take
-from zsnapdb.jobs.base.exclusion import alone_at_source
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import INSTANCE_PROPERTY, LIVE, LOCAL, RUN_PROPERTY, STORED
 from zsnapdb.jobs.clone import properties
@@ -358,29 +355,3 @@ def _commit(settings: Settings, instance: Instance, commit_id: str) -> CloneSour
             about=(commit.owner,),
         )
     return CloneSource(SourceKind.COMMIT, commit.set, commit.origin)
-
-
-def origin_of_live(instance: Instance) -> Origin:
-    """Return the origin of a live set without taking one. PreflightError if the server is not fit for a snapshot."""
-    with open_server(instance) as source:
-        return origin_of(source.observe())
-
-
-def take_live(instance: Instance) -> CloneSource:
-    """Take a live set under the least lock that is enough; its position is proved like that of a backup.
-
-    The set is destroyed together with its last clone.
-    """
-    with open_server(instance) as source:
-        observed = source.observe()
-        with alone_at_source(instance):
-            taken = take(
-                source,
-                observed,
-                instance.name,
-                instance.host.new_backup_id(),
-                instance.events,
-                LIVE,
-                run_id=instance.host.run_id(),
-            )
-    return CloneSource(SourceKind.LIVE, taken.set, origin_of(observed))

@@ -16,7 +16,7 @@ from zsnapdb.config.settings import CloneSettings, ServerSettings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, ROLE_PROPERTY, clone_mark
 from zsnapdb.jobs.clone.sources import CloneSource
-from zsnapdb.jobs.host.site_settings import volume_facts
+from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.dataset_properties import data_values, explicit_values

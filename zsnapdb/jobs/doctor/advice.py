@@ -26,7 +26,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.advice.catalogue import Silence, check_silences, judge_advice
 from zsnapdb.planning.advice.facts import AdviceFacts, MemoryFacts, RecoveryFacts, VolumeFacts
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, warning
-from zsnapdb.zfs import datasets, kernel_facts, pool_facts
+from zsnapdb.zfs import datasets, kernel_facts, pool_facts, version
 from zsnapdb.zfs.datasets import Property
 
 PROPERTIES = (
@@ -94,7 +94,7 @@ def advise(
 def gather(instance: Instance, session: Session, observed: Observed) -> AdviceFacts:
     """Return the facts about an instance that is fit for a backup: its volumes, pool, host and server."""
     reader, server = _Reader(), observed.facts
-    release = pool_facts.kernel_release()
+    release = version.kernel_release()
     pool = pool_of(next(iter(observed.volumes.values())))
     read = reader.read("the properties of the volumes", lambda: _properties(observed, pool, release)) or {}
     privileges = reader.read("the privileges of the account", lambda: accounts.account_privileges(session))

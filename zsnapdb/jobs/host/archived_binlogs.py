@@ -14,7 +14,7 @@ from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.base.gtid import GtidPosition, Gtids
 from zsnapdb.base.model import BinlogCoordinates, backup_time, parse_gtids, server_name
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
-from zsnapdb.mysql.binlog.event_bytes import fingerprint, read_plain
+from zsnapdb.mysql.binlog.bytes import fingerprint, read_plain
 from zsnapdb.mysql.binlog.events import Event
 from zsnapdb.mysql.binlog.made_tables import MadeTables
 from zsnapdb.mysql.binlog.opening import open_binlog

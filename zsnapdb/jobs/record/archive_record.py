@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
 
-from pydantic import Field, StringConstraints, ValidationError
-
-from zsnapdb.base import whole_file
-from zsnapdb.base.errors import DamagedError, PreflightError
-from zsnapdb.base.model import Flavour, parse_gtids
+from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.record.host_record import record_of, unwritten_warned
 from zsnapdb.jobs.record.own_documents import documents_of, files_of
 from zsnapdb.jobs.record.record_file import HostRecord
-from zsnapdb.mysql.binlog.read import KnownTail
-from zsnapdb.planning.repository.host_record import ArchivedBinlogs, ArchivedPosition, RecordedBinlog, RecordPart
+from zsnapdb.planning.repository.host_record import ArchivedBinlogs, ArchivedPosition, RecordedBinlog
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_contents import Archive, active_file
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
@@ -163,51 +154,3 @@ def known_part(instance: Instance, repository: Repository, archive: Archive) -> 
     complete = tuple(one for one in archive.state.complete if is_own(layout.complete(instance.name, one.incarnation)))
     state = replace(archive.state, complete=complete)
     return replace(archive, incarnations=tuple(histories.values()), files=tuple(files), state=state), tuple(foreign)
-
-
-_MOST_BYTES = 4 << 20
-
-
-class TailPart(RecordPart):
-    """A known tail as it is stored."""
-
-    flavour: Flavour
-    file: str
-    offset: Annotated[int, Field(ge=4)]
-    gtids: str
-    last_gtid: str | None
-    digest: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-
-
-def _file(instance: Instance) -> Path:
-    return instance.host.tails / f"{instance.name}.json"
-
-
-def read(instance: Instance, flavour: Flavour) -> KnownTail | None:
-    """Return the tail that was proved last; None if none is recorded, or if it cannot be read."""
-    try:
-        opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(opened, "rb") as file:
-            part = TailPart.model_validate_json(file.read(_MOST_BYTES))
-        if part.flavour is not flavour:
-            return None
-        return KnownTail(part.file, part.offset, parse_gtids(flavour, part.gtids), part.last_gtid, part.digest)
-    except (OSError, ValidationError, ValueError):
-        return None
-
-
-def write(instance: Instance, flavour: Flavour, tail: KnownTail) -> None:
-    """Record the tail. Nothing is recorded if the disk refuses: the next proof reads the whole binlog then."""
-    part = TailPart(
-        flavour=flavour,
-        file=tail.file,
-        offset=tail.offset,
-        gtids=str(tail.gtids),
-        last_gtid=tail.last_gtid,
-        digest=tail.digest,
-    )
-    file = _file(instance)
-    with contextlib.suppress(OSError, PreflightError):
-        make_private(file.parent)
-        # Commits wait while a disk is synced. A half file is no record: it is no JSON, or its digest does not fit.
-        whole_file.replace_disposable(file, part.model_dump_json().encode())

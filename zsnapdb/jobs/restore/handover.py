@@ -50,7 +50,7 @@ from zsnapdb.planning.restore.steps import (
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.planning.server_copy.origin import Origin, Place
 from zsnapdb.planning.time_zone import unit_line
-from zsnapdb.zfs import datasets, mounting, owned, pool_facts
+from zsnapdb.zfs import datasets, mounting, owned, version
 from zsnapdb.zfs.command import number_in
 from zsnapdb.zfs.owned import Mark
 
@@ -300,7 +300,7 @@ def _note_history(work: ServerWork, step: Promote) -> None:
         restore_id=work.plan.restore_id,
         base_pool=work.plan.base[0],
         base_group=work.plan.base[1],
-        pool=pool_facts.pool_guid(pool_of(place)),
+        pool=version.pool_guid(pool_of(place)),
         group=group,
     )
     put_back_record.note(work.instance, made)

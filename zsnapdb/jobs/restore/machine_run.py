@@ -12,7 +12,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
-from zsnapdb.jobs.host.site_settings import tune
+from zsnapdb.jobs.host.dataset_tuning import tune
 from zsnapdb.jobs.record.once_record import OnceRecords
 from zsnapdb.jobs.restore import machine_plan, newest, raw_keys
 from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest, refuse_existing, refuse_taken

@@ -26,7 +26,7 @@ from zsnapdb.planning.backup.fitness import FitnessFinding, unfit
 from zsnapdb.planning.restore.exchange import ExchangeState, names_in
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Promote
-from zsnapdb.zfs import datasets, pool_facts
+from zsnapdb.zfs import datasets, version
 
 _POLL_SECONDS = 0.05
 _HONOURS_DIRECT = (2, 3)
@@ -45,7 +45,7 @@ def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
     InnoDB writes compressed pages in parts of 512 bytes. With O_DIRECT, OpenZFS from 2.3 on answers EINVAL to them, and
     the server tries again for ever; seen with MariaDB 11.8 on OpenZFS 2.3.9, where direct=disabled let it end at once.
     """
-    if serving_process(planned) is None or pool_facts.kernel_release() < _HONOURS_DIRECT:
+    if serving_process(planned) is None or version.kernel_release() < _HONOURS_DIRECT:
         return []
     try:
         with instance.session() as session:

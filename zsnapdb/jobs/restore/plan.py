@@ -17,7 +17,8 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import restorable
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
 from zsnapdb.jobs.host.capacity import pool_for_copy, refuse_alternate_root
-from zsnapdb.jobs.host.site_settings import notes_on_site, site_commands, unknown_here
+from zsnapdb.jobs.host.dataset_tuning import unknown_here
+from zsnapdb.jobs.host.site_settings import notes_on_site, site_commands
 from zsnapdb.jobs.restore import exchange, newest, raw_keys
 from zsnapdb.jobs.restore.choice import choose, is_local_set, names_local_set, standing_of, with_local_sets
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step

@@ -21,7 +21,7 @@ from zsnapdb.planning.restore.steps import Preflight, Promote
 from zsnapdb.planning.server_copy.encryption import advice, missing_options
 from zsnapdb.repository.manifest import Manifest, server_source
 from zsnapdb.repository.repository import Repository
-from zsnapdb.zfs import datasets, encryption, pool_facts
+from zsnapdb.zfs import datasets, encryption, version
 
 
 def examine(
@@ -111,7 +111,7 @@ def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --targe
     else:
         findings.append(ok("space", f"{parent} has {_mib(free)} free, at most {_mib(step.plain_bytes)} are received"))
     findings += judge_receiving(step.encrypted, parent, place.at_rest)
-    missing = pool_facts.missing_features(step.pool, step.features)
+    missing = version.missing_features(step.pool, step.features)
     if missing:
         findings.append(
             unfit(
@@ -120,8 +120,8 @@ def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --targe
                 f"run `zpool upgrade {step.pool}`",
             )
         )
-    installed = pool_facts.userland()
-    here, there = pool_facts.release_in(installed), pool_facts.release_in(step.zfs_version)
+    installed = version.userland()
+    here, there = version.release_in(installed), version.release_in(step.zfs_version)
     if here and there and here[:2] < there[:2]:
         text = f"this host has OpenZFS {'.'.join(map(str, here))}, the streams were made by {'.'.join(map(str, there))}"
         findings.append(warning("zfs", text, "if `zfs receive` refuses them, use a host with the newer OpenZFS"))

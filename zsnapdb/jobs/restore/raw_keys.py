@@ -10,8 +10,8 @@ from zsnapdb.planning.backup.at_rest import judge_raw_keys
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity
 from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
-from zsnapdb.stream.crypto import FIRST_BYTES, wrapped_key
 from zsnapdb.stream.download import first_bytes
+from zsnapdb.stream.wrapped_key import FIRST_BYTES, wrapped_key
 
 _MOST_TEXT = 4096
 """More bytes than any key of ZFS has (a passphrase has at most 512)."""

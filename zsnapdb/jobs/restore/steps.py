@@ -17,7 +17,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
-from zsnapdb.jobs.host.site_settings import tune
+from zsnapdb.jobs.host.dataset_tuning import tune
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.receiving import restored_mark, restored_property

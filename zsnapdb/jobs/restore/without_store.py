@@ -19,7 +19,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, SpanBuilder, whole_span
 from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys
-from zsnapdb.mysql.binlog.event_bytes import fingerprint, read_plain
+from zsnapdb.mysql.binlog.bytes import fingerprint, read_plain
 from zsnapdb.mysql.binlog.opening import open_binlog
 from zsnapdb.mysql.binlog.transactions import read_head
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan

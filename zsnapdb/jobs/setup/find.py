@@ -40,7 +40,7 @@ from zsnapdb.planning.setup.layout import (
 from zsnapdb.planning.setup.move import MoveStep, dataset_names, decide
 from zsnapdb.planning.setup.plan import SetupPlan, StartedMove, leave_signing_open, plan_setup
 from zsnapdb.repository import drills
-from zsnapdb.zfs import datasets, encryption, pool_facts
+from zsnapdb.zfs import datasets, encryption, version
 from zsnapdb.zfs.mounts import mounted
 
 __all__ = ["SetupAnswers", "gather", "plan"]
@@ -101,7 +101,7 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
     return SetupFacts(
         servers=tuple(_server(process, mounts, is_alone=len(processes) == 1) for process in processes),
         pools=tuple(FoundPool(name, datasets.available(name)) for name in pools),
-        zfs_release=pool_facts.kernel_release(),
+        zfs_release=version.kernel_release(),
         has_systemd=Path("/run/systemd/system").is_dir(),
         configuration=str(configuration),
         configured=_settings_in(configuration),

@@ -20,8 +20,8 @@ from zsnapdb import __version__
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError
 from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.send import store_stream
-from zsnapdb.jobs.backup.snapshot_set import at_low_priority
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
@@ -42,7 +42,7 @@ from zsnapdb.repository.verifications import known_damage
 from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.stream.chunks import Body
 from zsnapdb.stream.memory import TransferMemory
-from zsnapdb.zfs import datasets, pool_facts
+from zsnapdb.zfs import datasets, version
 
 _COMMIT_PATIENCE = 3600.0
 """For how many seconds a run waits at its end for a backup or a prune: else the work of the whole run is lost."""
@@ -289,7 +289,7 @@ def _send(instance: Instance, repository: Repository, planned: ConsolidatePlan, 
             "sequence": host_record.next_sequence(instance, repository, checked.numbers(known.backups)),
             "tool_version": __version__,
             "run_id": instance.host.run_id(),
-            "zfs_version": pool_facts.userland(),
+            "zfs_version": version.userland(),
             "keys": (key.part,) if key is not None else (),
             "volumes": volumes,
         }

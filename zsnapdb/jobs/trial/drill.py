@@ -36,7 +36,7 @@ from zsnapdb.planning.trial.drill import choose_backup, seed_of
 from zsnapdb.repository import drills, verifications
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome, StepPart
 from zsnapdb.repository.repository import Repository
-from zsnapdb.zfs import pool_facts
+from zsnapdb.zfs import version
 
 BOOT = "boot"
 """The kind of the step and of the check that a machine boots. Only drills of machines have them."""
@@ -108,7 +108,7 @@ class DrillLog:
             finished=instance.host.now(),
             tool_version=__version__,
             run_id=instance.host.run_id(),
-            zfs_version=pool_facts.userland(),
+            zfs_version=version.userland(),
             server_version=self.server_version,
             position=self.position,
             steps=tuple(self.steps),

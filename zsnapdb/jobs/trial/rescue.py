@@ -19,9 +19,9 @@ from zsnapdb.base.server_files import Owner
 from zsnapdb.base.text_files import password_in
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.host.installed_plugins import refuse_lacking
 from zsnapdb.jobs.host.local_sets import described_sets
-from zsnapdb.jobs.host.site_settings import volume_facts
 from zsnapdb.jobs.restore.choice import first_manifest
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.without_store import reopen, stored_or_here

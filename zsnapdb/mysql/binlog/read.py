@@ -17,7 +17,7 @@ from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.base.model import BinlogCoordinates, Flavour, Position
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
-from zsnapdb.mysql.binlog.event_bytes import fingerprint, read_plain
+from zsnapdb.mysql.binlog.bytes import fingerprint, read_plain
 from zsnapdb.mysql.binlog.events import MAGIC, MALFORMED, decisive_events, malformed
 from zsnapdb.mysql.binlog.opening import open_binlog
 from zsnapdb.mysql.binlog.transactions import gtid_text, read_head

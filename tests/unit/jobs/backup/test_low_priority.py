@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from zsnapdb.jobs.backup.snapshot_set import at_low_priority, lower_for_good
+from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_for_good
 
 
 def priority() -> int:

@@ -14,7 +14,7 @@ from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.jobs.binlog.archiver import Archiver
 from zsnapdb.jobs.binlog.files import BinlogSource
 from zsnapdb.jobs.binlog.round import Round
-from zsnapdb.mysql.binlog.event_bytes import fingerprint
+from zsnapdb.mysql.binlog.bytes import fingerprint
 from zsnapdb.planning.binlog.route import NEWEST, BackupPoint, EndKind, Route, follow
 from zsnapdb.planning.binlog.takeover import repeated_gtids
 

@@ -1,0 +1,88 @@
+"""Work without a lock runs at low priority, so that the server comes first."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+
+_STEPS = 10
+"""Added to the nice value: a busy thread then gets about a tenth of a contended processor (sched(7))."""
+_THIS_THREAD = 0
+
+
+class LowPriority:
+    """The low priority of a block, the priority of the thread before it, and a high one (all the same: none is set)."""
+
+    def __init__(self, before: int, low: int, high: int) -> None:
+        self._before = before
+        self._low = low
+        self._high = high
+
+    @contextlib.contextmanager
+    def hurried(self) -> Iterator[None]:
+        """Run the block at a high priority, if this account may, or else at the former one.
+
+        Use this while others wait for a lock of this thread: each moment in which it waits for a processor, they wait.
+        """
+        _set(self._before)
+        with contextlib.suppress(PermissionError):
+            _set(self._high)
+        try:
+            yield
+        finally:
+            _set(self._low)
+
+
+@contextlib.contextmanager
+def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
+    """Run the block at low priority: this thread, and the threads and processes that the thread starts.
+
+    See setpriority(2), "C library/kernel differences". Where the kernel schedules by session or control group, the
+    priority counts only within the group of this process (sched(7)). Take a lock inside `hurried`, as others wait for
+    the holder of a lock. An account that may not raise its priority again keeps its priority, unless the priority may
+    stay low after the block (`may_stay_low`).
+    """
+    before = os.getpriority(os.PRIO_PROCESS, _THIS_THREAD)
+    can_restore = _may_restore(before)
+    if not (can_restore or may_stay_low):
+        yield LowPriority(before, before, before)
+        return
+    low = min(19, before + _STEPS)
+    _set(low)
+    try:
+        yield LowPriority(before, low, max(-20, before - _STEPS)) if can_restore else LowPriority(low, low, low)
+    finally:
+        if can_restore:
+            _set(before)
+
+
+def lower_for_good() -> None:
+    """Run the rest of this thread, and what it starts from now on, at low priority. Nobody waits for it any more."""
+    _set(min(19, os.getpriority(os.PRIO_PROCESS, _THIS_THREAD) + _STEPS))
+
+
+def _set(priority: int) -> None:
+    os.setpriority(os.PRIO_PROCESS, _THIS_THREAD, priority)
+
+
+def _may_restore(before: int) -> bool:
+    """Whether this account may raise a priority that it lowered: by CAP_SYS_NICE (capabilities(7)) or RLIMIT_NICE.
+
+    A short-lived thread tries this.
+    """
+    allowed: list[bool] = []
+
+    def attempt() -> None:
+        try:
+            _set(min(19, before + 1))
+            _set(before)
+            allowed.append(True)
+        except PermissionError:
+            pass
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    thread.join()
+    return bool(allowed)

@@ -1,0 +1,70 @@
+"""The tail of the newest binlog that this host proved last: a file per instance, below the host's state folder.
+
+The proof of the next set reads only what the server wrote since then, and so does the check of a clone. The record may
+be removed at any time: without it, or with one that does not fit the binlog, the whole binlog is read. What is read is
+the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from zsnapdb.base import whole_file
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import Flavour, parse_gtids
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.mysql.binlog.read import KnownTail
+from zsnapdb.planning.repository.host_record import RecordPart
+
+_MOST_BYTES = 4 << 20
+
+
+class TailPart(RecordPart):
+    """A known tail as it is stored."""
+
+    flavour: Flavour
+    file: str
+    offset: Annotated[int, Field(ge=4)]
+    gtids: str
+    last_gtid: str | None
+    digest: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+def _file(instance: Instance) -> Path:
+    return instance.host.tails / f"{instance.name}.json"
+
+
+def read(instance: Instance, flavour: Flavour) -> KnownTail | None:
+    """Return the tail that was proved last; None if none is recorded, or if it cannot be read."""
+    try:
+        opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(opened, "rb") as file:
+            part = TailPart.model_validate_json(file.read(_MOST_BYTES))
+        if part.flavour is not flavour:
+            return None
+        return KnownTail(part.file, part.offset, parse_gtids(flavour, part.gtids), part.last_gtid, part.digest)
+    except (OSError, ValidationError, ValueError):
+        return None
+
+
+def write(instance: Instance, flavour: Flavour, tail: KnownTail) -> None:
+    """Record the tail. Nothing is recorded if the disk refuses: the next proof reads the whole binlog then."""
+    part = TailPart(
+        flavour=flavour,
+        file=tail.file,
+        offset=tail.offset,
+        gtids=str(tail.gtids),
+        last_gtid=tail.last_gtid,
+        digest=tail.digest,
+    )
+    file = _file(instance)
+    with contextlib.suppress(OSError, PreflightError):
+        make_private(file.parent)
+        # Commits wait while a disk is synced. A half file is no record: it is no JSON, or its digest does not fit.
+        whole_file.replace_disposable(file, part.model_dump_json().encode())

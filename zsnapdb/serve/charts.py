@@ -1,0 +1,117 @@
+"""Where things stand in a chart: pure geometry, in units of a picture that is WIDTH wide and HEIGHT high."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+WIDTH = 1000.0
+HEIGHT = 100.0
+_LEAST_WIDTH = 3.0
+"""A span is so wide at least: a gap of minutes in a month must be seen."""
+_MARGIN = 10.0
+_SIDE = 25.0
+"""What is left free above and below a plot, and beside it: a dot at an edge is whole."""
+
+
+@dataclass(frozen=True)
+class TimeSpan:
+    """A span of time, and what it is."""
+
+    begin: datetime
+    end: datetime
+    is_gap: bool
+
+
+@dataclass(frozen=True)
+class ChartBar:
+    """A span in a timeline: where it begins, and how wide it is."""
+
+    x: float
+    width: float
+    is_gap: bool
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Spans of time beside each other, and moments. Gaps come last, so that nothing hides them."""
+
+    begin: datetime
+    end: datetime
+    bars: tuple[ChartBar, ...]
+    marks: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PlotPoint:
+    """A value in a plot; y grows downwards. `is_good`: what it tells of went well."""
+
+    x: float
+    y: float
+    is_good: bool
+
+
+@dataclass(frozen=True)
+class TimedValue:
+    """A value at a time."""
+
+    at: datetime
+    value: float
+    is_good: bool
+
+
+def timeline(spans: Sequence[TimeSpan], moments: Sequence[datetime], now: datetime) -> Timeline | None:
+    """Return spans and moments, from the first of them until now; None if there are none."""
+    times = [*moments, *(one.begin for one in spans), *(one.end for one in spans)]
+    if not times:
+        return None
+    begin, end = min(times), max(now, *times)
+    seconds = max((end - begin).total_seconds(), 1.0)
+
+    def place(time: datetime) -> float:
+        return WIDTH * (time - begin).total_seconds() / seconds
+
+    bars = [_bar(place(one.begin), place(one.end), is_gap=one.is_gap) for one in spans]
+    joined = (*_joined(bars, is_gap=False), *_joined(bars, is_gap=True))
+    return Timeline(begin, end, joined, tuple(place(one) for one in moments))
+
+
+def _joined(bars: Sequence[ChartBar], *, is_gap: bool) -> list[ChartBar]:
+    """Return the bars of that kind from left to right, those that touch as one: they look the same, and are fewer.
+
+    Ten thousand spans are no more bars than the picture has places for.
+    """
+    joined: list[ChartBar] = []
+    for bar in sorted((one for one in bars if one.is_gap is is_gap), key=lambda one: one.x):
+        last = joined[-1] if joined else None
+        if last is not None and bar.x <= last.x + last.width:
+            joined[-1] = ChartBar(last.x, max(last.width, bar.x + bar.width - last.x), is_gap)
+        else:
+            joined.append(bar)
+    return joined
+
+
+def _bar(begin: float, end: float, *, is_gap: bool) -> ChartBar:
+    width = max(end - begin, _LEAST_WIDTH)
+    return ChartBar(min(begin, WIDTH - width), width, is_gap)
+
+
+def plot(values: Sequence[TimedValue], begin: datetime, end: datetime) -> tuple[PlotPoint, ...]:
+    """Return the values over that time. The largest stands at the top, zero at the bottom."""
+    seconds = (end - begin).total_seconds()
+    most = max((one.value for one in values), default=0.0) or 1.0
+    high, wide = HEIGHT - 2 * _MARGIN, WIDTH - 2 * _SIDE
+    return tuple(
+        PlotPoint(
+            _SIDE + (wide * (one.at - begin).total_seconds() / seconds if seconds > 0 else wide / 2),
+            HEIGHT - _MARGIN - high * max(one.value, 0.0) / most,
+            one.is_good,
+        )
+        for one in values
+    )
+
+
+def line(points: Sequence[PlotPoint]) -> str:
+    """Return the line through the points, as SVG writes a path."""
+    return " ".join(f"{'L' if n else 'M'}{one.x:.1f} {one.y:.1f}" for n, one in enumerate(points))
