@@ -16,7 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from zsnapdb.base.errors import UsageError
 from zsnapdb.documents.comparison import AnswerDocument, DifferenceDocument
 from zsnapdb.report import agent, backup, binlog, doctor, local_snapshot, setup, tokens
-from zsnapdb.report.clone import addresses, branches, change, connect, create, migration, server_log
+from zsnapdb.report.clone import addresses, branches, change, connect, create, migration, pool, server_log, topology
 from zsnapdb.report.clone import list as clones
 from zsnapdb.report.document import VERSION, ErrorDocument
 from zsnapdb.report.fleet import status as fleet_orders
@@ -97,8 +97,8 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
         create.CreatedView,
         create.ClonePlanView,
         create.HandOutPlanView,
-        create.CloneSetView,
-        create.CloneSetPlanView,
+        topology.CloneSetView,
+        topology.CloneSetPlanView,
     ),
     "clone destroy": _types(change.DestroyedView, change.DestroyPlanView),
     "clone detach": _types(change.DetachedView, change.DetachPlanView),
@@ -107,7 +107,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "clone list": _types(clones.ClonesView),
     "clone logs": _types(server_log.ServerLogView),
     "clone prepare": _types(create.PreparedView, change.IntentionView, create.RemovedFormsView),
-    "clone pool": _types(create.FilledPoolView, create.PoolPlanView),
+    "clone pool": _types(pool.FilledPoolView, pool.PoolPlanView),
     "clone protect": _CHANGED,
     "clone beat": _CHANGED,
     "clone rename": _CHANGED,

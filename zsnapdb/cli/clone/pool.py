@@ -36,7 +36,7 @@ def pool(
     Those with data that is too old, without a server, or masked by other rules are destroyed and made anew.
     """
     from zsnapdb.jobs.clone import pool_filling as job
-    from zsnapdb.report.clone import create as report
+    from zsnapdb.report.clone import pool as report
 
     settings, chosen = of_instance(config, instance)
     if plan:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from zsnapdb.documents.clone import (
     ClonePlanDocument,
-    CloneSetDocument,
-    CloneSetPlanDocument,
     CreatedDocument,
     HandOutPlanDocument,
-    PoolDocument,
     PreparedDocument,
     RemovedFormsDocument,
 )
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.pool_filling import FilledPool
-from zsnapdb.jobs.clone.topology import CloneSet, SetPlan
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import MaskingWay, planned_lines
-from zsnapdb.planning.clone.pool import PoolPlan, PoolSlot
 from zsnapdb.report.clone.fields import port
 from zsnapdb.report.clone.masking import masking_lines
-from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
@@ -190,106 +182,3 @@ class PreparedView(View):
         needs = "neither recovery nor masking" if source.rules else "no recovery"
         lines = [f"snapshot set {source.set.backup_id} is prepared: its clones need {needs}"]
         return "\n".join(lines + (masking_lines(report) if report is not None else []))
-
-
-@dataclass(frozen=True)
-class CloneSetPlanView(View):
-    """What making a set of clones would do."""
-
-    plan: SetPlan
-    kind: ClassVar[str] = "clone-set-plan"
-    document_class = CloneSetPlanDocument
-    read_from = "plan"
-
-    def text(self) -> str:
-        plan = self.plan
-        parts = (
-            "the first is the source of the others" if plan.topology == "replication" else "independent of one another"
-        )
-        return (
-            f"a set of {len(plan.names)} clones, {parts}: {', '.join(plan.names)}; each is made like"
-            f" the first:\n{ClonePlanView(plan.first).text()}"
-        )
-
-
-@dataclass(frozen=True)
-class CloneSetView(View):
-    """A new set of clones."""
-
-    made: CloneSet
-    kind: ClassVar[str] = "clone-set"
-    document_class = CloneSetDocument
-    read_from = "made"
-
-    def text(self) -> str:
-        made = self.made
-        first = made.members[0].clone.info
-        lines = [
-            (
-                f"set {made.name}: {len(made.members)} clones of {first.instance}, as of {first.backup_id},"
-                f" {made.topology}"
-            )
-        ]
-        if made.arrival_seconds is not None:
-            lines.append(f"  a row of the source arrived at every replica after {made.arrival_seconds:.2f} s")
-        rows = [
-            (m.clone.info.label, m.part, str(m.clone.info.port), f"--defaults-file={m.clone.process.folder}/client.cnf")
-            for m in made.members
-        ]
-        return "\n".join([*lines, table(("CLONE", "PART", "PORT", "CLIENT"), rows)])
-
-
-def _short(plan: PoolPlan) -> list[str]:
-    return [f"  no more: {plan.short}"] if plan.short else []
-
-
-@dataclass(frozen=True)
-class PoolPlanView(View):
-    """What filling a pool would do."""
-
-    plan: PoolPlan
-    made: None = None
-    kind: ClassVar[str] = "clone-pool-plan"
-    document_class = PoolDocument
-
-    @property
-    def drops(self) -> Sequence[tuple[PoolSlot, str]]:
-        """Those that would go, and why."""
-        return self.plan.drops
-
-    def text(self) -> str:
-        plan = self.plan
-        lines = [f"{len(plan.keeps)} clones wait, {len(plan.drops)} go, {plan.makes} are made"]
-        lines += [f"  destroy {slot.name}: {reason}" for slot, reason in plan.drops]
-        return "\n".join([*lines, *_short(plan)])
-
-
-@dataclass(frozen=True)
-class FilledPoolView(View):
-    """What filling a pool did."""
-
-    filled: FilledPool
-    kind: ClassVar[str] = "clone-pool"
-    document_class = PoolDocument
-
-    @property
-    def plan(self) -> PoolPlan:
-        """What was to be done."""
-        return self.filled.plan
-
-    @property
-    def made(self) -> Sequence[CloneInfo]:
-        """Those that were made."""
-        return self.filled.made
-
-    @property
-    def drops(self) -> Sequence[tuple[PoolSlot, str]]:
-        """Those that went, and why."""
-        return [(slot, reason) for slot, reason in self.plan.drops if slot.name in self.filled.dropped]
-
-    def text(self) -> str:
-        plan, made = self.plan, self.made
-        lines = [f"{len(plan.keeps) + len(made)} clones wait, {len(self.filled.dropped)} went, {len(made)} were made"]
-        lines += [f"  {slot.name} was destroyed: {reason}" for slot, reason in self.drops]
-        lines += [f"  {info.name} waits: data as of {info.backup_id}, port {info.port}" for info in made]
-        return "\n".join([*lines, *_short(plan)])

@@ -1,0 +1,69 @@
+"""Views of the pool of an instance: what filling it does, and did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from zsnapdb.documents.clone import PoolDocument
+from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.pool_filling import FilledPool
+from zsnapdb.planning.clone.pool import PoolPlan, PoolSlot
+from zsnapdb.report.view import View
+
+
+def _short(plan: PoolPlan) -> list[str]:
+    return [f"  no more: {plan.short}"] if plan.short else []
+
+
+@dataclass(frozen=True)
+class PoolPlanView(View):
+    """What filling a pool would do."""
+
+    plan: PoolPlan
+    made: None = None
+    kind: ClassVar[str] = "clone-pool-plan"
+    document_class = PoolDocument
+
+    @property
+    def drops(self) -> Sequence[tuple[PoolSlot, str]]:
+        """Those that would go, and why."""
+        return self.plan.drops
+
+    def text(self) -> str:
+        plan = self.plan
+        lines = [f"{len(plan.keeps)} clones wait, {len(plan.drops)} go, {plan.makes} are made"]
+        lines += [f"  destroy {slot.name}: {reason}" for slot, reason in plan.drops]
+        return "\n".join([*lines, *_short(plan)])
+
+
+@dataclass(frozen=True)
+class FilledPoolView(View):
+    """What filling a pool did."""
+
+    filled: FilledPool
+    kind: ClassVar[str] = "clone-pool"
+    document_class = PoolDocument
+
+    @property
+    def plan(self) -> PoolPlan:
+        """What was to be done."""
+        return self.filled.plan
+
+    @property
+    def made(self) -> Sequence[CloneInfo]:
+        """Those that were made."""
+        return self.filled.made
+
+    @property
+    def drops(self) -> Sequence[tuple[PoolSlot, str]]:
+        """Those that went, and why."""
+        return [(slot, reason) for slot, reason in self.plan.drops if slot.name in self.filled.dropped]
+
+    def text(self) -> str:
+        plan, made = self.plan, self.made
+        lines = [f"{len(plan.keeps) + len(made)} clones wait, {len(self.filled.dropped)} went, {len(made)} were made"]
+        lines += [f"  {slot.name} was destroyed: {reason}" for slot, reason in self.drops]
+        lines += [f"  {info.name} waits: data as of {info.backup_id}, port {info.port}" for info in made]
+        return "\n".join([*lines, *_short(plan)])
