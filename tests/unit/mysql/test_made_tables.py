@@ -134,9 +134,9 @@ def test_a_compressed_statement_of_mariadb_is_read() -> None:
     assert (str(made), made.is_transactional) == ("app.a", None)
 
 
-def mariadb(*after: str) -> MadeTable:
+def mariadb(*after: str, kind: bytes = b"TABLE t (id INT)") -> MadeTable:
     """Return app.t, made in a binlog of MariaDB in which these transactions follow."""
-    file = File(version=b"11.8.6-MariaDB").mariadb(1, standalone=True).query(b"CREATE TABLE t (id INT)")
+    file = File(version=b"11.8.6-MariaDB").mariadb(1, standalone=True).query(b"CREATE " + kind)
     for number, one in enumerate(after, 2):
         if " " in one:
             file = file.mariadb(number, standalone=True).query(one.encode())
@@ -144,7 +144,7 @@ def mariadb(*after: str) -> MadeTable:
         file = file.mariadb(number)
         for name in one[1:]:
             file = file.add(TABLE_MAP, table(name=name.encode()))
-        file = file.add(XID, bytes(8)) if one[0] == "X" else file.query(b"COMMIT")
+        file = file.add(XID, bytes(8)) if one[0] == "X" else file.query(b"COMMIT" if one[0] == "C" else b"ROLLBACK")
     return next(one for one in found(file.data) if one.table == "t")
 
 
@@ -155,6 +155,8 @@ def mariadb(*after: str) -> MadeTable:
         (["Ct"], False),
         (["Xtu"], None),
         (["Ctu"], False),
+        (["Rt"], None),
+        (["Rtu", "Xt"], True),
         (["Xu"], None),
         (["ALTER TABLE t ENGINE=MyISAM", "Ct"], None),
         (["DROP TABLE app.`t`", "Ct"], None),
@@ -166,6 +168,12 @@ def test_the_first_rows_of_a_table_tell_unless_it_was_changed_before(
     after: list[str], is_transactional: bool | None
 ) -> None:
     assert mariadb(*after).is_transactional is is_transactional
+
+
+@pytest.mark.parametrize("after", [["Ct"], ["Rt"], ["Xt"]])
+def test_the_transactions_of_a_sequence_tell_nothing(after: list[str]) -> None:
+    """A sequence in InnoDB writes its row at once, in transactions that end with COMMIT."""
+    assert mariadb(*after, kind=b"OR REPLACE /* x */ SEQUENCE IF NOT EXISTS t").is_transactional is None
 
 
 def test_what_happens_to_a_table_later_is_told() -> None:

@@ -2,7 +2,9 @@
 
 What says more of them was tried on MySQL 5.7, 8.0 and 9.7, MariaDB 10.5 and 11.8: the statement of a table with atomic
 DDL has an XID in MySQL from 8.0 on, that of another table has none. Everywhere a transaction with rows of one
-transactional table ends with an XID event, and with rows of others alone with COMMIT.
+transactional table ends with an XID event, and with rows of others alone with COMMIT. The row of a sequence is written
+at once and outlives a ROLLBACK, in whatever engine it is: its transactions say nothing. Nor do those that were rolled
+back: they have rows of both kinds of tables.
 """
 
 from __future__ import annotations
@@ -73,6 +75,11 @@ def _top_level(text: str) -> str:
     return " ".join(parts)
 
 
+def _bare(statement: str) -> str:
+    """Return a statement with one word for each name and text in quotes, and without comments."""
+    return _QUOTED.sub(lambda match: " x " if match.group()[0] in "'\"`" else " ", statement)
+
+
 def left_open(statement: str) -> frozenset[str]:
     """Return which of ENGINE and ROW_FORMAT a statement that makes a table or sequence does not name.
 
@@ -80,7 +87,7 @@ def left_open(statement: str) -> frozenset[str]:
     """
     if first_word(statement) != "CREATE":
         return frozenset()
-    bare = _QUOTED.sub(" x ", statement)
+    bare = _bare(statement)
     makes = _MAKES.search(bare)
     if makes is None or _LIKE.match(bare, makes.end()) is not None:
         return frozenset()
@@ -91,6 +98,12 @@ def left_open(statement: str) -> frozenset[str]:
         for name, pattern in ((_ENGINE_NAME, _ENGINE), (_FORMAT_NAME, _FORMAT))
         if pattern.search(options) is None and not (is_sequence and name == _FORMAT_NAME)
     )
+
+
+def is_sequence(statement: str) -> bool:
+    """Whether a statement that makes a table or sequence makes a sequence."""
+    makes = _MAKES.search(_bare(statement))
+    return makes is not None and makes.group().upper().endswith("SEQUENCE")
 
 
 def is_defaulted(statement: str) -> bool:
@@ -151,6 +164,8 @@ class MadeTables:
         """The tables that still may tell more, by name."""
         self._group: list[int] = []
         """The tables that the open transaction made."""
+        self._sequences: set[int] = set()
+        """The places of those that are sequences."""
         self._changed: set[tuple[str, str]] = set()
 
     def see(self, event: Event, walk: Walk, number: int, *, is_end: bool) -> None:
@@ -202,6 +217,8 @@ class MadeTables:
         )
         self._open[_key(owner, name)] = len(self.tables)
         self._group.append(len(self.tables))
+        if is_sequence(text):
+            self._sequences.add(len(self.tables))
         self.tables.append(table)
         self.numbers.append(number)
 
@@ -220,7 +237,8 @@ class MadeTables:
         changed, self._changed = self._changed, set()
         for place in self._group:
             self.tables[place] = replace(self.tables[place], end=event.end)
-        is_xid, is_commit = event.kind == XID, event.kind in (QUERY, MARIADB_QUERY_COMPRESSED)
+        is_xid = event.kind == XID
+        is_commit = event.kind == QUERY and query_text(event.body) == b"COMMIT"
         if self._group and is_xid and self._has_xids:
             # CREATE TABLE ... START TRANSACTION is written for tables with atomic DDL alone.
             changed |= {_key(self.tables[place].schema, self.tables[place].table) for place in self._group}
@@ -229,7 +247,7 @@ class MadeTables:
             return
         for name in changed & self._open.keys():
             table = self.tables[self._open[name]]
-            if table.is_transactional is None:
+            if table.is_transactional is None and self._open[name] not in self._sequences:
                 self.tables[self._open[name]] = replace(table, is_transactional=is_xid)
 
     def read(self, file: BinaryIO, name: str, start: int, number: int = 1) -> None:
