@@ -173,15 +173,6 @@ def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
 def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) -> RestorePlan:
     """Return the plan with what it says of properties: what production's place gets, and what this host has not."""
     carried = [] if planned.promotion is None else carrying.notes(planned.promotion, planned.clones)
-    given = planned.point.notes + notes_on_site(planned.site_commands)
-    planned = replace(planned, point=replace(planned.point, notes=given))
-    carried = (
-        []
-        if planned.promotion is None
-        else []
-        if planned.promotion is None
-        else carrying.notes(planned.promotion, planned.clones)
-    )
     without = [f"OpenZFS of this host has no {name}: the copy is without {name}={unknown[name]}" for name in unknown]
     notes = (*planned.point.notes, *without, *carried, *notes_on_site(planned.site_commands))
     return replace(planned, point=replace(planned.point, notes=notes))
