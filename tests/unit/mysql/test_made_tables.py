@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import random
 import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -182,3 +184,16 @@ def test_status_variables_of_mysql_are_read_up_to_the_xid() -> None:
     for variables, expected in ((before, False), (before + b"\x11" + bytes(8), True)):
         file = File().previous(5).gtid(6).add(2, text(b"CREATE TABLE t (id INT)", variables))
         assert [one.is_transactional for one in found(file.data)] == [expected]
+
+
+def test_each_statement_is_told_with_its_schema_also_a_long_compressed_one() -> None:
+    """The window of the walk is 1 MiB: the body of a longer event is cut."""
+    told: list[tuple[str, str]] = []
+    body = b"CREATE EVENT e ON SCHEDULE EVERY 1 DAY DISABLE DO SET @a = x'%s'" % random.Random(1).randbytes(3 << 20)
+    packed = b"\x83" + len(body).to_bytes(3, "big") + zlib.compress(body)
+    file = File(version=b"11.8.6-MariaDB").mariadb(6, standalone=True).add(165, text(packed))
+    file.mariadb(7, standalone=True).query(b"DROP EVENT e").mariadb(8).query(b"BEGIN").query(
+        b"INSERT INTO t VALUES (1)"
+    )
+    MadeTables(lambda schema, statement: told.append((schema, statement[:12]))).read(io.BytesIO(file.data), "b.1", 0)
+    assert told == [("app", "CREATE EVENT"), ("app", "DROP EVENT e")]

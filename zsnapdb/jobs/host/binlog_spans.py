@@ -10,7 +10,7 @@ from zsnapdb.mysql.binlog.made_tables import MadeTables
 from zsnapdb.mysql.binlog.transactions import BinlogTransaction, transactions
 from zsnapdb.mysql.binlog.walk import Numbers, Walk
 from zsnapdb.planning.binlog.commit_times import NO_WITNESS, Stretch, Witness, with_stretch
-from zsnapdb.planning.binlog.made_tables import MadeTable
+from zsnapdb.planning.binlog.made_tables import MOST_MADE, MadeTable
 from zsnapdb.repository.binlog_descriptions import SpanPart, UndatedPart
 
 
@@ -88,6 +88,11 @@ class SpanBuilder:
             last_commit=self._times[1] if self._times else None,
             is_exact=self._is_exact,
             undated=tuple(UndatedPart.of(stretch) for stretch in self._undated),
+            without_engine=tuple(
+                table.offset
+                for table in self._tables.tables
+                if table.is_transactional is False and not table.names_engine and not table.is_dropped
+            )[:MOST_MADE],
         )
 
 

@@ -23,6 +23,7 @@ from zsnapdb.jobs.restore import carrying, encrypted_places, newest
 from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.local_start import is_local_set, names_local_set, standing_of, with_local_sets
+from zsnapdb.jobs.restore.table_engines import check_engines, default_engine
 from zsnapdb.jobs.restore.volume_steps import receiving, recovering
 from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.file_owner import change_of_owner
@@ -140,6 +141,13 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         )
     batches = located_in(chosen.replays(settings.restore.batch_size), archive, local)
     replays = with_replayer(settings, instance, planned, batches)
+    check_engines(
+        archive_of(instance, repository),
+        local,
+        () if archive is None else archive.files,
+        replays,
+        default_engine(facts.variables, instance.settings.server.options),
+    )
     if replays:
         planned = _with_later_plugins(planned, candidates)
     last = handover_step(settings, instance, repository, planned, request.handover)

@@ -8,7 +8,7 @@ transactional table ends with an XID event, and with rows of others alone with C
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import BinaryIO
 
@@ -16,7 +16,6 @@ from zsnapdb.base.patterns import printable
 from zsnapdb.mysql.binlog.event_bytes import EventBytes, inflated
 from zsnapdb.mysql.binlog.events import (
     FORMAT,
-    HEADER,
     MALFORMED,
     MARIADB_QUERY_COMPRESSED,
     QUERY,
@@ -32,8 +31,8 @@ from zsnapdb.planning.binlog.made_tables import MadeTable
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family, flavour_in
 
-_LONGEST = 1 << 20
-_CRC_BYTES = 4
+_LONGEST = 15 << 16
+"""Bytes of a statement that are read. An event whose body is cut has them, also one that is compressed."""
 _MOST_TABLES = 1 << 16
 _QUOTED = re.compile(
     r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`(?:[^`]|``)*`|/\*(?!M?!).*?\*/|(?:--\s|#)[^\n]*", re.DOTALL
@@ -140,10 +139,12 @@ def _status(variables: bytes) -> dict[int, int]:
 class MadeTables:
     """Collects the tables of statements without ENGINE while binlogs are walked, in order.
 
-    `numbers` has for each table the number of its file, as the caller counts them.
+    `numbers` has for each table the number of its file, as the caller counts them. `on_statement` gets the default
+    schema and the text of each statement that creates, alters, drops or renames something.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_statement: Callable[[str, str], None] = lambda _schema, _text: None) -> None:
+        self._on_statement = on_statement
         self.tables: list[MadeTable] = []
         self.numbers: list[int] = []
         self._has_xids = False
@@ -168,26 +169,26 @@ class MadeTables:
             self._close(event)
 
     def _statement(self, event: Event, walk: Walk, number: int) -> None:
-        is_cut = len(event.body) + HEADER.size + _CRC_BYTES < event.end - event.start
-        if (is_cut and event.kind != QUERY) or query_text(event.body) in (b"BEGIN", b"COMMIT"):
+        if query_text(event.body) in (b"BEGIN", b"COMMIT"):
             return
         body = EventBytes([event.body])
         body.skip(8)
         length = body.integer(1)
         body.skip(2)
         variables = body.take(body.integer(2))
-        schema = _text(body.take(length))
+        schema = body.take(length).decode("utf-8", "replace")
         body.skip(1)
         raw = (body if event.kind == QUERY else EventBytes(inflated(body))).up_to(_LONGEST)
         text = raw.decode("utf-8", "replace")
         if first_word(text) not in _TOUCHES:
             return
+        self._on_statement(schema, text)
         self._touch(text)
         missing = left_open(text)
         if not missing or len(self.tables) >= _MOST_TABLES:
             return
         status = _status(variables)
-        owner, name = name_in(text, schema)
+        owner, name = name_in(text, printable(schema))
         is_whole = not walk.is_inside
         table = MadeTable(
             owner,
