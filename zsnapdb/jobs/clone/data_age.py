@@ -8,14 +8,18 @@ reset, a switch to another branch.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import catalogue, causer
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
 from zsnapdb.jobs.clone.ownership import ROOT
+from zsnapdb.jobs.clone.properties import BEGUN_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource, begun_of, commits
-from zsnapdb.planning.clone.lease import CloneLease, read_stamp, require_within_age, stamp
+from zsnapdb.jobs.copies.properties import settle_lease
+from zsnapdb.planning.clock_guard import RemovalTime
+from zsnapdb.planning.clone.lease import FOREVER, CloneLease, read_stamp, require_within_age, stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
 
 
@@ -45,6 +49,13 @@ def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSo
     if read_stamp(found) < read_stamp(before):
         require(settings, info.lease, None, found)
     return found
+
+
+def settle(info: CloneInfo, time: RemovalTime) -> CloneInfo:
+    """Return the clone with a lease, and an age of its data, that begin now if the clock was ahead when they began."""
+    lease = settle_lease(info.top, info.created, info.lease, time, {BEGUN_PROPERTY: info.begun})
+    is_late = info.begun and read_stamp(info.begun) != FOREVER and time.is_from_future(read_stamp(info.begun))
+    return replace(info, lease=lease, begun=stamp(time.latest) if is_late else info.begun)
 
 
 def require(settings: Settings, lease: CloneLease, before: CloneLease | None, since: str) -> CloneLease:

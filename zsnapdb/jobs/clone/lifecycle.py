@@ -250,8 +250,9 @@ def beat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[f
 
 def _with_lease(settings: Settings, host: Host, name: str, change: Callable[[CloneInfo], CloneLease]) -> CloneInfo:
     with held(settings, host, name) as info:
-        before = copy_properties.settle_lease(info.top, info.created, info.lease, removal_time(host))
-        lease = change(replace(info, lease=before))
+        time = removal_time(host)
+        info = data_age.settle(info, time)
+        lease = leases.changed(info.lease, change(info), time)
         datasets.set_properties(info.top, copy_properties.lease_values(lease))
         return replace(info, lease=lease)
 

@@ -34,6 +34,7 @@ _MACHINE_COLUMNS = (
     copy_properties.OWNER_PROPERTY,
     copy_properties.EXPIRES_PROPERTY,
     copy_properties.PROTECTED_PROPERTY,
+    copy_properties.CHANGED_PROPERTY,
     properties.UUID_PROPERTY,
     properties.NETWORK_PROPERTY,
     properties.GRADE_PROPERTY,

@@ -47,7 +47,9 @@ def test_only_a_clone_whose_files_a_server_uses_there_says_so(monkeypatch: pytes
     pool.install(monkeypatch)
     base = pool.snapshot(f"{SOURCE}@zsnapdb-20261122T000000Z-0001", backup="20261122T000000Z-0001")
     there = {name: pool.clone(name, base) for name in ("box", "idle", "other")}
-    clones = catalogue.listing(Settings.model_construct(clones=CloneSettings(dataset=HOME), instance={}), THIS_HOST)
+    clones = catalogue.listing(
+        Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME)), THIS_HOST
+    )
     number = tmp_path.stat().st_dev
     found = [
         mounts.ForeignMount(there["box"], "/box", 77, False, f"{os.major(number)}:{os.minor(number)}"),
