@@ -150,6 +150,8 @@ class MadeTables:
         self._has_xids = False
         self._open: dict[tuple[str, str], int] = {}
         """The tables that still may tell more, by name."""
+        self._named: dict[tuple[str, str], int] = {}
+        """The tables that still have the name with which they were made."""
         self._group: list[int] = []
         """The tables that the open transaction made."""
         self._changed: set[tuple[str, str]] = set()
@@ -161,8 +163,8 @@ class MadeTables:
             since = family(flavour_in(version)).ddl_xids_from
             self._has_xids = since is not None and release_of(version) >= since
         elif event.kind == TABLE_MAP:
-            mapped = table_map(EventBytes([event.body]))
-            self._changed.add(_key(_text(mapped.schema), _text(mapped.table)))
+            mapped = table_map(EventBytes([event.body])) if self._open else None
+            self._changed |= set() if mapped is None else {_key(_text(mapped.schema), _text(mapped.table))}
         elif event.kind in (QUERY, MARIADB_QUERY_COMPRESSED):
             self._statement(event, walk, number)
         if is_end:
@@ -201,19 +203,21 @@ class MadeTables:
             names_engine=_ENGINE_NAME not in missing,
             names_format=_FORMAT_NAME not in missing,
         )
-        self._open[_key(owner, name)] = len(self.tables)
+        self._open[_key(owner, name)] = self._named[_key(owner, name)] = len(self.tables)
         self._group.append(len(self.tables))
         self.tables.append(table)
         self.numbers.append(number)
 
     def _touch(self, statement: str) -> None:
         """Let the tables tell no more that the statement may be about: it has a word that is their name."""
-        if not self._open:
+        if not self._named:
             return
         words = {_unquoted(word).casefold() for word in _WORDS.findall(statement)}
-        for name in [name for name in self._open if name[1] in words]:
-            place = self._open.pop(name)
-            is_dropped = _DROPS.search(statement) is not None
+        is_dropped = _DROPS.search(statement) is not None
+        keeps_name = first_word(statement) == "ALTER" and "rename" not in words
+        for name in [name for name in self._named if name[1] in words]:
+            self._open.pop(name, None)
+            place = self._named[name] if keeps_name else self._named.pop(name)
             self.tables[place] = replace(self.tables[place], is_touched=True, is_dropped=is_dropped)
 
     def _close(self, event: Event) -> None:
