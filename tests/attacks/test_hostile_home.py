@@ -130,10 +130,17 @@ def test_a_replay_by_a_client_beside_a_hostile_home_writes_to_the_copy(lab: Lab,
 def container() -> Iterator[tuple[str, ...]]:
     """Yield the words that run a command in a mount namespace whose mounts no other one sees."""
     with subprocess.Popen(["unshare", "-m", "--propagation", "private", "sleep", "1000"]) as holder:
+        deadline = time.monotonic() + 60
         while namespace_of(holder.pid) in ("", namespace_of(os.getpid())):
+            assert time.monotonic() < deadline, "unshare made no mount namespace"
             time.sleep(0.02)
         yield "nsenter", "-m", "-t", str(holder.pid)
         holder.kill()
+
+
+def state_of_box(listed: Done) -> tuple[int | None, str | None]:
+    (clone,) = listed.json["clones"]
+    return clone["pid"], clone["elsewhere"]
 
 
 def test_a_server_of_a_clone_in_a_container_is_not_called_stopped(lab: Lab, container: tuple[str, ...]) -> None:
@@ -143,6 +150,13 @@ def test_a_server_of_a_clone_in_a_container_is_not_called_stopped(lab: Lab, cont
         refused = lab.zsnapdb("clone", *words)
         # A second server would have begun on the files of the first.
         assert (refused.code, f"runs as process {made['clone']['pid']} in another" in refused.stderr) == (5, True)
+    there = f"as process {made['clone']['pid']} in another mount namespace"
+    assert state_of_box(lab.zsnapdb("clone", "list", "--json")) == (None, there)
+    assert f"running {there}" in lab.zsnapdb("clone", "show", "box").stdout
+    # A process of a new PID namespace sees the files of the clone, and none of the processes outside.
+    inside = (*container, "unshare", "--pid", "--fork", "--mount-proc", "zsnapdb")
+    assert state_of_box(run(*inside, "clone", "list", "--json")) == (None, "in another PID namespace")
+    assert "runs in another PID namespace" in run(*inside, "clone", "start", "box").stderr
     assert run(*container, "zsnapdb", "clone", "destroy", "box").code == 0
 
 

@@ -125,6 +125,49 @@ def test_a_unit_has_the_walls_of_systemd_around_the_sandbox(guest: Guest) -> Non
     said(guest, "zsnapdb", "clone", "destroy", "walled")
 
 
+DAEMON = "/usr/sbin/mariadbd --defaults-file=/etc/lab.cnf"
+ZONES = (
+    ("Asia/Kathmandu", f"EnvironmentFile=/run/zone\nExecStart={DAEMON}", ""),
+    (
+        "Pacific/Apia",
+        "Type=simple\nExecStart=/usr/bin/mariadbd-safe --defaults-file=/etc/lab.cnf",
+        "[mariadbd-safe]\ntimezone=Pacific/Apia",
+    ),
+    (
+        "America/Caracas",
+        f"Environment=TZ=America/Caracas\nExecStart={DAEMON}",
+        "[mariadbd]\ndefault_time_zone=-03:30",
+    ),
+)
+"""A zone, lines of a unit that give it to the server, and lines of the option file."""
+LOCAL = "SELECT @@GLOBAL.time_zone, @@system_time_zone, FROM_UNIXTIME(1768516200), FROM_UNIXTIME(1784154600)"
+
+
+@pytest.mark.parametrize(("zone", "lines", "options"), ZONES)
+def test_copy_has_the_zone_that_the_unit_of_its_source_sets(guest: Guest, zone: str, lines: str, options: str) -> None:
+    unit = f"[Service]\nUser=mysql\nType=notify\nTimeoutStartSec=300\n{lines}\n"
+    said(guest, "sh", "-ec", f"printf '{unit}' > /run/systemd/system/lab-database.service")
+    said(guest, "sh", "-ec", f"cp /etc/lab.cnf /run/kept.cnf; printf '\n{options}\n' >> /etc/lab.cnf")
+    said(guest, "sh", "-ec", "echo TZ=Asia/Kathmandu > /run/zone; systemctl daemon-reload")
+    said(guest, "/checkout/tests/lab/inside/server", "stop")
+    try:
+        said(guest, "systemctl", "start", "lab-database")
+        said(guest, "sh", "-c", "until mariadb -e 'SELECT 1'; do sleep 0.2; done")
+        backup = json.loads(said(guest, QUICK, "backup", "--json"))["backup"]["backup_id"]
+        words = (QUICK, "clone", "create", "main", "--name", "there", "--from", backup, "--json")
+        pid = json.loads(said(guest, *words))["clone"]["pid"]
+        given = said(guest, "sh", "-c", f"tr '\\0' '\\n' < /proc/{pid}/environ")
+        assert [line for line in given.splitlines() if line.startswith("TZ=")] == [f"TZ={zone}"]
+        assert said(guest, QUICK, "clone", "connect", "there", "-N", "-B", "-e", LOCAL) == said(
+            guest, "mariadb", "-N", "-B", "-e", LOCAL
+        )
+        said(guest, QUICK, "clone", "destroy", "there")
+    finally:
+        said(guest, "systemctl", "stop", "lab-database")
+        said(guest, "sh", "-ec", "rm /run/systemd/system/lab-database.service; systemctl daemon-reload")
+        said(guest, "sh", "-ec", "mv /run/kept.cnf /etc/lab.cnf; /checkout/tests/lab/inside/server start")
+
+
 def test_every_shipped_unit_does_its_job_within_its_walls(guest: Guest) -> None:
     said(guest, "sh", "-ec", "cp /checkout/configs/systemd/* /run/systemd/system/; systemctl daemon-reload")
     said(guest, "mkdir", "-p", "/var/lib/prometheus/node-exporter")

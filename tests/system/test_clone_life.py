@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -331,6 +332,12 @@ def test_clock_ahead_for_a_moment_removes_no_clone_and_no_set(lab: Lab) -> None:
         assert (kept["verdict"], "zsnapdb reap --trust-clock" in kept["reason"]) == ("keep", True), kept
         doctor = lab.zsnapdb("doctor", "main", config=config)
         assert "40 d ahead of its steady clock" in doctor.stdout
+        assert lab.zsnapdb("clone", "extend", "hours", "--ttl", "9h", config=config).code == 0
+    # What was given while the clock was ahead begins when it is right.
+    assert lab.zsnapdb("reap", "--trust-clock", config=config).code == 0
+    (clone,) = lab.zsnapdb("clone", "list", "--json", config=config).json["clones"]
+    left = datetime.fromisoformat(clone["expires"]) - datetime.now(UTC)
+    assert timedelta(hours=8) < left <= timedelta(hours=9), left
     assert (swept(lab, config=config)["hours"]["verdict"], minutes < sets()) == ("keep", True)
     with clock_ahead(40 * 86_400):
         gone = swept(lab, "--trust-clock", config=config)["hours"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ from typing import Any
 import pymysql
 import pytest
 
-from .haproxy import KEPT, HAProxy
+from tests.unit.support.slow_peer import Manner, slow_peer
+
+from .haproxy import FOLDER, KEPT, HAProxy
 from .in_guest import Lab, ask, end_process, everything
 
 pytestmark = pytest.mark.usefixtures("first")
+SOCKET_OF_HAPROXY = FOLDER / "admin.sock"
 
 
 @pytest.fixture
@@ -95,6 +99,15 @@ def test_a_clone_keeps_its_port_and_is_swapped_where_its_rows_cannot_be_undone(
     assert (replaced["way"], replaced["clone"]["port"]) == ("replace", kept)
     haproxy.end()
     assert zsnapdb("clone", "connect", "dev", "--dsn")["port"] == replaced["clone"]["server_port"]
+    SOCKET_OF_HAPROXY.unlink()
+    with slow_peer(Manner.DRIPS, at=SOCKET_OF_HAPROXY):
+        # No lock of a clone waits for an answer that never ends.
+        began = time.monotonic()
+        assert zsnapdb("clone", "connect", "dev", "--dsn")["port"] == replaced["clone"]["server_port"]
+        assert zsnapdb("clone", "stop", "dev")["clone"]["pid"] is None
+        assert zsnapdb("clone", "start", "dev")["clone"]["pid"]
+        assert time.monotonic() - began < 120
+    SOCKET_OF_HAPROXY.unlink()
     haproxy.start()
     assert zsnapdb("clone", "connect", "dev", "--dsn")["port"] == kept
     with reach(made, kept) as here:

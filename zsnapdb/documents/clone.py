@@ -63,6 +63,7 @@ class CloneFields(Document):
     quota: int
     independent: Annotated[bool, At("is_independent")]
     pid: int | None
+    elsewhere: Annotated[str | None, At("elsewhere", or_null)]
     waits: bool
 
 

@@ -46,7 +46,7 @@ from zsnapdb.base.patterns import (
     Words,
 )
 from zsnapdb.planning.binlog.commit_times import MOST_STRETCHES, Sighting, Stretch, with_stretch
-from zsnapdb.planning.binlog.made_tables import MOST_MADE, RecordedTable
+from zsnapdb.planning.binlog.made_tables import MOST_MADE, RecordedTable, fits
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import KeyPart
 from zsnapdb.repository.part import Part
@@ -132,7 +132,8 @@ class SpanPart(Part):
     there are none): a set (MySQL), or the last GTID of each domain (MariaDB). `first_commit` and `last_commit` are the
     earliest and latest commit time in microseconds UTC, rounded to seconds where `is_exact` is False. Transactions in
     `undated` count with the times between which they were committed. `made` are tables of statements without ENGINE, as
-    far as the server told the archiver of them.
+    far as the server told the archiver of them. `without_engine` are the offsets of such statements whose tables are in
+    no transactional engine, as the transactions of the stretch show.
     """
 
     start: Count
@@ -146,11 +147,17 @@ class SpanPart(Part):
     is_exact: bool = True
     undated: Annotated[tuple[UndatedPart, ...], Field(max_length=MOST_STRETCHES)] = ()
     made: Annotated[tuple[MadeTablePart, ...], Field(max_length=MOST_MADE)] = ()
+    without_engine: Annotated[tuple[Count, ...], Field(max_length=MOST_MADE)] = ()
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
         """The stretches whose events do not have the time of the commits."""
         return tuple(part.stretch for part in self.undated)
+
+    def has_unknown_engine(self, start: int, stop: int | None) -> bool:
+        """Whether nothing says the engine of a table without transactions that was made between these offsets."""
+        known = {part.offset for part in self.made if not fits(part.engine, is_transactional=True)}
+        return any(start <= at and (stop is None or at < stop) for at in self.without_engine if at not in known)
 
     def with_made(self, made: Sequence[MadeTablePart]) -> SpanPart:
         """Return the stretch with what the server said of these tables."""
@@ -176,6 +183,7 @@ class SpanPart(Part):
             is_exact=self.is_exact and more.is_exact,
             undated=tuple(UndatedPart.of(stretch) for stretch in stretches),
             made=(*self.made, *more.made)[:MOST_MADE],
+            without_engine=(*self.without_engine, *more.without_engine)[:MOST_MADE],
         )
 
 

@@ -127,7 +127,7 @@ class FilesystemType(Part):
 class ZvolType(Part):
     """The facts about a volume that is a zvol: its size and block size in bytes, and the ZFS properties to restore.
 
-    `encryption` is as for a filesystem.
+    `encryption` and `site` are as for a filesystem.
     """
 
     kind: Literal["zvol"] = "zvol"
@@ -135,6 +135,7 @@ class ZvolType(Part):
     volblocksize: int = Field(gt=0, lt=2**31)
     properties: dict[PropertyName, PropertyValue]
     encryption: ShortLine | None = None
+    site: SitePart | None = None
 
 
 VolumeType = Annotated[FilesystemType | ZvolType, Field(discriminator="kind")]

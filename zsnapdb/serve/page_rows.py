@@ -114,6 +114,7 @@ class _CloneFacts(_Facts):
     quota: int = 0
     phase: str = ""
     pid: int | None = None
+    elsewhere: str | None = None
     port: int | None = None
     bind_address: str = ""
     masked: bool | None = None
@@ -133,7 +134,7 @@ class CloneRow:
         """The state of its server, or what is being done with the clone."""
         if self.facts.phase in _UNDER_WAY:
             return self.facts.phase
-        if self.facts.pid is not None:
+        if self.facts.pid is not None or self.facts.elsewhere:
             return "running"
         return "never started" if self.facts.phase == CopyPhase.NEW else "stopped"
 

@@ -100,7 +100,9 @@ class Calls:
         if caller in _PROPAGATION:
             argv = ["unshare", "-m", "--propagation", _PROPAGATION[caller], "sleep", "100000"]
             self._holder = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+            deadline = time.monotonic() + 60
             while os.readlink(f"/proc/{self._holder.pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt"):
+                assert time.monotonic() < deadline, "unshare made no mount namespace"
                 time.sleep(0.02)
 
     def __str__(self) -> str:

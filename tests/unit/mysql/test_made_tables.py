@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import random
 import struct
+import zlib
 from pathlib import Path
 
 import pytest
 
 from tests.unit.support.binlog_file import XID, File
 from tests.unit.support.row_events import TABLE_MAP, compressed, table
+from zsnapdb.jobs.host.archived_binlogs import whole_span
 from zsnapdb.mysql.binlog.made_tables import MadeTables, is_defaulted, left_open, name_in
 from zsnapdb.planning.binlog.made_tables import MadeTable
 
@@ -181,6 +184,27 @@ def test_what_happens_to_a_table_later_is_told() -> None:
     assert mariadb("ALTER TABLE t ADD a INT").is_touched
     dropped = mariadb("DROP TABLE t")
     assert (dropped.is_touched, dropped.is_dropped) == (True, True)
+    assert mariadb("ALTER TABLE t ADD a INT", "ALTER TABLE t ADD b INT", "DROP TABLE t").is_dropped
+
+
+@pytest.mark.parametrize(
+    "before",
+    [("ALTER TABLE t RENAME TO y",), ("RENAME TABLE t TO y",), ("ALTER TABLE t ADD a INT", "rename table t to y")],
+)
+def test_a_later_table_of_the_name_is_not_the_first_one(before: tuple[str, ...]) -> None:
+    after = (*before, "CREATE TABLE t (id INT) ENGINE=InnoDB", "DROP TABLE t")
+    assert not mariadb(*after).is_dropped
+
+
+@pytest.mark.parametrize(("end", "expected"), [("C", True), ("X", False)])
+def test_the_description_of_a_binlog_says_where_a_table_without_transactions_was_made(end: str, expected: bool) -> None:
+    file = File(version=b"11.8.6-MariaDB").mariadb(1, standalone=True).mark("made").query(b"CREATE TABLE t (id INT)")
+    file = file.mariadb(2).add(TABLE_MAP, table(name=b"t"))
+    file = file.query(b"COMMIT") if end == "C" else file.add(XID, bytes(8))
+    file = file.mariadb(3, standalone=True).query(b"ALTER TABLE t ADD a INT")
+    span = whole_span(io.BytesIO(file.data), "binlog.000001")
+    assert span.without_engine == ((file.marks["made"],) if expected else ())
+    assert (span.transactions, span.end) == (3, len(file.data))
 
 
 def test_status_variables_of_mysql_are_read_up_to_the_xid() -> None:
@@ -190,3 +214,16 @@ def test_status_variables_of_mysql_are_read_up_to_the_xid() -> None:
     for variables, expected in ((before, False), (before + b"\x11" + bytes(8), True)):
         file = File().previous(5).gtid(6).add(2, text(b"CREATE TABLE t (id INT)", variables))
         assert [one.is_transactional for one in found(file.data)] == [expected]
+
+
+def test_each_statement_is_told_with_its_schema_also_a_long_compressed_one() -> None:
+    """The window of the walk is 1 MiB: the body of a longer event is cut."""
+    told: list[tuple[str, str]] = []
+    body = b"CREATE EVENT e ON SCHEDULE EVERY 1 DAY DISABLE DO SET @a = x'%s'" % random.Random(1).randbytes(3 << 20)
+    packed = b"\x83" + len(body).to_bytes(3, "big") + zlib.compress(body)
+    file = File(version=b"11.8.6-MariaDB").mariadb(6, standalone=True).add(165, text(packed))
+    file.mariadb(7, standalone=True).query(b"DROP EVENT e").mariadb(8).query(b"BEGIN").query(
+        b"INSERT INTO t VALUES (1)"
+    )
+    MadeTables(lambda schema, statement: told.append((schema, statement[:12]))).read(io.BytesIO(file.data), "b.1", 0)
+    assert told == [("app", "CREATE EVENT"), ("app", "DROP EVENT e")]

@@ -21,10 +21,13 @@ from zsnapdb.jobs.record.host_record import check
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.jobs.repository import prune, verify
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
-from zsnapdb.jobs.restore import plan
+from zsnapdb.jobs.restore import machine_plan, plan
+from zsnapdb.jobs.restore.machine_plan import MachineRestoreRequest
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.mysql.process import server as programs
 from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.restore.machine import CheckVolumes
+from zsnapdb.planning.restore.steps import Receive
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, decode
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import expected_stream
@@ -157,3 +160,26 @@ def test_restore_of_each_backup_of_a_kept_repository_is_planned(
         assert planned.backup_id == backup_id
         chain = restore_chain(repository.catalogue("main").manifests, repository.manifest("main", backup_id))
         assert {step.backup_id for step in planned.receives} == {link.backup_id for link in chain}
+
+
+@pytest.mark.parametrize("kept", [("mariadb", "machine")], indirect=True)
+def test_restore_of_each_backup_of_a_kept_machine_is_planned(
+    kept: KeptRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
+    monkeypatch.setattr(datasets, "exists", lambda dataset: dataset == "tank")
+    repository = kept.instance.open_repository()
+    ids = repository.backup_ids("main")
+    for backup_id in ids:
+        request = MachineRestoreRequest(to=backup_id, top="tank/web-back")
+        planned = machine_plan.make(kept.settings, kept.instance, repository, request)
+        assert (planned.backup_id, planned.original, planned.grade) == (backup_id, "web1", "crash")
+        received = [step for step in planned.steps if isinstance(step, Receive)]
+        assert [step.backup_id for step in received] == ids[: ids.index(backup_id) + 1]
+        assert {step.dataset for step in received} == {"tank/web-back/vda"}
+        (checks,) = [step for step in planned.steps if isinstance(step, CheckVolumes)]
+        (volume,) = repository.manifest("main", backup_id).volumes
+        assert [(part.guid, part.size) for part in checks.parts] == [(volume.guid, 1 << 20)]
+        # The kept description has a disk more than the backup, so no domain is defined.
+        assert planned.define is None
+        assert [note for note in planned.notes if "set by the site" in note] == []

@@ -44,7 +44,10 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[uvicorn.Server]:
     server = uvicorn.Server(uvicorn.Config(site, http=TimedProtocol, ws="none", lifespan="off", log_level="error"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
+    deadline = time.monotonic() + 60
     while not server.started:
+        assert thread.is_alive()
+        assert time.monotonic() < deadline, "the server did not start"
         time.sleep(0.01)
     yield server
     server.should_exit = server.force_exit = True

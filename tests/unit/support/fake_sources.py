@@ -12,7 +12,7 @@ from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.vm.grade import Grade
-from zsnapdb.repository.manifest import FilesystemType, OtherSourcePart, ZvolType
+from zsnapdb.repository.manifest import FilesystemType, OtherSourcePart, SitePart, ZvolType
 from zsnapdb.repository.sources import MachineSourcePart
 
 VOLUMES = {"data": "tank/mysql/data", "parent": "tank/mysql"}
@@ -98,9 +98,12 @@ MACHINE = """<domain type='kvm'>
 
 
 class FakeMachine(FakeDisks):
-    """A virtual machine whose disks are the volumes."""
+    """A virtual machine whose disks are the volumes. The site has set a property on that of the data."""
 
     def describe(self, observed: FakeObservation, proof: FakeProof) -> SourceDescription:
+        volumes = dict(super().describe(observed, proof).volumes)
+        site = SitePart(properties={"com.sun:auto-snapshot": "true", "compression": "lz4"})
+        volumes["data"] = volumes["data"].model_copy(update={"site": site})
         source = MachineSourcePart(
             domain="web1",
             uuid="11111111-2222-4333-8444-555555555555",
@@ -108,4 +111,4 @@ class FakeMachine(FakeDisks):
             reason="nothing was held",
             xml=MACHINE,
         )
-        return SourceDescription(source, super().describe(observed, proof).volumes)
+        return SourceDescription(source, volumes)

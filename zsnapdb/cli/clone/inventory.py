@@ -18,21 +18,21 @@ from zsnapdb.cli.output import show
 def list_clones(config: ConfigFile = None, json: AsJson = False) -> None:
     """List the clones, oldest first."""
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.clone import catalogue
+    from zsnapdb.jobs.clone import catalogue, elsewhere
     from zsnapdb.report.clone import list as report
 
     known, reader = catalogue.known(*on_host(config)), audience.current_audience()
-    seen = tuple(info for info in known.copies if reader.sees(info.owner))
+    seen = tuple(elsewhere.with_servers_elsewhere([info for info in known.copies if reader.sees(info.owner)]))
     show(report.ClonesView(seen, THIS_HOST.now(), known.unreadable if reader.sees_all else ()), json)
 
 
 def show_clone(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:
     """Show one clone and its commits."""
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.clone import catalogue, sources
+    from zsnapdb.jobs.clone import catalogue, elsewhere, sources
     from zsnapdb.report.clone import list as report
 
-    info = catalogue.find(*on_host(config), name)
+    (info,) = elsewhere.with_servers_elsewhere([catalogue.find(*on_host(config), name)])
     show(report.CloneDetailView(info, sources.commits(info.top), THIS_HOST.now()), json)
 
 

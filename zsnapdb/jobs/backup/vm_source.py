@@ -25,6 +25,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import GRADE_PROPERTY
 from zsnapdb.jobs.host.dataset_tuning import TunedVolume, volume_facts
+from zsnapdb.jobs.host.site_settings import recorded_settings
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.planning.backup.at_rest import judge_sending
@@ -405,7 +406,10 @@ class MachineSource:
             server=proof.hold.server,
             xml=observed.known.xml,
         )
-        return SourceDescription(part, proof.volumes)
+        places = {disk: dataset for disk, dataset in observed.volumes.items() if disk in proof.volumes}
+        site = recorded_settings(places.values())
+        volumes = {role: proof.volumes[role].model_copy(update={"site": site[name]}) for role, name in places.items()}
+        return SourceDescription(part, volumes)
 
 
 def _prepared(request: SnapshotRequest) -> snapshots.PendingSnapshots:

@@ -56,6 +56,7 @@ _COLUMNS = (
     copy_properties.OWNER_PROPERTY,
     copy_properties.EXPIRES_PROPERTY,
     copy_properties.PROTECTED_PROPERTY,
+    copy_properties.CHANGED_PROPERTY,
     clone_properties.PROFILE_PROPERTY,
     clone_properties.USED_PROPERTY,
     clone_properties.SET_PROPERTY,

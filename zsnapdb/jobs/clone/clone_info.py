@@ -125,6 +125,8 @@ class CloneInfo:
     """The identity of the data that it has (`CloneSource.key`); "": an older version made it."""
     original_key: str = ""
     """The identity of the data that it was created from."""
+    elsewhere: str = ""
+    """Where its server runs if that is no process that is seen here (`elsewhere`), in words; "": not known."""
     run_id: str = ""
     """The id of the run that made it, or handed it out; "" if an older version did."""
 

@@ -48,13 +48,13 @@ from zsnapdb.jobs.clone.catalogue import claims, find, held, of_dataset, ready, 
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.credentials import Login
+from zsnapdb.jobs.clone.elsewhere import refuse_running_elsewhere
 from zsnapdb.jobs.clone.handed import HandedData
 from zsnapdb.jobs.clone.revision import mend
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
 from zsnapdb.mysql.process import server_program
-from zsnapdb.mysql.process.discovery import is_server_program
 from zsnapdb.mysql.replication import applier
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import lease as leases
@@ -63,8 +63,7 @@ from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT
 from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, policy, stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.family import family
-from zsnapdb.zfs import datasets, mounts
-from zsnapdb.zfs.mounts import users_of
+from zsnapdb.zfs import datasets
 
 
 def server_settings(settings: Settings, info: CloneInfo) -> ServerSettings:
@@ -109,25 +108,12 @@ def start(settings: Settings, host: Host, name: str, events: Events) -> CloneInf
         return address.open_to(settings, of_dataset(settings, host, info.name), events)
 
 
-def _refuse_running_elsewhere(info: CloneInfo) -> None:
-    """Raise ServerError if a server runs on the clone's datasets where they are mounted and not here: a container."""
-    elsewhere = mounts.mounted_elsewhere(frozenset(info.volumes.values()))
-    devices = {os.makedev(*map(int, mount.device.split(":"))) for mount in elsewhere}
-    for user in users_of(devices) if devices else ():
-        if is_server_program(Path(f"/proc/{user.pid}")):
-            raise ServerError(
-                f"the server of clone {info.label} runs as process {user.pid} in another mount namespace",
-                hint="run the command in the container in which the clone was started,"
-                f" or end the server there: `kill {user.pid}`",
-            )
-
-
 def start_locked(settings: Settings, host: Host, info: CloneInfo, password: SecretStr | None = None) -> None:
     """Start the clone's server; the caller holds the clone's lock.
 
     `password` is the password that the clone's account gets at a first start (None: a new password).
     """
-    _refuse_running_elsewhere(info)
+    refuse_running_elsewhere(info)
     volumes.mount(info.volumes.values())
     clone = server_of(settings, info)
     if info.phase is CopyPhase.NEW:
@@ -174,7 +160,7 @@ def stop(settings: Settings, host: Host, name: str) -> CloneInfo:
     """Shut the clone's server down cleanly, if it runs. ServerError if it runs in another mount namespace."""
     with held(settings, host, name) as info:
         if info.pid is None:
-            _refuse_running_elsewhere(info)
+            refuse_running_elsewhere(info)
         info.process.stop(timeout=server_settings(settings, info).start_timeout)
         return of_dataset(settings, host, info.name)
 
@@ -270,8 +256,9 @@ def beat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[f
 
 def _with_lease(settings: Settings, host: Host, name: str, change: Callable[[CloneInfo], CloneLease]) -> CloneInfo:
     with held(settings, host, name) as info:
-        before = copy_properties.settle_lease(info.top, info.created, info.lease, removal_time(host))
-        lease = change(replace(info, lease=before))
+        time = removal_time(host)
+        info = reusable_sets.settle(info, time)
+        lease = leases.changed(info.lease, change(info), time)
         datasets.set_properties(info.top, copy_properties.lease_values(lease))
         return replace(info, lease=lease)
 
@@ -281,7 +268,7 @@ def login(settings: Settings, host: Host, name: str) -> credentials.Login:
     info = ready(settings, host, name)
     masking_policy.refuse_unmasked(settings, info)
     if info.pid is None:
-        _refuse_running_elsewhere(info)
+        refuse_running_elsewhere(info)
         raise ServerError(f"the server of clone {name} does not run", hint=f"run `zsnapdb clone start {name}`")
     password = _password(info, info.client_file)
     # The file is in the folder of a dataset. It was this clone's if the clone still has the same one.

@@ -37,7 +37,7 @@ from zsnapdb.jobs.clone.revision import mend
 from zsnapdb.jobs.clone.sources import commits, with_volumes
 from zsnapdb.jobs.copies import sweeping
 from zsnapdb.jobs.copies.catalogue import KnownCopies
-from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase, settle_lease
+from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
 from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome, SweepVerdict, carried_out
 from zsnapdb.jobs.host import production
 from zsnapdb.jobs.host.production import ReplacedServer
@@ -194,7 +194,7 @@ def _judge_clone(
     for revision in info.takes_over if act else ():
         taken_over.settle(revision)
     if act:
-        info = replace(info, lease=settle_lease(info.top, info.created, info.lease, time))
+        info = reusable_sets.settle(info, time)
     old = _droppable(info)
     if info.phase is CopyPhase.CHANGING or old:
         error = _mend(info, also) if act else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -25,18 +25,18 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY, snapshot_name
 from zsnapdb.jobs.clone import catalogue, causer, locks, properties
 from zsnapdb.jobs.clone.catalogue import homes
-from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
 from zsnapdb.jobs.clone.ownership import ROOT
-from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
+from zsnapdb.jobs.clone.properties import BEGUN_PROPERTY, KEPT_PROPERTY, CloneClaim, CloneInfo
 from zsnapdb.jobs.clone.sources import CloneSource, begun_of, commits
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies
-from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.copies.properties import CopyPhase, settle_lease
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning import order
-from zsnapdb.planning.clone.lease import CloneLease, end_of_age, read_stamp, require_within_age, stamp
+from zsnapdb.planning.clock_guard import RemovalTime
+from zsnapdb.planning.clone.lease import FOREVER, CloneLease, end_of_age, read_stamp, require_within_age, stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
@@ -417,6 +417,13 @@ def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSo
     if read_stamp(found) < read_stamp(before):
         require(settings, info.lease, None, found)
     return found
+
+
+def settle(info: CloneInfo, time: RemovalTime) -> CloneInfo:
+    """Return the clone with a lease, and an age of its data, that begin now if the clock was ahead when they began."""
+    lease = settle_lease(info.top, info.created, info.lease, time, {BEGUN_PROPERTY: info.begun})
+    is_late = info.begun and read_stamp(info.begun) != FOREVER and time.is_from_future(read_stamp(info.begun))
+    return replace(info, lease=lease, begun=stamp(time.latest) if is_late else info.begun)
 
 
 def require(settings: Settings, lease: CloneLease, before: CloneLease | None, since: str) -> CloneLease:

@@ -16,14 +16,15 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.base.patterns import is_line
 from zsnapdb.jobs.base.set_properties import INSTANCE_PROPERTY
 from zsnapdb.jobs.copies.properties import (
+    CHANGED_PROPERTY,
     EXPIRES_PROPERTY,
     HALF_MADE,
-    NOT_PROTECTED,
     PHASE_PROPERTY,
     PROTECTED_PROPERTY,
     CopyPhase,
+    read_lease,
 )
-from zsnapdb.planning.clone.lease import CloneLease, read_stamp
+from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import is_number
 from zsnapdb.zfs.datasets import Property
@@ -85,9 +86,7 @@ class CopyDatasets:
 
     def lease(self) -> CloneLease:
         """Return how long the copy stays. A time that cannot be read counts as forever."""
-        protected = self.text(PROTECTED_PROPERTY)
-        until = None if protected in (datasets.UNSET, NOT_PROTECTED) else read_stamp(protected)
-        return CloneLease(read_stamp(self.text(EXPIRES_PROPERTY)), until)
+        return read_lease(*map(self.text, (EXPIRES_PROPERTY, PROTECTED_PROPERTY, CHANGED_PROPERTY)))
 
 
 @dataclass(frozen=True)

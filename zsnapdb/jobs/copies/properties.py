@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import PROPERTY
 from zsnapdb.base.patterns import is_line, printable
 from zsnapdb.planning.clock_guard import RemovalTime
-from zsnapdb.planning.clone.lease import CloneLease, read_stamp, settled, stamp
+from zsnapdb.planning.clone.lease import FOREVER, CloneLease, LeaseChange, read_stamp, settled, stamp
 from zsnapdb.zfs import datasets
 
 PHASE_PROPERTY = f"{PROPERTY}:phase"
@@ -16,7 +18,10 @@ CREATED_PROPERTY = f"{PROPERTY}:created"
 OWNER_PROPERTY = f"{PROPERTY}:owner"
 EXPIRES_PROPERTY = f"{PROPERTY}:expires"
 PROTECTED_PROPERTY = f"{PROPERTY}:protected"
+CHANGED_PROPERTY = f"{PROPERTY}:lease-before"
+"""When the lease was changed, and its ends before."""
 NOT_PROTECTED = "no"
+NOT_CHANGED = "-"
 _OWNER_BYTES = 100
 _ACCOUNT = "unix:"
 
@@ -42,15 +47,42 @@ HALF_MADE = (CopyPhase.MAKING, CopyPhase.DESTROYING)
 
 def lease_values(lease: CloneLease) -> dict[str, str]:
     """Return the properties that say how long the copy stays."""
-    until = NOT_PROTECTED if lease.protected_until is None else stamp(lease.protected_until)
-    return {EXPIRES_PROPERTY: stamp(lease.expires), PROTECTED_PROPERTY: until}
+    ends = _ends(lease.expires, lease.protected_until)
+    change = lease.changed
+    before = (
+        NOT_CHANGED if change is None else " ".join((stamp(change.at), *_ends(change.expires, change.protected_until)))
+    )
+    return {EXPIRES_PROPERTY: ends[0], PROTECTED_PROPERTY: ends[1], CHANGED_PROPERTY: before}
 
 
-def settle_lease(anchor: str, created: str, lease: CloneLease, time: RemovalTime) -> CloneLease:
-    """Have the lease of a copy begin now if the clock was ahead when the copy was made. Return its lease."""
+def _ends(expires: datetime, protected_until: datetime | None) -> tuple[str, str]:
+    return stamp(expires), NOT_PROTECTED if protected_until is None else stamp(protected_until)
+
+
+def read_lease(expires: str, protected: str, before: str) -> CloneLease:
+    """Return the lease that these properties say. A time that cannot be read counts as forever."""
+    at, *ends = before.split(" ")
+    is_known = len(ends) == 2 and read_stamp(at) != FOREVER
+    change = LeaseChange(read_stamp(at), read_stamp(ends[0]), _protection(ends[1])) if is_known else None
+    return CloneLease(read_stamp(expires), _protection(protected), changed=change)
+
+
+def _protection(text: str) -> datetime | None:
+    return None if text in (datasets.UNSET, NOT_PROTECTED) else read_stamp(text)
+
+
+def settle_lease(
+    anchor: str, created: str, lease: CloneLease, time: RemovalTime, begun: Mapping[str, str] | None = None
+) -> CloneLease:
+    """Have a lease begin now that was begun or changed while the clock was ahead. Return it.
+
+    `begun` are other properties with a time at which the copy began, which is now if it is in the future.
+    """
     now = settled(lease, read_stamp(created), time)
     if now != lease:
-        datasets.set_properties(anchor, {CREATED_PROPERTY: stamp(time.latest), **lease_values(now)})
+        times = {CREATED_PROPERTY: created, **(begun or {})}
+        late = [name for name, at in times.items() if read_stamp(at) != FOREVER and time.is_from_future(read_stamp(at))]
+        datasets.set_properties(anchor, {**dict.fromkeys(late, stamp(time.latest)), **lease_values(now)})
     return now
 
 

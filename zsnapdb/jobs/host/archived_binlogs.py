@@ -22,7 +22,7 @@ from zsnapdb.mysql.binlog.read import index_entries
 from zsnapdb.mysql.binlog.transactions import BinlogTransaction, transactions
 from zsnapdb.mysql.binlog.walk import Numbers, Walk
 from zsnapdb.planning.binlog.commit_times import NO_WITNESS, Stretch, Witness, with_stretch
-from zsnapdb.planning.binlog.made_tables import MadeTable
+from zsnapdb.planning.binlog.made_tables import MOST_MADE, MadeTable
 from zsnapdb.planning.binlog.route import BackupPoint
 from zsnapdb.planning.server_copy.identity import binlog_paths
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -142,6 +142,11 @@ class SpanBuilder:
             last_commit=self._times[1] if self._times else None,
             is_exact=self._is_exact,
             undated=tuple(UndatedPart.of(stretch) for stretch in self._undated),
+            without_engine=tuple(
+                table.offset
+                for table in self._tables.tables
+                if table.is_transactional is False and not table.names_engine and not table.is_dropped
+            )[:MOST_MADE],
         )
 
 

@@ -19,6 +19,7 @@ from zsnapdb.jobs.restore.plan import copy_of, local_binlogs, located_in, with_r
 from zsnapdb.jobs.restore.receiving import restored_mark
 from zsnapdb.jobs.restore.restore_run import Confirm
 from zsnapdb.jobs.restore.run import RestoreResult, execute_continued
+from zsnapdb.jobs.restore.table_engines import check_engines, default_engine
 from zsnapdb.jobs.restore.without_store import archive_of, open_for_restore
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
@@ -171,6 +172,8 @@ def _with_replay(
         raise NotThere("the restore is at that point already", hint=f"name a later one, or `{HERE}` to hand it over")
     replay = Replay(number, rest, chosen.point.gtids)
     (replay,) = with_replayer(settings, instance, planned, located_in((replay,), archive, local))
+    start = default_engine(planned.variables, instance.settings.server.options)
+    check_engines(archive_of(instance, repository), local, archive.files, (replay,), start)
     return replace(planned, requested=further.requested, point=chosen.point, steps=(*planned.steps, replay))
 
 

@@ -12,6 +12,7 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.capacity import pool_for_copy
+from zsnapdb.jobs.host.site_settings import notes_on_site, site_commands
 from zsnapdb.jobs.restore import newest, raw_keys
 from zsnapdb.jobs.restore.plan import refuse_no_parent
 from zsnapdb.planning.chain import restore_chain
@@ -105,7 +106,7 @@ def make(
         original=source.domain,
         top=top,
         datasets=places,
-        notes=(*notes, *defines.notes),
+        notes=(*notes, *defines.notes, *(() if request.makes_parent else _site_notes(manifest, places))),
         steps=(*_receiving(instance, chain, top, places), _checking(manifest, places), *defines.steps),
         repository_name=instance.other_repository,
     )
@@ -280,6 +281,12 @@ def _receiving(
         if volume.role in places
     )
     return (preflight, MakeTop(top), *receives)
+
+
+def _site_notes(manifest: Manifest, places: dict[str, str]) -> tuple[str, ...]:
+    """Return the commands that set what the site had set on the zvols, as notes."""
+    volumes = [(places[volume.role], _zvol(volume).site) for volume in manifest.volumes]
+    return notes_on_site(command for place, site in volumes for command in site_commands(place, site))
 
 
 def _checking(manifest: Manifest, places: dict[str, str]) -> CheckVolumes:

@@ -40,10 +40,10 @@ def serving_process(planned: RestorePlan) -> ServingProcess | None:
 
 
 def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
-    """Return a finding if the server whose place the restore takes would not end when it is stopped.
+    """Return a finding if the server whose place the restore takes would not end cleanly when it is stopped.
 
-    InnoDB writes compressed pages in parts of 512 bytes. With O_DIRECT, OpenZFS from 2.3 on answers EINVAL to them, and
-    the server tries again for ever; seen with MariaDB 11.8 on OpenZFS 2.3.9, where direct=disabled let it end at once.
+    With O_DIRECT, OpenZFS from 2.3 on answers EINVAL to writes of compressed pages. MariaDB 11.8 tries again for ever,
+    and direct=disabled lets it end at once; MySQL 9.7 aborts at the first write (tried on OpenZFS 2.3.9).
     """
     if serving_process(planned) is None or version.kernel_release() < _HONOURS_DIRECT:
         return []
@@ -58,10 +58,8 @@ def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
     direct = [place for place in places if datasets.properties(place, ["direct"])["direct"].value != "disabled"]
     if not compressed or not direct:
         return []
-    text = (
-        f"it would not end: {compressed} table(s) have compressed pages, and OpenZFS refuses to write them past the ARC"
-    )
-    return [unfit("server", text, f"zfs set direct=disabled {' '.join(direct)}")]
+    pages = f"{compressed} table(s) have compressed pages, and OpenZFS refuses to write them past the ARC"
+    return [unfit("server", f"it would not end cleanly: {pages}", f"zfs set direct=disabled {' '.join(direct)}")]
 
 
 def wait_for_session(instance: Instance, timeout: float) -> Session:

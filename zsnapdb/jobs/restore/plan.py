@@ -22,6 +22,7 @@ from zsnapdb.jobs.host.site_settings import notes_on_site, site_commands
 from zsnapdb.jobs.restore import exchange, newest, raw_keys
 from zsnapdb.jobs.restore.choice import choose, is_local_set, names_local_set, standing_of, with_local_sets
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
+from zsnapdb.jobs.restore.table_engines import check_engines, default_engine
 from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.prepare import Copy, change_of_owner, lay_out
 from zsnapdb.mysql.process import programs, server, server_program
@@ -253,6 +254,13 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         )
     batches = located_in(chosen.replays(settings.restore.batch_size), archive, local)
     replays = with_replayer(settings, instance, planned, batches)
+    check_engines(
+        archive_of(instance, repository),
+        local,
+        () if archive is None else archive.files,
+        replays,
+        default_engine(facts.variables, instance.settings.server.options),
+    )
     if replays:
         planned = _with_later_plugins(planned, candidates)
     last = handover_step(settings, instance, repository, planned, request.handover)
@@ -286,15 +294,6 @@ def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
 def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) -> RestorePlan:
     """Return the plan with what it says of properties: what production's place gets, and what this host has not."""
     carried = [] if planned.promotion is None else exchange.notes(planned.promotion, planned.clones)
-    given = planned.point.notes + notes_on_site(planned.site_commands)
-    planned = replace(planned, point=replace(planned.point, notes=given))
-    carried = (
-        []
-        if planned.promotion is None
-        else []
-        if planned.promotion is None
-        else exchange.notes(planned.promotion, planned.clones)
-    )
     without = [f"OpenZFS of this host has no {name}: the copy is without {name}={unknown[name]}" for name in unknown]
     notes = (*planned.point.notes, *without, *carried, *notes_on_site(planned.site_commands))
     return replace(planned, point=replace(planned.point, notes=notes))

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from posixpath import join
 
@@ -29,7 +30,6 @@ from zsnapdb.jobs.restore.steps import ServerWork, be_mounted, keep, take_back, 
 from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.mysql.binlog.client_text import refuse_ambiguous_text
-from zsnapdb.mysql.binlog.logged_texts import logged_texts
 from zsnapdb.mysql.binlog.made_tables import MadeTables
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.replication import replay as replaying
@@ -38,7 +38,16 @@ from zsnapdb.mysql.replication.replay import RelayLogs, ReplayInput
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.event_states import EventStates, follow
-from zsnapdb.planning.binlog.made_tables import Defaults, EngineStop, MadeTable, RecordedTable, named, plan_engines
+from zsnapdb.planning.binlog.made_tables import (
+    OTHER_POINT,
+    Defaults,
+    EngineStop,
+    MadeTable,
+    RecordedTable,
+    contradiction,
+    named,
+    plan_engines,
+)
 from zsnapdb.planning.restore.steps import Recover, Replay, TakeUp
 from zsnapdb.planning.server_copy.answering import IDENTITY, only_on_server
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
@@ -50,12 +59,8 @@ _SCRATCH = Path("/var/tmp")  # noqa: S108 - a new folder is made in it
 """Seconds after which a replay by a client is given up. By then the client hangs, because nobody else can block it."""
 
 
-@dataclass(frozen=True)
-class _Made:
-    """The tables of statements without ENGINE in the relay logs, and what the archive says of them."""
-
-    tables: tuple[tuple[int, MadeTable], ...]
-    records: Mapping[tuple[int, int], RecordedTable]
+_Records = Mapping[tuple[int, int], RecordedTable]
+"""What the archive says of tables of statements without ENGINE, by relay log and offset of the statement."""
 
 
 def replay(work: ServerWork, step: Replay) -> None:
@@ -73,19 +78,21 @@ def replay(work: ServerWork, step: Replay) -> None:
     logs = _relay_logs(work)
     logs.remove()
     records = _fetch(work, step, logs)
-    made = _Made(_made_tables(step, logs), records)
     gtids = parse_gtids(work.plan.flavour, step.gtids) if step.gtids is not None else None
     if step.by == "client":
-        _by_client(work, step, logs, gtids, made)
+        _by_client(work, step, logs, gtids, records)
     else:
-        _by_applier(work, step, logs, gtids, made)
+        _by_applier(work, step, logs, gtids, records)
     logs.remove()
     keep(work, step.name)
 
 
-def _made_tables(step: Replay, logs: RelayLogs) -> tuple[tuple[int, MadeTable], ...]:
-    """Return the tables of statements without ENGINE, each with the number of its relay log."""
-    made = MadeTables()
+def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int, MadeTable], ...]:
+    """Return the tables of statements without ENGINE, each with the number of its relay log.
+
+    `events` then has the states to which the statements lead. The applier removes the relay logs.
+    """
+    made = MadeTables(partial(follow, events))
     for number, part in enumerate(step.logs, 1):
         # An encrypted relay log is read by the server alone.
         with server_files.open_to_read(logs.file(number)) as file, contextlib.suppress(PreflightError):
@@ -93,19 +100,18 @@ def _made_tables(step: Replay, logs: RelayLogs) -> tuple[tuple[int, MadeTable], 
     return tuple(made.numbered())
 
 
-def _engine_stops(work: ServerWork, made: _Made, start: Defaults) -> tuple[EngineStop, ...]:
+def _engine_stops(
+    work: ServerWork, made: Iterable[tuple[int, MadeTable]], records: _Records, start: Defaults
+) -> tuple[EngineStop, ...]:
     """Return where the default engine changes, which is that of `start` now. Tell which tables may be other ones.
 
     Raises:
         ConsistencyError: a table had another engine, and nothing says which
     """
-    planned = plan_engines(made.tables, made.records, start)
-    if planned.contradicted:
-        raise ConsistencyError(
-            f"the source made {named(planned.contradicted)} in another storage engine than {start.engine}, its default"
-            " at the backup: their statements name none, and no record of the archive says which",
-            hint="restore a backup that was made after these tables, or a point before them",
-        )
+    planned = plan_engines(made, records, start)
+    refused = contradiction(planned, start)
+    if refused is not None:
+        raise ConsistencyError(refused, hint=OTHER_POINT)
     if planned.unknown:
         work.events.warn(
             f"nothing says the storage engine of {named(planned.unknown)}, made without ENGINE: with the replay they"
@@ -119,15 +125,15 @@ def _engine_stops(work: ServerWork, made: _Made, start: Defaults) -> tuple[Engin
     return planned.stops
 
 
-def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | None, made: _Made) -> None:
+def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | None, records: _Records) -> None:
     logs.take(len(step.logs), work.instance.settings.server.user)
     sizes = tuple(logs.file(number).stat().st_size for number in range(1, len(step.logs) + 1))
     options = replaying.options(work.plan.flavour, work.settings.restore.workers or len(os.sched_getaffinity(0)))
     base = () if _has_relay_log(work) else (f"relay_log={logs.base}",)
     with served(work, port=None, server_id=fresh_server_id(), last=(*base, *options)) as session:
         before = scheduled_events.states_of(session)
-        after = _states_after(before, step, logs)
-        stops = _engine_stops(work, made, replaying.defaults(session))
+        after = dict(before)
+        stops = _engine_stops(work, _read(step, logs, after), records, replaying.defaults(session))
         source = ReplayInput(sizes, step.logs[0].start, step.logs[0].file, gtids, stops)
         replaying.replay(
             session,
@@ -138,17 +144,6 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
         )
         _give_events_back(work, session, before, after)
         replaying.make_durable(session)
-
-
-def _states_after(before: EventStates, step: Replay, logs: RelayLogs) -> EventStates:
-    """Return the states that the replay leads to, from the relay logs, which the applier removes."""
-    after = dict(before)
-    for number, part in enumerate(step.logs, 1):
-        with server_files.open_to_read(logs.file(number)) as file, contextlib.suppress(PreflightError):
-            # An encrypted relay log is read by the server alone.
-            for _, schema, text in logged_texts(file, part.file, part.start):
-                follow(after, schema, text)
-    return after
 
 
 def _give_events_back(work: ServerWork, session: Session, before: EventStates, after: EventStates) -> None:
@@ -164,7 +159,7 @@ def _give_events_back(work: ServerWork, session: Session, before: EventStates, a
         )
 
 
-def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | None, made: _Made) -> None:
+def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | None, records: _Records) -> None:
     """Pipe the output of the server's binlog tool into one session of a client."""
     tool, client = client_programs(work.instance, work.plan.flavour, work.plan.server_version)
     files = [logs.file(number) for number in range(1, len(step.logs) + 1)]
@@ -175,8 +170,8 @@ def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | N
     with served(work, port=None, server_id=work.plan.server_id, last=options, password=password) as session:
         events = scheduled_events.scheduled_events(session)
         # A client cannot give a statement the collation that its table had.
-        records = {place: replace(record, collation=None) for place, record in made.records.items()}
-        stops = _engine_stops(work, replace(made, records=records), replaying.defaults(session))
+        records = {place: replace(record, collation=None) for place, record in records.items()}
+        stops = _engine_stops(work, _read(step, logs, {}), records, replaying.defaults(session))
         here = only_on_server(global_variables(session, IDENTITY))
         with (
             client_file(session.address, password, here) as login,

@@ -96,6 +96,7 @@ _MACHINE_COLUMNS = (
     copy_properties.OWNER_PROPERTY,
     copy_properties.EXPIRES_PROPERTY,
     copy_properties.PROTECTED_PROPERTY,
+    copy_properties.CHANGED_PROPERTY,
     UUID_PROPERTY,
     NETWORK_PROPERTY,
     GRADE_PROPERTY,

@@ -171,7 +171,8 @@ def _lease(settings: Settings, host: Host, name: str, change: Callable[[CloneLea
     with catalogue.on_machine(name), connected(settings.vms.uri) as hypervisor:
         machine = ready_machine(settings, name)
         created, time = machine.created, removal_time(host)
-        lease = change(copy_properties.settle_lease(machine.anchor, created, machine.lease, time))
+        before = copy_properties.settle_lease(machine.anchor, created, machine.lease, time)
+        lease = leases.changed(before, change(before), time)
         datasets.set_properties(machine.anchor, copy_properties.lease_values(lease))
         return catalogue.seen(hypervisor, replace(machine, lease=lease))
 

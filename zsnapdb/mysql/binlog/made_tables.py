@@ -10,7 +10,7 @@ back: they have rows of both kinds of tables.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import BinaryIO
 
@@ -18,7 +18,6 @@ from zsnapdb.base.patterns import printable
 from zsnapdb.mysql.binlog.event_bytes import EventBytes, inflated
 from zsnapdb.mysql.binlog.events import (
     FORMAT,
-    HEADER,
     MALFORMED,
     MARIADB_QUERY_COMPRESSED,
     QUERY,
@@ -34,8 +33,8 @@ from zsnapdb.planning.binlog.made_tables import MadeTable
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family, flavour_in
 
-_LONGEST = 1 << 20
-_CRC_BYTES = 4
+_LONGEST = 15 << 16
+"""Bytes of a statement that are read. An event whose body is cut has them, also one that is compressed."""
 _MOST_TABLES = 1 << 16
 _QUOTED = re.compile(
     r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`(?:[^`]|``)*`|/\*(?!M?!).*?\*/|(?:--\s|#)[^\n]*", re.DOTALL
@@ -153,15 +152,19 @@ def _status(variables: bytes) -> dict[int, int]:
 class MadeTables:
     """Collects the tables of statements without ENGINE while binlogs are walked, in order.
 
-    `numbers` has for each table the number of its file, as the caller counts them.
+    `numbers` has for each table the number of its file, as the caller counts them. `on_statement` gets the default
+    schema and the text of each statement that creates, alters, drops or renames something.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_statement: Callable[[str, str], None] = lambda _schema, _text: None) -> None:
+        self._on_statement = on_statement
         self.tables: list[MadeTable] = []
         self.numbers: list[int] = []
         self._has_xids = False
         self._open: dict[tuple[str, str], int] = {}
         """The tables that still may tell more, by name."""
+        self._named: dict[tuple[str, str], int] = {}
+        """The tables that still have the name with which they were made."""
         self._group: list[int] = []
         """The tables that the open transaction made."""
         self._sequences: set[int] = set()
@@ -175,34 +178,34 @@ class MadeTables:
             since = family(flavour_in(version)).ddl_xids_from
             self._has_xids = since is not None and release_of(version) >= since
         elif event.kind == TABLE_MAP:
-            mapped = table_map(EventBytes([event.body]))
-            self._changed.add(_key(_text(mapped.schema), _text(mapped.table)))
+            mapped = table_map(EventBytes([event.body])) if self._open else None
+            self._changed |= set() if mapped is None else {_key(_text(mapped.schema), _text(mapped.table))}
         elif event.kind in (QUERY, MARIADB_QUERY_COMPRESSED):
             self._statement(event, walk, number)
         if is_end:
             self._close(event)
 
     def _statement(self, event: Event, walk: Walk, number: int) -> None:
-        is_cut = len(event.body) + HEADER.size + _CRC_BYTES < event.end - event.start
-        if (is_cut and event.kind != QUERY) or query_text(event.body) in (b"BEGIN", b"COMMIT"):
+        if query_text(event.body) in (b"BEGIN", b"COMMIT"):
             return
         body = EventBytes([event.body])
         body.skip(8)
         length = body.integer(1)
         body.skip(2)
         variables = body.take(body.integer(2))
-        schema = _text(body.take(length))
+        schema = body.take(length).decode("utf-8", "replace")
         body.skip(1)
         raw = (body if event.kind == QUERY else EventBytes(inflated(body))).up_to(_LONGEST)
         text = raw.decode("utf-8", "replace")
         if first_word(text) not in _TOUCHES:
             return
+        self._on_statement(schema, text)
         self._touch(text)
         missing = left_open(text)
         if not missing or len(self.tables) >= _MOST_TABLES:
             return
         status = _status(variables)
-        owner, name = name_in(text, schema)
+        owner, name = name_in(text, printable(schema))
         is_whole = not walk.is_inside
         table = MadeTable(
             owner,
@@ -215,7 +218,7 @@ class MadeTables:
             names_engine=_ENGINE_NAME not in missing,
             names_format=_FORMAT_NAME not in missing,
         )
-        self._open[_key(owner, name)] = len(self.tables)
+        self._open[_key(owner, name)] = self._named[_key(owner, name)] = len(self.tables)
         self._group.append(len(self.tables))
         if is_sequence(text):
             self._sequences.add(len(self.tables))
@@ -224,12 +227,14 @@ class MadeTables:
 
     def _touch(self, statement: str) -> None:
         """Let the tables tell no more that the statement may be about: it has a word that is their name."""
-        if not self._open:
+        if not self._named:
             return
         words = {_unquoted(word).casefold() for word in _WORDS.findall(statement)}
-        for name in [name for name in self._open if name[1] in words]:
-            place = self._open.pop(name)
-            is_dropped = _DROPS.search(statement) is not None
+        is_dropped = _DROPS.search(statement) is not None
+        keeps_name = first_word(statement) == "ALTER" and "rename" not in words
+        for name in [name for name in self._named if name[1] in words]:
+            self._open.pop(name, None)
+            place = self._named[name] if keeps_name else self._named.pop(name)
             self.tables[place] = replace(self.tables[place], is_touched=True, is_dropped=is_dropped)
 
     def _close(self, event: Event) -> None:

@@ -23,6 +23,7 @@ from zsnapdb.mysql.binlog.events import (
     decisive_events,
     malformed,
 )
+from zsnapdb.mysql.binlog.rows import TABLE_MAP
 from zsnapdb.mysql.binlog.walk import Walk, committed_at, tagged_gtid
 from zsnapdb.planning.family import flavour_in
 
@@ -110,23 +111,25 @@ def transactions(
     name: str,
     start: int | None = None,
     size: int | None = None,
-    watch: Callable[[Event, Walk, bool], None] = lambda _event, _walk, _is_end: None,
+    watch: Callable[[Event, Walk, bool], None] | None = None,
 ) -> Generator[BinlogTransaction, None, int]:
     """Yield the complete transactions of an open binlog in order.
 
     Return the offset after the last transaction and the events outside of transactions that follow it.
 
     `start`: begin at this offset, which must be the end of a transaction or of the head. `size`: read at most this many
-    bytes of the file. `watch` gets each event that decides where transactions begin and end, and whether it ends one.
+    bytes of the file. `watch` gets each event that names a table, or that decides where transactions begin and end,
+    and whether it ends one.
     DamagedError if an event in the middle is wrong; PreflightError if the file is encrypted.
     """
-    walk = Walk()
-    events = decisive_events(file, name, file.seek(0, 2) if size is None else size, start)
+    walk, others = Walk(), () if watch is None else (TABLE_MAP,)
+    events = decisive_events(file, name, file.seek(0, 2) if size is None else size, start, others)
     try:
         while True:
             event = next(events)
-            is_end = walk.see(event)
-            watch(event, walk, is_end)
+            is_end = event.kind != TABLE_MAP and walk.see(event)
+            if watch is not None:
+                watch(event, walk, is_end)
             if is_end and walk.opened is not None:
                 committed, is_exact = commit_time_of(walk.opened, event)
                 yield BinlogTransaction(walk.opened.start, event.end, walk.number, committed, is_exact)

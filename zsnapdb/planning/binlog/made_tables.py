@@ -158,6 +158,20 @@ def _has_default_format(known: RecordedTable, row_format: str) -> bool:
     return known.engine.casefold() == "innodb" and row_format in _DEFAULT_FORMATS
 
 
+def contradiction(planned: EnginePlan, start: Defaults) -> str | None:
+    """Return why a replay that begins with `start` cannot give all tables their engines; None if it can."""
+    if not planned.contradicted:
+        return None
+    return (
+        f"the source made {named(planned.contradicted)} in another storage engine than {start.engine}, its default"
+        " at the backup: their statements name none, and no record of the archive says which"
+    )
+
+
+OTHER_POINT = "restore a backup that was made after these tables, or a point before them"
+"""The hint of a contradiction."""
+
+
 def named(tables: Iterable[MadeTable]) -> str:
     """Return the names of tables, the first of many."""
     names = list(dict.fromkeys(str(table) for table in tables))

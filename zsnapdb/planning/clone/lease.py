@@ -15,6 +15,7 @@ from zsnapdb.planning.clock_guard import CONFIRM, RemovalTime
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 FOREVER = datetime.max.replace(tzinfo=UTC)
 """An unreadable time counts as this time, so the clone counts as protected."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def stamp(moment: datetime) -> str:
@@ -75,15 +76,26 @@ def heartbeat_seconds(seconds: float) -> int:
 
 
 @dataclass(frozen=True)
+class LeaseChange:
+    """When a lease was changed after its begin, and its ends before that."""
+
+    at: datetime
+    expires: datetime
+    protected_until: datetime | None
+
+
+@dataclass(frozen=True)
 class CloneLease:
     """When a clone expires, and until when the reaper may not touch it (None: it may).
 
     `heartbeat`: the clone goes earlier if its holder does not say in time that it is there (None: it need not).
+    `changed` is its last change (None: it is as it began).
     """
 
     expires: datetime
     protected_until: datetime | None = None
     heartbeat: Heartbeat | None = None
+    changed: LeaseChange | None = None
 
     def is_protected(self, now: datetime) -> bool:
         """Whether the reaper must leave the clone alone at `now`."""
@@ -127,16 +139,46 @@ def protected(lease: CloneLease, seconds: float, policy: Policy, now: datetime) 
     )
 
 
+def changed(before: CloneLease, after: CloneLease, time: RemovalTime) -> CloneLease:
+    """Return the lease after a change, which says when it was changed, and its ends before.
+
+    A change that may have been made while the clock was ahead, too, leaves the ends that were before it.
+    """
+    known = before.changed
+    if known is not None and known.at > time.at:
+        return replace(after, changed=replace(known, at=time.latest))
+    return replace(after, changed=LeaseChange(time.latest, before.expires, before.protected_until))
+
+
 def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLease:
-    """Return the lease of a copy that was made at `created`. If the clock was ahead then, it begins now."""
-    if created == FOREVER or not time.is_from_future(created):
+    """Return the lease of a copy that was made at `created`.
+
+    If the clock was ahead then, it begins now. If the clock was ahead when it was changed, the change begins now: it
+    makes the lease no shorter than it was.
+    """
+    change, least, least_protected = lease.changed, None, None
+    late = timedelta() if change is None else change.at - time.latest
+    ahead = created - time.latest
+    if created != FOREVER and time.is_from_future(created):
+        ahead = max(ahead, late)
+    elif change is None or not time.is_from_future(change.at):
         return lease
-    ahead, until = created - time.latest, lease.protected_until
+    else:
+        ahead, least, least_protected = late, change.expires, change.protected_until
     return replace(
         lease,
-        expires=lease.expires if lease.expires == FOREVER else lease.expires - ahead,
-        protected_until=until if until in (None, FOREVER) else until - ahead,
+        expires=_moved(lease.expires, ahead, least),
+        protected_until=lease.protected_until and _moved(lease.protected_until, ahead, least_protected),
+        changed=None,
     )
+
+
+def _moved(end: datetime, ahead: timedelta, least: datetime | None) -> datetime:
+    """Return an end so much earlier, but neither before `least` nor later than it is."""
+    if end == FOREVER:
+        return end
+    ahead = min(ahead, end - _EPOCH)
+    return end - ahead if least is None else min(end, max(least, end - ahead))
 
 
 def require_within_age(lease: CloneLease, before: CloneLease | None, begun: datetime, most: float) -> CloneLease:

@@ -20,6 +20,8 @@ def state(info: CloneInfo) -> str:
         return info.phase
     if info.pid is not None:
         return f"{'running' if info.pool is None else _POOL_STATES[info.pool]} ({info.pid})"
+    if info.elsewhere:
+        return f"running {info.elsewhere}"
     return "never started" if info.phase is CopyPhase.NEW else "stopped"
 
 

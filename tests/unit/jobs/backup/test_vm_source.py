@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.support.barn import GOLD, UUID, Barn
+from tests.unit.support.barn import DISKS, GOLD, UUID, Barn
 from tests.unit.support.manifests import manifest
 from zsnapdb.base.errors import CommandTimeout, ConfigError, ConsistencyError, PreflightError
 from zsnapdb.config import settings as config
@@ -18,10 +18,12 @@ from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.report.source import detail_lines, result_lines
-from zsnapdb.repository.manifest import Manifest, ZvolType
+from zsnapdb.repository.manifest import Manifest, RightPart, SitePart, ZvolType
 from zsnapdb.repository.sources import MachineSourcePart
 from zsnapdb.vm import thawing
 from zsnapdb.vm.hypervisor import MachineState
+from zsnapdb.zfs import own_properties, rights
+from zsnapdb.zfs.rights import Right
 
 
 def test_a_running_machine_is_frozen_for_its_snapshot_and_its_grade_says_so(barn: Barn) -> None:
@@ -159,11 +161,24 @@ def test_a_machine_that_runs_with_another_disk_is_refused_before_anything_is_fro
     assert barn.guests.asked == []
 
 
-def test_the_manifest_says_what_was_frozen_and_is_read_again_by_its_form(barn: Barn) -> None:
+def test_the_manifest_says_what_was_frozen_and_is_read_again_by_its_form(
+    barn: Barn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {DISKS["vda"]: {"com.sun:auto-snapshot": "true", "refreservation": "33554432"}, DISKS["vdb"]: {}}
+    monkeypatch.setattr(own_properties, "own_values", lambda names: {name: own[name] for name in names})
+    given = [Right("local", "user", "daemon", "snapshot")]
+    monkeypatch.setattr(rights, "rights_on", lambda dataset: given if dataset == DISKS["vda"] else [])
     source = barn.source()
     taken = barn.take()
     described = source.describe(source.observe(), taken.proof)
-    assert described.volumes["vda"] == ZvolType(volsize=33554432, volblocksize=16384, properties={})
+    site = SitePart(
+        properties=own[DISKS["vda"]],
+        rights=(RightPart(scope="local", who="user", name="daemon", permission="snapshot"),),
+    )
+    assert described.volumes == {
+        "vda": ZvolType(volsize=33554432, volblocksize=16384, properties={}, site=site),
+        "vdb": ZvolType(volsize=33554432, volblocksize=16384, properties={}, site=SitePart()),
+    }
     part = described.source
     assert isinstance(part, MachineSourcePart)
     assert (part.domain, part.uuid, part.grade) == ("gold", UUID, Grade.FROZEN)

@@ -53,8 +53,13 @@ def test_a_machine_comes_back_on_new_zvols_with_a_domain_of_its_own_that_does_no
         assert thing.properties["zsnapdb:restored"] == result.plan.restore_id
         assert {f"{TOP}/{role}@zsnapdb-{name}" for name in yard.ids} <= set(yard.pool.things)
     assert yard.pool.things[TOP].properties["volmode"] == "dev"
-    assert result.plan.notes == ("the restored domain lacks os/kernel /boot/vmlinuz",)
+    command = f"zfs set com.sun:auto-snapshot=true {TOP}/data"
+    assert result.plan.notes == (
+        "the restored domain lacks os/kernel /boot/vmlinuz",
+        f"set by the site where it was backed up; read it, and run it after the restore: {command}",
+    )
     assert "web-back" in MachineRestoreView(result).text()
+    assert command in MachineRestoreView(result).text()
     assert MachineRestoreView(result).fields()["finished"] is True
 
 
