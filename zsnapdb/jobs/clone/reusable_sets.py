@@ -25,8 +25,9 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY, snapshot_name
 from zsnapdb.jobs.clone import catalogue, causer, locks, properties
 from zsnapdb.jobs.clone.catalogue import homes
+from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
 from zsnapdb.jobs.clone.ownership import ROOT
-from zsnapdb.jobs.clone.properties import BEGUN_PROPERTY, KEPT_PROPERTY, CloneClaim, CloneInfo
+from zsnapdb.jobs.clone.properties import BEGUN_PROPERTY, KEPT_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource, begun_of, commits
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
