@@ -28,6 +28,8 @@ from zsnapdb.repository.verifications import Checks, Depth
 
 _DRILLS = 10
 """How many of the newest drills are read: each is an object of its own."""
+_NAMED = 5
+"""How many drills that do not count are named."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -98,10 +100,12 @@ def _moment(microseconds: int) -> datetime:
 
 
 def _doubts(stored: Stored, past: PastDrills) -> tuple[str, ...]:
+    shown, more = past.unreadable[-_NAMED:], len(past.unreadable) - _NAMED
     return (
         *(damage.describe() for damage in stored.damage.known if damage.name in stored.present),
         *(finding.text for finding in stored.missing if finding.is_doubtful),
-        *(f"the evidence of drill {drill_id} does not count: damaged, or foreign" for drill_id in past.unreadable),
+        *(f"the evidence of drill {drill_id} does not count: damaged, or foreign" for drill_id in shown),
+        *([f"the evidence of {more} other drills does not count: damaged, or foreign"] if more > 0 else ()),
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from zsnapdb.base.errors import DamagedError, NotThere
+from zsnapdb.base.errors import NotThere
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.trial.drill_log import DrillResult
-from zsnapdb.repository import drills
+from zsnapdb.repository import drills, layout
 
 LOOKED_AT = 100
-"""In how many of the newest drills the run is looked for: each is an object of its own."""
+"""In how many of the newest believed drills the run is looked for: each is an object of its own."""
 
 
 def made(instance: Instance) -> DrillResult | None:
@@ -17,11 +17,7 @@ def made(instance: Instance) -> DrillResult | None:
         repository = instance.open_repository()
     except NotThere:
         return None
-    for key in reversed(drills.keys(repository, instance.name)[-LOOKED_AT:]):
-        try:
-            evidence = drills.read_at(repository, instance.name, key)
-        except (DamagedError, NotThere):
-            continue
+    for evidence in reversed(drills.newest(repository, instance.name, LOOKED_AT)):
         if evidence.run_id == instance.host.run_id():
-            return DrillResult(evidence, str(key))
+            return DrillResult(evidence, layout.drill(instance.name, evidence.drill_id, evidence.sequence))
     return None

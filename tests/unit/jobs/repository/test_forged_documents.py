@@ -216,6 +216,67 @@ def test_forged_document_makes_nothing_better(
     assert new.restore_seconds is None
 
 
+MANY = 70
+"""More forged documents of a kind than any reader has ever looked at."""
+
+
+def many_manifests(forger: Forger) -> None:
+    old = forger.fields(layout.manifest("main", forger.backup))
+    for number in range(MANY):
+        name = f"{forger.now:%Y%m%dT%H%M%SZ}-{number:04x}"
+        place = {"backup_id": name, "created": forger.now.isoformat(), "createtxg": 10**6, "sequence": 100 + number}
+        forger.put(layout.manifest("main", name), {**old, **place})
+
+
+def many_drills(forger: Forger) -> None:
+    for number in range(MANY):
+        name = f"{forger.now:%Y%m%dT%H%M%SZ}-{number:04x}"
+        forged = evidence(Outcome.PASSED, forger.repository.id, name)
+        place = {"sequence": 100 + number, "backup_id": forger.backup, "finished": forger.now}
+        drills.write(forger.repository, forged.model_copy(update=place))
+
+
+def many_checks(forger: Forger) -> None:
+    for _ in range(MANY):
+        good_check(forger)
+
+
+def many_records(forger: Forger) -> None:
+    """Write the next records of the evidence log, and the last that there can be."""
+    genuine = [one.record for one in evidence_log.read(forger.repository, "main") if one.record is not None][-1]
+    for number in (*range(genuine.number + 1, MANY), 10**8 - 1):
+        forged = genuine.model_copy(update={"number": number})
+        forger.put(layout.evidence("main", number), forged.model_dump(mode="json"))
+
+
+CROWDS = [many_manifests, many_drills, many_checks, many_records]
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+@pytest.mark.parametrize("forge", CROWDS, ids=lambda forge: forge.__name__)
+def test_many_forged_documents_hide_no_finding_and_stop_no_command(
+    protected: ProtectedServer, forge: Callable[[Forger], None], signs: bool
+) -> None:
+    note_damage(protected)
+    if signs:
+        protected.site.begin_to_sign()
+    with evidence_job.recorded(protected.instance(), "verify", ["verify"]):
+        pass
+    before = protected.status()
+    now = protected.instance().host.now()
+    repository = Repository.open(*protected.instance().open_store(), Keyring())
+    forge(Forger(repository, protected.backups[0], now.astimezone(UTC)))
+    after = protected.status()
+    assert len(before.known_damage) == 2
+    assert {(one.name, one.kind) for one in after.known_damage} == {(one.name, one.kind) for one in before.known_damage}
+    assert after.health.facts.newest_drill == before.health.facts.newest_drill is not None
+    assert len(after.health.facts.doubts) < len(before.health.facts.doubts) + 10
+    with evidence_job.recorded(protected.instance(), "backup", ["backup"]):
+        pass
+    log = evidence_report.report(protected.instance(), None, None).log
+    assert {record.job for record in log.believed} >= {"verify", "backup"}
+
+
 @pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
 def test_forged_record_of_the_evidence_log_counts_for_no_day(protected: ProtectedServer, signs: bool) -> None:
     for _ in range(2):
