@@ -65,7 +65,7 @@ class Marker(BaseModel):
 
         PreflightError, and the marker is removed again, if the store does not keep conditional writes.
         """
-        objects.put(layout.MARKER, self.encode())
+        objects.put_alone(layout.MARKER, self.encode())
         try:
             prove_conditional_writes(objects)
             conditional_writes.prove_replacements(objects)

@@ -291,7 +291,7 @@ class Repository(RepositoryObjects):
             )
         # A request that is repeated after its answer was lost meets its own object. The comparison below shows that.
         with contextlib.suppress(ExistsError):
-            self.put(key, body)
+            self.put_alone(key, body)
         stored, digest = self.digested_manifest(manifest.instance, manifest.backup_id)
         if stored != manifest:
             raise ConsistencyError(

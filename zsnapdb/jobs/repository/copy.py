@@ -278,7 +278,7 @@ class _Run:
         ConsistencyError if the stored manifest is different.
         """
         key = layout.manifest(self._name, backup_id)
-        if not self._there.put_same(key, self._here.get(key)):
+        if not self._there.put_same(key, self._here.get(key), is_alone=True):
             raise ConsistencyError(
                 f"manifest {key} was read back different from what was copied",
                 hint="the second repository has another backup with this id",

@@ -123,7 +123,7 @@ def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chun
 
 def _description(here: BinlogArchive, there: BinlogArchive, key: Key) -> None:
     """Copy a description byte for byte. ConsistencyError if a different description is there."""
-    if not there.repository.put_same(key, here.repository.get(key)):
+    if not there.repository.put_same(key, here.repository.get(key), is_alone=True):
         raise ConsistencyError(
             f"{key} was read back different from what was copied",
             hint="the second repository has another binlog of this name",

@@ -44,6 +44,8 @@ class InitPlan:
     """The file of the signing key that init makes, None if it makes none."""
     signer: str | None = None
     """The public part of the signing key, once it is there."""
+    store_note: str = ""
+    """What a person should know about the store, once it was tried."""
 
     @property
     def changes(self) -> tuple[PolicyChange, ...]:
@@ -170,6 +172,7 @@ def init(settings: Settings, name: str | None) -> InitPlan:
     if planned.step in (InitStep.CREATE, InitStep.REBUILD):
         refuse_unfit(settings.repository[planned.name])
         planned.marker.write(place.objects)
+        planned = replace(planned, store_note=conditional_writes.note_of_removed(place.objects))
     elif planned.step is InitStep.RECIPIENTS:
         version = place.objects.read_version(layout.MARKER)
         changed = Marker.parse(version.body, place.objects.place(layout.MARKER)).with_recipients(
