@@ -165,7 +165,7 @@ def _plan(
     backups, checked = host_record.stored(instance, repository)
     here = local if local is not None else look_locally(instance, backups.backups)
     marks = unfinished(repository, instance.name)
-    provenance = checked.provenance
+    provenance = checked.provenance.for_removal
     counted = [backup for backup in backups.backups if backup.backup_id in provenance.proofs]
     base: Summary | None = None
     if here.guids:

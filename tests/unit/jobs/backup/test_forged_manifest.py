@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.support.world import World
 from zsnapdb.base.errors import DamagedError
+from zsnapdb.config.repository import KeepSettings
 from zsnapdb.jobs.backup import plan as backup_plan
+from zsnapdb.jobs.repository import adopt, prune
 from zsnapdb.repository import layout
 
 
@@ -43,3 +49,28 @@ def test_a_manifest_from_the_future_is_no_base_though_it_names_snapshots_of_this
     base = backup_plan.plan_now(world.instance, opener=world.open_source).base
     assert base.base is not None
     assert base.base.backup_id == honest.backup_id
+
+
+@pytest.mark.parametrize("is_rewritten", [True, False])
+def test_host_without_record_and_key_removes_nothing_though_it_has_the_snapshots(
+    world: World, is_rewritten: bool
+) -> None:
+    """Its snapshots say which state a backup has, and nothing about the manifest that is there now."""
+    for _ in range(3):
+        world.backup(full=True)
+    names, snapshots = world.ids(), set(world.snapshots)
+    shutil.rmtree(world.instance.host.records)
+    for name in names[1:] if is_rewritten else ():
+        key = layout.manifest("main", name)
+        fields = json.loads(world.local.get(key).partition(b"\n")[0]) | {"zfs_version": "rewritten"}
+        world.local.put(key, json.dumps(fields).encode() + b"\n")
+    instance = replace(
+        world.instance, settings=world.instance.settings.model_copy(update={"keep": KeepSettings(last=1)})
+    )
+    assert not instance.open_repository().keyring.trusted
+    done = prune.prune(instance, trusts_clock=True)
+    assert (done.removed, done.swept, done.destroyed, world.ids()) == ((), (), (), names)
+    assert set(world.snapshots) == snapshots
+    assert [one.backup.backup_id for one in adopt.plan(instance).candidates] == names
+    adopt.adopt(instance, adopt.plan(instance))
+    assert prune.prune(instance, trusts_clock=True).removed == tuple(reversed(names[:-1]))
