@@ -85,7 +85,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
             )
             continue
         try:
-            around = replace(_surroundings(instance, journal.started, repository, stored), damaged=damaged)
+            around = replace(_surroundings(instance, journal, repository, stored), damaged=damaged)
         except DamagedError as error:
             # There is a manifest. Nothing that belongs to a manifest is removed here, even if it cannot be read.
             backups.append(
@@ -134,8 +134,9 @@ def _needs(started: StartedBackup) -> Interrupted:
 
 
 def _surroundings(
-    instance: Instance, started: StartedBackup, repository: Repository, stored: list[str]
+    instance: Instance, journal: BackupJournal, repository: Repository, stored: list[str]
 ) -> Surroundings:
+    started = journal.started
     sources: set[tuple[str, int]] = set()
     origins: set[tuple[str, int]] = set()
     # A dataset that is gone has no snapshots and no bookmarks. Other errors are raised.
@@ -146,7 +147,9 @@ def _surroundings(
     kept = None
     if started.backup_id in stored:
         manifest = repository.manifest(started.draft.instance, started.backup_id)
-        kept = frozenset((volume.dataset, volume.guid) for volume in manifest.volumes)
+        # Others can put a manifest there under this id. An earlier run gave the number when it stored its own.
+        if manifest == journal.completed(started.draft.model_copy(update={"sequence": manifest.sequence})):
+            kept = frozenset((volume.dataset, volume.guid) for volume in manifest.volumes)
     return Surroundings(
         removal_time(instance.host).at,
         repository.id,
@@ -184,9 +187,8 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
     If the journal cannot be read, `sweep` later recognises the snapshots by their properties.
     """
     instance.events.warn(f"backup {item.backup_id}, which was interrupted, is given up: {item.judgement.text}")
-    if item.judgement.because is not Cause.STORED_OTHERWISE:
-        with contextlib.suppress(RepositoryError):
-            remove(repository, instance.name, item.backup_id)
+    with contextlib.suppress(RepositoryError):
+        remove(repository, instance.name, item.backup_id)
     if item.journal is None:
         item.file.unlink(missing_ok=True)
         return
