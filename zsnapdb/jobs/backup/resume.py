@@ -24,6 +24,7 @@ from zsnapdb.jobs.base.set_properties import (
     STORED,
 )
 from zsnapdb.jobs.host.local_sets import unfinished
+from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import note_stored
 from zsnapdb.planning.backup.resume import (
     Cause,
@@ -109,7 +110,8 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
 def _damaged_chains(instance: Instance, repository: Repository) -> Mapping[str, str]:
     """Return the backups whose chain cannot be restored because of known damage, and what was found."""
     damage = known_damage(repository, instance.name)
-    chains = damage.of_chains(instance.summaries(repository).backups)
+    known, checked = host_record.stored(instance, repository)
+    chains = damage.of_chains(checked.provenance.trusted(known.backups))
     stored = damage.stored()
     return {
         backup_id: known.describe()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,9 +15,15 @@ import pytest
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.drilled import evidence
 from zsnapdb.config.objectives import ObjectiveSettings
+from zsnapdb.jobs.doctor import diagnose
 from zsnapdb.jobs.health import evidence as evidence_job
+from zsnapdb.jobs.host import installed_plugins
 from zsnapdb.jobs.repository import evidence_report
 from zsnapdb.jobs.repository.status import ProtectionStatus
+from zsnapdb.mysql.process import processes
+from zsnapdb.planning.backup.fitness import Severity
+from zsnapdb.planning.server_copy.plugins import InstalledPlugins
+from zsnapdb.planning.server_plugins import Plugin, ServerPlugins
 from zsnapdb.repository import drills, evidence_log, layout, verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.drills import Outcome, StepPart
@@ -66,6 +73,15 @@ class Forger:
 def newer_manifest(forger: Forger) -> None:
     name = f"{forger.now:%Y%m%dT%H%M%SZ}-aaaa"
     old = forger.fields(layout.manifest("main", forger.backup))
+    created = {"backup_id": name, "created": forger.now.isoformat(), "createtxg": 10**6, "sequence": 10**6}
+    forger.put(layout.manifest("main", name), {**old, **created})
+
+
+def manifest_that_needs_nothing(forger: Forger) -> None:
+    """A newer manifest of a server without plugins, of the version of this host's program."""
+    name = f"{forger.now:%Y%m%dT%H%M%SZ}-bbbb"
+    old = forger.fields(layout.manifest("main", forger.backup))
+    old["source"]["server"] |= {"plugins": None, "version": "9.7.1"}
     created = {"backup_id": name, "created": forger.now.isoformat(), "createtxg": 10**6, "sequence": 10**6}
     forger.put(layout.manifest("main", name), {**old, **created})
 
@@ -146,6 +162,7 @@ def good_check(forger: Forger) -> None:
 
 KINDS: list[Callable[[Forger], None]] = [
     newer_manifest,
+    manifest_that_needs_nothing,
     older_manifest,
     next_binlog,
     new_segment,
@@ -275,6 +292,34 @@ def test_many_forged_documents_hide_no_finding_and_stop_no_command(
         pass
     log = evidence_report.report(protected.instance(), None, None).log
     assert {record.job for record in log.believed} >= {"verify", "backup"}
+
+
+def warnings(protected: ProtectedServer) -> Counter[tuple[str, Severity]]:
+    """Return how often the doctor warns, by subject. What it says of each may name what is new."""
+    found = diagnose.about_stored(protected.instance())
+    return Counter((one.what, one.severity) for one in found if one.severity is not Severity.OK)
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+@pytest.mark.parametrize("forge", [*KINDS, *CROWDS[:3]], ids=lambda forge: forge.__name__)
+def test_forged_document_takes_no_warning_of_the_doctor_away(
+    protected: ProtectedServer, monkeypatch: pytest.MonkeyPatch, forge: Callable[[Forger], None], signs: bool
+) -> None:
+    monkeypatch.setattr(processes, "version_of", lambda *_: "9.7.1")
+    monkeypatch.setattr(installed_plugins, "installed", lambda *_: InstalledPlugins("/plugins", frozenset()))
+    plugin = Plugin(name="rocksdb", kind="STORAGE ENGINE", library="ha_rocksdb.so")
+    protected.plugins = ServerPlugins(plugins=(plugin,))
+    protected.server.commit(1)
+    protected.back_up_from_here()
+    note_damage(protected)
+    if signs:
+        protected.site.begin_to_sign()
+    before = warnings(protected)
+    assert {"backups", "damage", "plugins"} <= {what for what, _ in before}
+    now = protected.instance().host.now()
+    repository = Repository.open(*protected.instance().open_store(), Keyring())
+    forge(Forger(repository, protected.backups[0], now.astimezone(UTC)))
+    assert before - warnings(protected) == Counter()
 
 
 @pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
