@@ -182,21 +182,28 @@ def newest(repository: Repository, instance: str, count: int) -> list[Evidence]:
 
 @dataclass(frozen=True)
 class PastDrills:
-    """The newest drills that can be read, oldest first. `unreadable` are the ids of others among them."""
+    """The newest drills that can be read, oldest first. `unreadable` are the ids of others among them.
+
+    `missing` are drills that this host stored, and that the repository lacks.
+    """
 
     read: tuple[Evidence, ...] = ()
     unreadable: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
-def past(repository: Repository, instance: str, count: int) -> PastDrills:
+def past(repository: Repository, instance: str, count: int, own: Sequence[str] = ()) -> PastDrills:
     """Return the newest drills as `newest` does, and which later ones cannot be read or believed.
+
+    `own` are the drills whose evidence this host stored.
 
     Others can add any number of these. They take the place of no believed drill: the reading ends at `count` believed
     ones, or at the oldest drill.
     """
     readable: list[Evidence] = []
     unreadable: list[str] = []
-    for key in reversed(keys(repository, instance)):
+    listed = keys(repository, instance)
+    for key in reversed(listed):
         if len(readable) == count:
             break
         try:
@@ -205,7 +212,9 @@ def past(repository: Repository, instance: str, count: int) -> PastDrills:
             unreadable.append(key.drill_id)
         except NotThere:
             continue
-    return PastDrills(tuple(readable[::-1]), tuple(unreadable[::-1]))
+    there = {key.drill_id for key in listed}
+    missing = tuple(drill_id for drill_id in own if drill_id not in there)
+    return PastDrills(tuple(readable[::-1]), tuple(unreadable[::-1]), missing)
 
 
 def timings(evidence: Sequence[Evidence]) -> list[Timing]:

@@ -12,7 +12,7 @@ from datetime import datetime
 from zsnapdb import __version__
 from zsnapdb.base.errors import DamagedBackupError, DamagedError, NotThere, ZsnapdbError
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record.host_record import next_sequence
+from zsnapdb.jobs.record.host_record import next_sequence, note_drilled
 from zsnapdb.jobs.trial.server_checks import CheckOutcome
 from zsnapdb.planning.server_plugins import plugin_hint
 from zsnapdb.repository import drills, verifications
@@ -99,6 +99,7 @@ class DrillLog:
             has_read_all_pages=self.has_read_all_pages,
         )
         key = drills.write(repository, evidence)
+        note_drilled(instance, repository, evidence.drill_id)
         _record_damage(repository, evidence, self.damaged)
         return DrillResult(evidence, key)
 

@@ -20,6 +20,8 @@ from zsnapdb.jobs.health import evidence as evidence_job
 from zsnapdb.jobs.host import installed_plugins
 from zsnapdb.jobs.repository import evidence_report
 from zsnapdb.jobs.repository.status import ProtectionStatus
+from zsnapdb.jobs.trial.drill_log import DrillLog, DrillSubject
+from zsnapdb.jobs.trial.server_checks import CheckOutcome
 from zsnapdb.mysql.process import processes
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.server_copy.plugins import InstalledPlugins
@@ -31,6 +33,7 @@ from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.layout import Key
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord
+from zsnapdb.zfs import version
 
 TIGHT = ObjectiveSettings(
     rpo=1,
@@ -292,6 +295,29 @@ def test_many_forged_documents_hide_no_finding_and_stop_no_command(
         pass
     log = evidence_report.report(protected.instance(), None, None).log
     assert {record.job for record in log.believed} >= {"verify", "backup"}
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+def test_removed_evidence_of_a_drill_is_named(
+    protected: ProtectedServer, monkeypatch: pytest.MonkeyPatch, signs: bool
+) -> None:
+    monkeypatch.setattr(version, "userland", lambda: "zfs-2.3.4")
+    if signs:
+        protected.site.begin_to_sign()
+    instance, backup = protected.instance(), protected.backups[0]
+    repository = instance.open_repository()
+    ids = list[str]()
+    for _ in range(2):
+        log = DrillLog(instance.host.now())
+        log.add("pages", CheckOutcome("ibdata1", Outcome.PASSED, "all pages"))
+        name = f"{instance.host.now():%Y%m%dT%H%M%SZ}-{len(ids):04x}"
+        ids.append(log.store(instance, repository, DrillSubject(name, "latest", backup, 1)).evidence.drill_id)
+    assert not any("evidence of drill" in doubt for doubt in protected.status().health.facts.doubts)
+    gone = next(key for key in drills.keys(repository, "main") if key.drill_id == ids[1])
+    repository.delete(gone)
+    doubts = protected.status().health.facts.doubts
+    assert [ids[1] in doubt for doubt in doubts if "evidence of drill" in doubt] == [True]
+    assert evidence_report.report(protected.instance(), None, None).drills.missing == (ids[1],)
 
 
 def warnings(protected: ProtectedServer) -> Counter[tuple[str, Severity]]:
