@@ -210,7 +210,7 @@ def swapped_chunks(owner: Owner) -> list[str]:
 def forged_small_documents(owner: Owner) -> list[str]:
     """Drills that passed, checks that found all whole, a pin, and an unfinished backup, all by a stranger."""
     repository, newest, now = owner.repository, owner.target.names[-1], datetime.now(UTC)
-    ids = [f"{now:%Y%m%dT%H%M%SZ}-{number:04x}" for number in range(60)]
+    ids = [f"{now:%Y%m%dT%H%M%SZ}-{number:04x}" for number in range(12)]
     step = StepPart(kind="receive", what="x", seconds=0.001, size=10**12)
     for number, name in enumerate(ids):
         passed = evidence(Outcome.PASSED, repository.id, name)
@@ -234,6 +234,16 @@ def replaced_binlogs(owner: Owner) -> list[str]:
         for chunk in owner.keys(f"/chunks/{fields['name']}/"):
             owner.store.put(chunk, bytes(len(owner.store.get(chunk))))
     return [Path(descriptions[-1]).stem]
+
+
+def zeros_after_a_good_check(owner: Owner) -> list[str]:
+    """Put zeros in the place of archived binlogs that the host has just read and found whole."""
+    assert owner.target.act("verify", "--deep").code == 0
+    binlogs = [owner.fields(key)["name"] for key in owner.keys("/files/")]
+    for name in binlogs:
+        for chunk in owner.keys(f"/chunks/{name}/"):
+            owner.store.put(chunk, bytes(len(owner.store.get(chunk))))
+    return [f"the archived copy of {binlogs[0]} is damaged"]
 
 
 def deleted_newest_replaced_by_forged(owner: Owner) -> list[str]:
@@ -288,6 +298,7 @@ ATTACKS: list[tuple[Attack, tuple[str, ...]]] = [
     (forgeries, WRITES),
     (forged_small_documents, WRITES),
     (rewritten_manifests, WRITES),
+    (zeros_after_a_good_check, WRITES),
     (spoiled_content, WRITES),
     (deleted_newest_replaced_by_forged, DELETES),
     (deleted_chunks_and_marker, DELETES),
@@ -296,7 +307,7 @@ ATTACKS: list[tuple[Attack, tuple[str, ...]]] = [
 ]
 LOSSES = (rewritten_manifests, deleted_newest_replaced_by_forged, deleted_binlogs, rolled_back)
 """What is gone, or other than it was stored, and so an alarm of `status` before anything is read."""
-OF_THE_ARCHIVE = (spoiled_content, deleted_binlogs, rolled_back)
+OF_THE_ARCHIVE = (zeros_after_a_good_check, spoiled_content, deleted_binlogs, rolled_back)
 
 
 @pytest.fixture(scope="module")
