@@ -10,6 +10,7 @@ from pathlib import Path
 
 from zsnapdb.base.errors import NotThere, UsageError
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import keys
 from zsnapdb.planning.evidence.policy import PolicyChange, policy_changes
 from zsnapdb.planning.repository.signing import SigningState
@@ -96,7 +97,7 @@ def _place(settings: Settings, name: str | None) -> _Place:
         name,
         configured.url,
         RepositoryObjects(*open_store(configured)),
-        Keyring.of(configured.encryption),
+        Instance.at(settings, instances[0], name).keyring() if instances else Keyring.of(configured.encryption),
         instances,
         SigningState.of(configured.encryption),
         key if key is not None and not configured.encryption.signers and not os.path.lexists(key) else None,

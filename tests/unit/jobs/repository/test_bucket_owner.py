@@ -120,6 +120,18 @@ def test_missing_marker_is_reported_by_every_check(site: Site) -> None:
     assert "zsnapdb init" in finding.hint
 
 
+def test_marker_is_written_again_with_the_id_of_own_manifests(site: Site) -> None:
+    names = site.fill([None] * 2)
+    repository = site.instance().open_repository()
+    repository.delete(layout.MARKER)
+    forged = forge(site, names[-1], "aaaa", repository_id="ffffffffffffffff")
+    assert site.instance().open_repository().id == repository.id
+    assert site.instance().open_or_create_repository().id == repository.id
+    assert site.instance().open_repository().id == repository.id
+    assert set(inventory.inventory(site.instance()).foreign) <= {forged}
+    assert [entry.manifest.backup_id for entry in inventory.inventory(site.instance()).entries] == names
+
+
 def test_forged_check_makes_prune_remove_no_whole_backup(site: Site) -> None:
     site.keep = "last = 1"
     names = site.fill([None] * 3)
