@@ -164,7 +164,7 @@ class BinlogSettings(ConfigSection):
     interval: Annotated[Seconds, Field(ge=1, le=86400)] = 10.0
     keep: Annotated[Seconds, Field(ge=0)] = 86400.0
     purge_files: Annotated[int, Field(ge=1, le=1000)] = 10
-    read_within: Annotated[Seconds, Field(ge=0)] = 30 * 86400.0
+    read_within: Annotated[Seconds, Field(ge=0)] | None = None
     replicas: Annotated[int, Field(ge=0)] = 0
     backup_on_new_history: bool = False
 

@@ -116,6 +116,7 @@ class InitDocument(Document):
     signing: str
     signer: str | None
     new_key: str | None
+    store_note: str
     marker: MarkerFields
 
 

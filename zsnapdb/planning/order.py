@@ -44,15 +44,15 @@ L = TypeVar("L", bound=Link)
 P = TypeVar("P", bound=PlacedLink)
 
 
-def greatest_reached(numbers: Iterable[int | None], known: int = 0) -> int:
-    """Return the greatest number that is reached from `known` by steps of at most STEP; greater ones do not count.
+def greatest_reached(numbers: Iterable[int | None], known: int = 0, step: int = STEP) -> int:
+    """Return the greatest number that is reached from `known` by steps of at most `step`; greater ones do not count.
 
     A stranger can write any number. One that no honest writer can have reached neither burns the numbers that are left
     nor makes its document the latest.
     """
     reached = known
     for number in sorted(one for one in numbers if one is not None):
-        if number > reached + STEP:
+        if number > reached + step:
             break
         reached = max(reached, number)
     return min(reached, GREATEST_SEQUENCE)

@@ -245,6 +245,14 @@ class BackupJournal:
             self.finished[volume.role] = volume
             self._note("volume", volume.model_dump(mode="json"))
 
+    def completed(self, draft: Manifest) -> Manifest | None:
+        """Return the draft with the volumes and the keys that they need. None unless all volumes are done."""
+        volumes = tuple(self.finished[one.role] for one in self.started.volumes if one.role in self.finished)
+        used = {chunk.key_id for volume in volumes for chunk in volume.chunks}
+        keys = tuple(part for key_id, part in self.keys.items() if key_id in used)
+        is_done = len(volumes) == len(self.started.volumes)
+        return draft.model_copy(update={"keys": keys, "volumes": volumes}) if is_done else None
+
     def close(self) -> None:
         """Stop writing. The file stays for the next run."""
         with self._writing:

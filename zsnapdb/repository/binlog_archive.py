@@ -177,7 +177,7 @@ class BinlogArchive:
 
         ExistsError if another writer has described this segment.
         """
-        self.repository.put(self.segment_body_key(incarnation, segment), body)
+        self.repository.put_alone(self.segment_body_key(incarnation, segment), body)
         place = own_documents.segments(incarnation, segment.name)
         self._put(self.segment_key(incarnation, segment), segment.encode(), place)
 
@@ -277,7 +277,7 @@ class BinlogArchive:
         ).encode()
 
     def _put(self, key: Key, line: bytes, place: str = "") -> None:
-        self.repository.put(key, self.repository.keyring.signed(line, place))
+        self.repository.put_alone(key, self.repository.keyring.signed(line, place))
 
     def _ciphers(self, keys: Sequence[KeyPart], name: str) -> dict[str, ChunkCipher]:
         opened = self.repository.keyring.open_keys(keys, f"binlog {name} of {self.instance}") if keys else {}

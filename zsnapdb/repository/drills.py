@@ -38,10 +38,6 @@ ALL_PAGES = "all pages"
 """The finding of a check that has read every page of a file and found none damaged."""
 
 
-_LOOKED_AT = 5
-"""How many drills are looked at for each that is wanted."""
-
-
 class Outcome(StrEnum):
     """The result of a drill or of one of its checks.
 
@@ -150,10 +146,12 @@ def ids(repository: Repository, instance: str) -> list[str]:
 
 
 def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
-    """Return a drill's evidence, by its id or `latest`.
+    """Return a drill's evidence, by its id or `latest`, the newest believed one.
 
     NotThere if there is no such drill. DamagedError as for `read_at`.
     """
+    if drill_id == "latest" and (believed := newest(repository, instance, 1)):
+        return believed[0]
     known = [key for key in keys(repository, instance) if drill_id in ("latest", key.drill_id)]
     if not known:
         raise NotThere(f"instance {instance} has no drill {drill_id}", hint="see `zsnapdb drills`")
@@ -178,33 +176,45 @@ def read_at(repository: Repository, instance: str, key: DrillKey) -> Evidence:
 
 
 def newest(repository: Repository, instance: str, count: int) -> list[Evidence]:
-    """Return the newest drills that can be read, oldest first.
-
-    Evidence that cannot be read or is not trusted takes the place of no other; only so many drills are looked at.
-    """
+    """Return the newest drills that can be read and believed, oldest first."""
     return list(past(repository, instance, count).read)
 
 
 @dataclass(frozen=True)
 class PastDrills:
-    """The newest drills that can be read, oldest first. `unreadable` are the ids of others among them."""
+    """The newest drills that can be read, oldest first. `unreadable` are the ids of others among them.
+
+    `missing` are drills that this host stored, and that the repository lacks.
+    """
 
     read: tuple[Evidence, ...] = ()
     unreadable: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
-def past(repository: Repository, instance: str, count: int) -> PastDrills:
-    """Return the newest drills as `newest` does, and which of those that were looked at cannot be read."""
+def past(repository: Repository, instance: str, count: int, own: Sequence[str] = ()) -> PastDrills:
+    """Return the newest drills as `newest` does, and which later ones cannot be read or believed.
+
+    `own` are the drills whose evidence this host stored.
+
+    Others can add any number of these. They take the place of no believed drill: the reading ends at `count` believed
+    ones, or at the oldest drill.
+    """
     readable: list[Evidence] = []
     unreadable: list[str] = []
-    for key in reversed(keys(repository, instance)[-count * _LOOKED_AT :]):
+    listed = keys(repository, instance)
+    for key in reversed(listed):
         if len(readable) == count:
             break
         try:
             readable.append(read_at(repository, instance, key))
         except DamagedError:
             unreadable.append(key.drill_id)
-    return PastDrills(tuple(readable[::-1]), tuple(unreadable[::-1]))
+        except NotThere:
+            continue
+    there = {key.drill_id for key in listed}
+    missing = tuple(drill_id for drill_id in own if drill_id not in there)
+    return PastDrills(tuple(readable[::-1]), tuple(unreadable[::-1]), missing)
 
 
 def timings(evidence: Sequence[Evidence]) -> list[Timing]:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base.errors import ConsistencyError, DamagedError, NotThere
 from zsnapdb.base.patterns import InstanceName, Moment, RepositoryId, RunId, Sha256, Words, first_problem
+from zsnapdb.planning import order
 from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink
 from zsnapdb.planning.evidence.policy import PolicyChange
 from zsnapdb.repository import layout
@@ -24,6 +25,8 @@ _ATTEMPTS = 100
 """How many other records may come first while one is written."""
 _STEPS = 50
 """After so many records that were not known, the log is listed."""
+_GAP = 1000
+"""How far a number may be above all smaller ones: records that were removed leave a gap."""
 
 
 class WhoPart(BaseModel):
@@ -98,7 +101,7 @@ def append(repository: Repository, draft: EvidenceRecord, newest: RememberedLink
         if repository.put_same(layout.evidence(draft.instance, record.number), body):
             return RememberedLink(record.number, hashlib.sha256(body).hexdigest())
         # Another run was quicker.
-        last = end(repository, draft.instance)
+        last = end(repository, draft.instance, last.number)
     raise ConsistencyError(
         f"the evidence log of instance {draft.instance} has no free place at its end", hint="run the command again"
     )
@@ -136,7 +139,7 @@ def newest_number(repository: Repository, instance: str, known: int = 0) -> int:
     number = known
     while known and number < known + _STEPS and repository.exists(layout.evidence(instance, number + 1)):
         number += 1
-    return number if number and number < known + _STEPS else _last_listed(repository, instance)
+    return number if number and number < known + _STEPS else _last_listed(repository, instance, known)
 
 
 def record(repository: Repository, instance: str, number: int) -> EvidenceRecord | None:
@@ -152,16 +155,18 @@ def links(records: Sequence[StoredRecord]) -> list[StoredLink]:
     return [record.link for record in records]
 
 
-def end(repository: Repository, instance: str) -> RememberedLink:
-    """Return the place of the newest record."""
-    last = _last_listed(repository, instance)
+def end(repository: Repository, instance: str, known: int = 0) -> RememberedLink:
+    """Return the place of the newest record. `known` was the newest before."""
+    last = _last_listed(repository, instance, known)
     if not last:
         return RememberedLink(0, NOTHING)
     return RememberedLink(last, hashlib.sha256(repository.get(layout.evidence(instance, last))).hexdigest())
 
 
-def _last_listed(repository: Repository, instance: str) -> int:
-    return max((listed.key.number for listed in repository.list(layout.evidence_log(instance))), default=0)
+def _last_listed(repository: Repository, instance: str, known: int) -> int:
+    """Return the number of the newest record. A number far above all others, which anybody can write, is none."""
+    numbers = [listed.key.number for listed in repository.list(layout.evidence_log(instance))]
+    return order.greatest_reached(numbers, known if known in numbers else 0, _GAP)
 
 
 def _parsed(repository: Repository, instance: str, number: int, proof: str = "") -> StoredRecord:

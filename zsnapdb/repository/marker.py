@@ -56,7 +56,7 @@ def prove_replacements(objects: RepositoryObjects) -> None:
     key = layout.PROBE
     try:
         with contextlib.suppress(ExistsError):
-            objects.put(key, _some_bytes())
+            objects.put_alone(key, _some_bytes())
         tag = objects.read_version(key).tag
         prove_version(objects, key, _some_bytes(), never(tag))
         try:
@@ -69,6 +69,28 @@ def prove_replacements(objects: RepositoryObjects) -> None:
     finally:
         with contextlib.suppress(RepositoryError):
             objects.delete(key)
+
+
+def note_of_removed(objects: RepositoryObjects) -> str:
+    """Return what a person should know of a store that refuses a new object in the place of a removed one.
+
+    "" if the store writes it, or if this account may not remove objects.
+    """
+    key = layout.PROBE
+    try:
+        objects.overwrite(key, _some_bytes())
+        objects.delete(key)
+        objects.put(key, _some_bytes())
+        objects.delete(key)
+    except ExistsError:
+        if not objects.exists(key):
+            return (
+                "the store refuses a new object in the place of a removed one (If-None-Match): never remove a lease"
+                " (*.lock) by hand; if one was removed, remove every version of it"
+            )
+    except RepositoryError:
+        pass
+    return ""
 
 
 def _some_bytes() -> bytes:
@@ -128,7 +150,7 @@ class Marker(BaseModel):
 
         PreflightError, and the marker is removed again, if the store does not keep conditional writes.
         """
-        objects.put(layout.MARKER, self.encode())
+        objects.put_alone(layout.MARKER, self.encode())
         try:
             prove_conditional_writes(objects)
             prove_replacements(objects)

@@ -74,11 +74,27 @@ class RepositoryObjects:
         """Store a new object durably. ExistsError if the object exists."""
         self._store.put(self._prefix + key, body, only_if_absent=True)
 
-    def put_same(self, key: Key, body: bytes) -> bool:
-        """Store the object unless it exists. Return whether the object now has exactly these bytes."""
+    def put_alone(self, key: Key, body: Body) -> None:
+        """Store a new object durably, while nobody else writes it. ExistsError if the object exists.
+
+        Some stores that keep versions refuse a new object in the place of a removed one. It is then written without
+        the condition.
+        """
+        try:
+            self.put(key, body)
+        except ExistsError:
+            if self.exists(key):
+                raise
+            self.overwrite(key, body)
+
+    def put_same(self, key: Key, body: bytes, *, is_alone: bool = False) -> bool:
+        """Store the object unless it exists. Return whether the object now has exactly these bytes.
+
+        `is_alone`: nobody else writes it now.
+        """
         # A request that is repeated after its answer was lost meets its own object. The comparison below shows that.
         with contextlib.suppress(ExistsError):
-            self.put(key, body)
+            (self.put_alone if is_alone else self.put)(key, body)
         return self.get(key) == body
 
     def overwrite(self, key: Key, body: Body, *, sha256: str | None = None) -> None:

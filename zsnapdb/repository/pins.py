@@ -82,7 +82,7 @@ def copy(here: Repository, there: Repository, instance: str, backup_id: str) -> 
     """
     key = layout.pin(instance, backup_id)
     try:
-        there.put(key, here.get(key))
+        there.put_alone(key, here.get(key))
     except (NotThere, ExistsError):
         return False
     return True

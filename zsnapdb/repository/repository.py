@@ -142,17 +142,26 @@ class Repository(RepositoryObjects):
 
     @staticmethod
     def _newest_manifest(unknown: Repository, instances: tuple[str, ...]) -> Manifest | None:
-        """Return the newest readable manifest of the first instance that has one, or None if there is no manifest.
+        """Return the newest manifest that this host stored, of the first instance that has one that can be read.
 
-        DamagedError if there are manifests and none of them can be read.
+        If it stored none, the newest that can be read; None if there is no manifest. DamagedError if there are
+        manifests and none of them can be read.
         """
         damaged: DamagedError | None = None
+        own = unknown.keyring.own
         for instance in instances:
+            newest: Manifest | None = None
             for backup_id in reversed(unknown.backup_ids(instance)):
                 try:
-                    return unknown.manifest(instance, backup_id)
+                    manifest, digest = unknown.digested_manifest(instance, backup_id)
                 except DamagedError as error:
                     damaged = error
+                    continue
+                if own is None or unknown.keyring.trusted or own.knows(digest):
+                    return manifest
+                newest = newest or manifest
+            if newest is not None:
+                return newest
         if damaged is not None:
             raise damaged
         return None
@@ -291,7 +300,7 @@ class Repository(RepositoryObjects):
             )
         # A request that is repeated after its answer was lost meets its own object. The comparison below shows that.
         with contextlib.suppress(ExistsError):
-            self.put(key, body)
+            self.put_alone(key, body)
         stored, digest = self.digested_manifest(manifest.instance, manifest.backup_id)
         if stored != manifest:
             raise ConsistencyError(

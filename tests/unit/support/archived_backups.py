@@ -22,6 +22,7 @@ from zsnapdb.jobs.restore import plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.mysql.process import server as programs
 from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.server_plugins import ServerPlugins
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.sources import PositionPart, ServerPart, ServerSourcePart
 from zsnapdb.zfs import datasets
@@ -35,6 +36,7 @@ class ProtectedServer:
     site: Site
     backups: list[str] = field(default_factory=list)
     objectives: ObjectiveSettings = field(default_factory=ObjectiveSettings)
+    plugins: ServerPlugins | None = None
 
     @classmethod
     def make(cls, folder: Path, monkeypatch: pytest.MonkeyPatch, *, has_gtids: bool = True) -> ProtectedServer:
@@ -62,7 +64,12 @@ class ProtectedServer:
         gtids = GtidSet.parse(f"{server.uuid}:1-{server.executed}") if server.executed else GtidSet()
         source = ServerSourcePart(
             server=ServerPart(
-                flavour=Flavour.MYSQL, version="9.7.4", server_uuid=server.uuid, server_id=1, variables=VARIABLES
+                flavour=Flavour.MYSQL,
+                version="9.7.4",
+                server_uuid=server.uuid,
+                server_id=1,
+                variables=VARIABLES,
+                plugins=self.plugins,
             ),
             position=PositionPart(
                 binlog_file=f"binlog.{server.number:06d}",

@@ -24,6 +24,7 @@ from zsnapdb.jobs.base.set_properties import (
     STORED,
 )
 from zsnapdb.jobs.host.local_sets import unfinished
+from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import note_stored
 from zsnapdb.planning.backup.resume import (
     Cause,
@@ -85,7 +86,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
             )
             continue
         try:
-            around = replace(_surroundings(instance, journal.started, repository, stored), damaged=damaged)
+            around = replace(_surroundings(instance, journal, repository, stored), damaged=damaged)
         except DamagedError as error:
             # There is a manifest. Nothing that belongs to a manifest is removed here, even if it cannot be read.
             backups.append(
@@ -109,7 +110,8 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
 def _damaged_chains(instance: Instance, repository: Repository) -> Mapping[str, str]:
     """Return the backups whose chain cannot be restored because of known damage, and what was found."""
     damage = known_damage(repository, instance.name)
-    chains = damage.of_chains(instance.summaries(repository).backups)
+    known, checked = host_record.stored(instance, repository)
+    chains = damage.of_chains(checked.provenance.trusted(known.backups))
     stored = damage.stored()
     return {
         backup_id: known.describe()
@@ -134,8 +136,9 @@ def _needs(started: StartedBackup) -> Interrupted:
 
 
 def _surroundings(
-    instance: Instance, started: StartedBackup, repository: Repository, stored: list[str]
+    instance: Instance, journal: BackupJournal, repository: Repository, stored: list[str]
 ) -> Surroundings:
+    started = journal.started
     sources: set[tuple[str, int]] = set()
     origins: set[tuple[str, int]] = set()
     # A dataset that is gone has no snapshots and no bookmarks. Other errors are raised.
@@ -146,7 +149,9 @@ def _surroundings(
     kept = None
     if started.backup_id in stored:
         manifest = repository.manifest(started.draft.instance, started.backup_id)
-        kept = frozenset((volume.dataset, volume.guid) for volume in manifest.volumes)
+        # Others can put a manifest there under this id. An earlier run gave the number when it stored its own.
+        if manifest == journal.completed(started.draft.model_copy(update={"sequence": manifest.sequence})):
+            kept = frozenset((volume.dataset, volume.guid) for volume in manifest.volumes)
     return Surroundings(
         removal_time(instance.host).at,
         repository.id,
@@ -184,9 +189,8 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
     If the journal cannot be read, `sweep` later recognises the snapshots by their properties.
     """
     instance.events.warn(f"backup {item.backup_id}, which was interrupted, is given up: {item.judgement.text}")
-    if item.judgement.because is not Cause.STORED_OTHERWISE:
-        with contextlib.suppress(RepositoryError):
-            remove(repository, instance.name, item.backup_id)
+    with contextlib.suppress(RepositoryError):
+        remove(repository, instance.name, item.backup_id)
     if item.journal is None:
         item.file.unlink(missing_ok=True)
         return

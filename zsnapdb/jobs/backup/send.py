@@ -123,19 +123,18 @@ class Sender:
         _announce(self.instance.name, self.repository, self.journal)
         key = self._new_key()
         with _bases_held(self.instance, started.volumes, self.bases) as bases:
-            volumes = tuple(
-                self._finished(volume) or self._send(volume, bases.get(volume.role), key) for volume in started.volumes
-            )
-            manifest = self._committed(volumes)
+            for volume in started.volumes:
+                if self._finished(volume) is None:
+                    self._send(volume, bases.get(volume.role), key)
+            manifest = self._committed()
             self._settle([name for name in bases.values() if "@" in name])
         local_snapshot.keep(self.instance, manifest)
         return manifest
 
-    def _committed(self, volumes: Sequence[VolumePart]) -> Manifest:
-        """Commit the backup of these volumes. Afterwards the manifest was read back."""
-        used = {chunk.key_id for volume in volumes for chunk in volume.chunks}
-        keys = tuple(part for key_id, part in self.journal.keys.items() if key_id in used)
-        manifest = self._numbered(self.journal.started.draft).model_copy(update={"keys": keys, "volumes": volumes})
+    def _committed(self) -> Manifest:
+        """Commit the backup. Afterwards the manifest was read back."""
+        manifest = self.journal.completed(self._numbered(self.journal.started.draft))
+        assert manifest is not None
         for volume in manifest.volumes:
             confirm(self.repository.chunks(manifest.instance, manifest.backup_id, volume.role), volume.chunks)
         self.lease.confirm()

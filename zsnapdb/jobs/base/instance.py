@@ -275,7 +275,7 @@ class Instance:
         # Most commands need no repository, and to load its modules takes longer than they do.
         from zsnapdb.repository.repository import Repository
 
-        repository = Repository.open(*self.open_store(), self._keyring(), instances=(self.name,))
+        repository = Repository.open(*self.open_store(), self.keyring(), instances=(self.name,))
         if repository.note:
             self.events.tell(repository.note)
         return repository
@@ -285,9 +285,10 @@ class Instance:
         from zsnapdb.repository.repository import Repository
 
         store, prefix = self.open_store()
-        return Repository.open_or_create(store, prefix, secrets.token_hex(8), self._keyring(), instances=(self.name,))
+        return Repository.open_or_create(store, prefix, secrets.token_hex(8), self.keyring(), instances=(self.name,))
 
-    def _keyring(self) -> Keyring:
+    def keyring(self) -> Keyring:
+        """Return the keys of its repository, with what this host remembers of its documents."""
         from zsnapdb.jobs.base.own_documents import OwnDocumentFiles
         from zsnapdb.repository.keyring import Keyring
 

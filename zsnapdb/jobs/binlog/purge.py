@@ -1,8 +1,8 @@
 """`zsnapdb binlog purge`: removes archived binlogs from the server, in small batches, by the server's own statement.
 
 What goes is in the repository: all objects of its archived copy are listed with their sizes, no check found it damaged,
-it was read whole within `binlog.read_within`, if need be now, and the server's own file has the bytes of the copy.
-Where the host does not believe signatures, checks in the repository prove nothing, and every copy is read now.
+it is read whole now, and the server's own file has the bytes of the copy. With `binlog.read_within` a copy that was
+read before is not read again, where the host believes the signature of that check.
 """
 
 from __future__ import annotations
@@ -121,10 +121,13 @@ def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> d
 
 
 def _unread(instance: Instance, archived: _Archived, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the binlogs whose archived copy was not read whole within `binlog.read_within`."""
-    if not archived.archive.repository.keyring.trusted:
-        return tuple(names)
+    """Return the binlogs whose archived copy is read first: all, or those that `binlog.read_within` does not spare.
+
+    Whoever writes to the bucket can replace a copy after it was read.
+    """
     within = instance.settings.binlog.read_within
+    if within is None or not archived.archive.repository.keyring.trusted:
+        return tuple(names)
     if not within:
         return ()
     known = verifications.read(archived.archive.repository, instance.name)

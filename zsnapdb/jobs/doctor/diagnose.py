@@ -179,7 +179,7 @@ def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFind
 
 def _programs_of_backups(instance: Instance, stored: Stored) -> list[FitnessFinding]:
     """Check the program that the backups of each series need."""
-    servers = [(backup.backup_id, server_source(backup).server) for backup in stored.backups if is_of_server(backup)]
+    servers = [(backup.backup_id, server_source(backup).server) for backup in stored.current if is_of_server(backup)]
     return [
         _program_for(instance, need)
         for need in needs(BackupVersion(backup_id, part.flavour, part.version) for backup_id, part in servers)
@@ -188,7 +188,7 @@ def _programs_of_backups(instance: Instance, stored: Stored) -> list[FitnessFind
 
 def _plugins_of_newest(instance: Instance, stored: Stored) -> list[FitnessFinding]:
     """Return what this host lacks of the plugins of the newest backup's server."""
-    servers = [server_source(backup).server for backup in stored.backups if is_of_server(backup)]
+    servers = [server_source(backup).server for backup in stored.current if is_of_server(backup)]
     judged = [
         finding
         for part in servers[-1:]
@@ -284,7 +284,7 @@ def _repeated_gtids(stored: Stored) -> list[FitnessFinding]:
 
 def _damage(stored: Stored) -> list[FitnessFinding]:
     """Return the findings about stored backups that are known to be damaged."""
-    chains = stored.damage.of_chains(stored.backups)
+    chains = stored.damage.of_chains(stored.provenance.trusted(stored.backups))
     if not chains:
         return []
     hint = (

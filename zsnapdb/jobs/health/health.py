@@ -14,7 +14,7 @@ from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.base.model import backup_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health.recoverable import Stored, read
-from zsnapdb.jobs.record import record_file
+from zsnapdb.jobs.record import host_record, record_file
 from zsnapdb.jobs.steps import journal
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.health.facts import CheckFact, CopyFact, DrillFact, ExchangeFact, HealthFacts, LockFact
@@ -28,12 +28,15 @@ from zsnapdb.repository.verifications import Checks, Depth
 
 _DRILLS = 10
 """How many of the newest drills are read: each is an object of its own."""
+_NAMED = 5
+"""How many drills that do not count are named."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def past_drills(stored: Stored, instance: Instance) -> PastDrills:
     """Return the newest drills of which there is evidence."""
-    return drills.past(stored.repository, instance.name, _DRILLS)
+    own = host_record.drilled_here(instance, stored.repository)
+    return drills.past(stored.repository, instance.name, _DRILLS, own)
 
 
 def judged(instance: Instance, stored: Stored, past: PastDrills, at: datetime) -> Health:
@@ -98,10 +101,16 @@ def _moment(microseconds: int) -> datetime:
 
 
 def _doubts(stored: Stored, past: PastDrills) -> tuple[str, ...]:
+    shown, more = past.unreadable[: -_NAMED - 1 : -1], len(past.unreadable) - _NAMED
     return (
+        *(
+            f"the repository lacks the evidence of drill {drill_id} of this host: deleted, hidden, or rolled back"
+            for drill_id in past.missing
+        ),
         *(damage.describe() for damage in stored.damage.known if damage.name in stored.present),
         *(finding.text for finding in stored.missing if finding.is_doubtful),
-        *(f"the evidence of drill {drill_id} does not count: damaged, or foreign" for drill_id in past.unreadable),
+        *(f"the evidence of drill {drill_id} does not count: damaged, or foreign" for drill_id in shown),
+        *([f"the evidence of {more} other drills does not count: damaged, or foreign"] if more > 0 else ()),
     )
 
 

@@ -59,6 +59,11 @@ class Stored:
         """An error for each object that cannot be read."""
         return (*self.unreadable.values(), *self.archive.damaged)
 
+    @property
+    def current(self) -> list[Summary]:
+        """The readable backups that count, oldest first: no foreign one, and none from the future."""
+        return [backup for backup in self.backups if backup.backup_id not in self.unchosen]
+
     @functools.cached_property
     def restorable(self) -> list[Summary]:
         """The backups that this host can restore, oldest first: chains are complete and not known to be damaged."""

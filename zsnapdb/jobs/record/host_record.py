@@ -206,6 +206,23 @@ def note_pinned(instance: Instance, repository: Repository, backup_id: str) -> N
             record.change_backups(lambda known: known.with_pinned(backup_id))
 
 
+def note_drilled(instance: Instance, repository: Repository, drill_id: str) -> None:
+    """Record that this host stored the evidence of a drill. Warns if that cannot be written."""
+    record = HostRecord.of(instance, repository)
+    if record is not None:
+        with unwritten_warned(instance):
+            record.change_backups(lambda known: known.with_drilled(drill_id))
+
+
+def drilled_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
+    """Return the ids of the newest drills of this host. Empty if the record cannot be read."""
+    record = HostRecord.of(instance, repository)
+    try:
+        return record.backups().drilled if record is not None else ()
+    except DamagedError:
+        return ()
+
+
 def note_unpinned(instance: Instance, repository: Repository, backup_id: str) -> None:
     """Record that the backup is no longer pinned. Warns if that cannot be written."""
     record = HostRecord.of(instance, repository)

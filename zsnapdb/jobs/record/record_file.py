@@ -84,11 +84,16 @@ class HostRecord:
         return read(self.folder / _EVIDENCE, EvidenceEnd)
 
     def set_evidence_end(self, end: EvidenceEnd) -> None:
-        """Remember the newest record of the evidence log, unless a newer one is known. OSError if the disk refuses."""
+        """Remember the newest record of the evidence log, and which this host wrote. OSError if the disk refuses.
+
+        Another run may have remembered a newer one.
+        """
         with self._changing():
             known = self.evidence_end()
-            if known is None or known.number <= end.number:
-                whole_file.replace(self.folder / _EVIDENCE, end.after(known).model_dump_json().encode(), 0o644)
+            newer, older = (known, end) if known is not None and known.number > end.number else (end, known)
+            after = newer if newer is known and known.own is None else newer.after(older)
+            if after != known:
+                whole_file.replace(self.folder / _EVIDENCE, after.model_dump_json().encode(), 0o644)
 
     def change_backups(self, change: Callable[[BackupRecord], BackupRecord]) -> BackupRecord:
         """Replace the recorded backups by what `change` makes of them, and return these. OSError if the disk refuses.

@@ -77,7 +77,7 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
     known, checked = host_record.stored(instance, repository)
     everything = replace(repository, keyring=repository.keyring.believing_all())
     stored = summaries(everything, instance.name, None).backups if known.foreign else known.backups
-    foreign = [backup for backup in stored if backup.backup_id in checked.provenance.foreign]
+    foreign = [backup for backup in stored if backup.backup_id in checked.provenance.for_removal.foreign]
     for name in names:
         if name not in {backup.backup_id for backup in foreign}:
             raise NotThere(
@@ -146,7 +146,7 @@ def _judged(
     with contextlib.suppress(ZsnapdbError):
         here = look_locally(instance, stored).guids
     own = {backup.writer for backup in stored if backup.backup_id in checked.provenance.proofs}
-    twins = {_guids(backup) for backup in stored if backup.backup_id in checked.provenance.proofs}
+    twins = {_guids(backup) for backup in stored if backup.backup_id in checked.provenance.for_removal.proofs}
     lineage = Lineage(stored)
 
     def damage(backup: Summary) -> tuple[str, ...] | None:
@@ -195,7 +195,7 @@ def _candidate(
         objection = "this host stored these snapshots under another id"
     if damage or damage is None:
         objection = _DAMAGED + (damage[0] if damage else "it was removed meanwhile")
-    return AdoptCandidate(backup, checked.provenance.foreign[name], tuple(facts), objection)
+    return AdoptCandidate(backup, checked.provenance.for_removal.foreign[name], tuple(facts), objection)
 
 
 def _guids(backup: Summary) -> frozenset[tuple[str, int]]:

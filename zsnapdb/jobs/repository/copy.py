@@ -140,7 +140,7 @@ def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chun
 
 def _description(here: BinlogArchive, there: BinlogArchive, key: Key) -> None:
     """Copy a description byte for byte. ConsistencyError if a different description is there."""
-    if not there.repository.put_same(key, here.repository.get(key)):
+    if not there.repository.put_same(key, here.repository.get(key), is_alone=True):
         raise ConsistencyError(
             f"{key} was read back different from what was copied",
             hint="the second repository has another binlog of this name",
@@ -387,7 +387,7 @@ class _Run:
         ConsistencyError if the stored manifest is different.
         """
         key = layout.manifest(self._name, backup_id)
-        if not self._there.put_same(key, self._here.get(key)):
+        if not self._there.put_same(key, self._here.get(key), is_alone=True):
             raise ConsistencyError(
                 f"manifest {key} was read back different from what was copied",
                 hint="the second repository has another backup with this id",

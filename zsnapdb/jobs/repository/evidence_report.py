@@ -13,6 +13,7 @@ from zsnapdb.config.repository import KeepSettings, RepositorySettings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health import evidence
 from zsnapdb.jobs.health.evidence import EvidenceLog
+from zsnapdb.jobs.record.host_record import drilled_here
 from zsnapdb.jobs.repository.status import ProtectionStatus, status
 from zsnapdb.planning.evidence.days import DoneRun, JudgedDay, ReportedDay, days, judged
 from zsnapdb.planning.evidence.policy import POLICY
@@ -98,4 +99,6 @@ def _drills(instance: Instance, first: date, last: date) -> PastDrills:
             read.append(drills.read_at(repository, instance.name, key))
         except DamagedError:
             unreadable.append(key.drill_id)
-    return PastDrills(tuple(read), tuple(unreadable))
+    there = set(drills.ids(repository, instance.name))
+    missing = tuple(one for one in drilled_here(instance, repository) if one not in there)
+    return PastDrills(tuple(read), tuple(unreadable), missing)

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from zsnapdb.base.errors import NotThere, UsageError
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import keys
 from zsnapdb.planning.evidence.policy import PolicyChange, policy_changes
 from zsnapdb.planning.repository.signing import SigningState
 from zsnapdb.repository import layout, marker
 from zsnapdb.repository.keyring import Keyring
-from zsnapdb.repository.marker import Marker
+from zsnapdb.repository.marker import Marker, note_of_removed
 from zsnapdb.repository.objects import RepositoryObjects
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.open import open_store, refuse_unfit
@@ -44,6 +45,8 @@ class InitPlan:
     """The file of the signing key that init makes, None if it makes none."""
     signer: str | None = None
     """The public part of the signing key, once it is there."""
+    store_note: str = ""
+    """What a person should know about the store, once it was tried."""
 
     @property
     def changes(self) -> tuple[PolicyChange, ...]:
@@ -94,7 +97,7 @@ def _place(settings: Settings, name: str | None) -> _Place:
         name,
         configured.url,
         RepositoryObjects(*open_store(configured)),
-        Keyring.of(configured.encryption),
+        Instance.at(settings, instances[0], name).keyring() if instances else Keyring.of(configured.encryption),
         instances,
         SigningState.of(configured.encryption),
         key if key is not None and not configured.encryption.signers and not os.path.lexists(key) else None,
@@ -170,6 +173,7 @@ def init(settings: Settings, name: str | None) -> InitPlan:
     if planned.step in (InitStep.CREATE, InitStep.REBUILD):
         refuse_unfit(settings.repository[planned.name])
         planned.marker.write(place.objects)
+        planned = replace(planned, store_note=note_of_removed(place.objects))
     elif planned.step is InitStep.RECIPIENTS:
         version = place.objects.read_version(layout.MARKER)
         changed = Marker.parse(version.body, place.objects.place(layout.MARKER)).with_recipients(

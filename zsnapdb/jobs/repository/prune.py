@@ -41,6 +41,7 @@ from zsnapdb.planning.repository.local_sets import LocalDecision, LocalLimits
 from zsnapdb.planning.repository.retention import ChainCost, Retention, RetentionFacts, chain_cost
 from zsnapdb.planning.repository.retention import Unrestorable as Unrestorable
 from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweepDecision, SweptBinlog
+from zsnapdb.planning.repository.verification import consequences
 from zsnapdb.planning.repository.writers import by_backup, writers
 from zsnapdb.repository import binlog_archive, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -163,7 +164,7 @@ def _plan(
     backups, checked = host_record.stored(instance, repository)
     here = local if local is not None else look_locally(instance, backups.backups)
     marks = unfinished(repository, instance.name)
-    provenance = checked.provenance
+    provenance = checked.provenance.for_removal
     counted = [backup for backup in backups.backups if backup.backup_id in provenance.proofs]
     base: Summary | None = None
     if here.guids:
@@ -207,6 +208,7 @@ def _plan(
         base.backup_id if base else "",
         host_record.removed_here(instance, repository),
         {v.guid: b.backup_id for b in counted if b.backup_id in kept for v in b.volumes},
+        kept - set(consequences(provenance.trusted(backups.backups), known.faulty).restorable),
     )
     parts = prune_facts.binlog_leftovers(
         instance, repository, moment, policy.sweep_after, knows_any=provenance.knows_any
@@ -282,6 +284,8 @@ class _Run:
             if self._unrestorable is Unrestorable.REMOVE:
                 self._check_faulty()
             self._check_what_stays()
+        elif any(decision.remove for decision in self._plan.local):
+            self._check_chunks(self._stays)
         local: dict[str, list[LocalDecision]] = {}
         for decision in self._plan.local:
             if decision.remove:
@@ -313,11 +317,16 @@ class _Run:
         )
         return PruneResult(self._plan, *done)
 
+    @property
+    def _stays(self) -> frozenset[str]:
+        """The known backups that stay, without those from the future."""
+        future = {name for finding in self._plan.missing if finding.is_future for name in finding.backups}
+        return (self._plan.retention.kept & self._plan.provenance.proofs.keys()) - future
+
     def _check_what_stays(self) -> None:
         """Read the newest restorable backup that stays again from the store, with its complete chain."""
         lineage = Lineage(self._plan.provenance.trusted(self._plan.backups.backups))
-        future = {name for finding in self._plan.missing if finding.is_future for name in finding.backups}
-        stays = (self._plan.retention.kept & self._plan.provenance.proofs.keys()) - future
+        stays = self._stays
         self._check_chunks(stays)
         for backup in reversed(self._plan.backups.backups):
             try:

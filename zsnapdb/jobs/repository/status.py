@@ -79,8 +79,7 @@ def status(instance: Instance) -> ProtectionStatus:
 def status_of(instance: Instance, stored: Stored) -> ProtectionStatus:
     """Return the state of protection now, from what a reading of the repository found."""
     at = instance.host.now()
-    current = [backup for backup in stored.backups if backup.backup_id not in stored.unchosen]
-    newest, complete = (current[-1] if current else None), stored.complete_until
+    newest, complete = next(reversed(stored.current), None), stored.complete_until
     past = health.past_drills(stored, instance)
     return ProtectionStatus(
         instance=instance.name,

@@ -24,7 +24,7 @@ from zsnapdb.base.errors import (
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record.host_record import next_sequence
+from zsnapdb.jobs.record.host_record import next_sequence, note_drilled
 from zsnapdb.jobs.restore import preflight, restore_run
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial import scratch
@@ -33,7 +33,7 @@ from zsnapdb.mysql.process import programs, server_program
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.server_plugins import plugin_hint
 from zsnapdb.planning.trial.drill import choose_backup, seed_of
-from zsnapdb.repository import drills, verifications
+from zsnapdb.repository import drills, layout, verifications
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome, StepPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import version
@@ -117,6 +117,7 @@ class DrillLog:
             has_read_all_pages=self.has_read_all_pages,
         )
         key = drills.write(repository, evidence)
+        note_drilled(instance, repository, evidence.drill_id)
         _record_damage(repository, evidence, self.damaged)
         return DrillResult(evidence, key)
 
@@ -335,7 +336,7 @@ def find(instance: Instance, drill_id: str) -> Evidence:
 
 
 LOOKED_AT = 100
-"""In how many of the newest drills the run is looked for: each is an object of its own."""
+"""In how many of the newest believed drills the run is looked for: each is an object of its own."""
 
 
 def made(instance: Instance) -> DrillResult | None:
@@ -344,11 +345,7 @@ def made(instance: Instance) -> DrillResult | None:
         repository = instance.open_repository()
     except NotThere:
         return None
-    for key in reversed(drills.keys(repository, instance.name)[-LOOKED_AT:]):
-        try:
-            evidence = drills.read_at(repository, instance.name, key)
-        except (DamagedError, NotThere):
-            continue
+    for evidence in reversed(drills.newest(repository, instance.name, LOOKED_AT)):
         if evidence.run_id == instance.host.run_id():
-            return DrillResult(evidence, str(key))
+            return DrillResult(evidence, layout.drill(instance.name, evidence.drill_id, evidence.sequence))
     return None

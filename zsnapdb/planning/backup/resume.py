@@ -94,7 +94,8 @@ def judge(started: Interrupted, around: Surroundings, *, within: float | None, f
     if started.backup_id in around.stored:
         if around.kept == started.snapshots:
             return ResumeJudgement(ResumeDecision.FINISH, Cause.STORED, "its manifest is in the repository")
-        return give_up(Cause.STORED_OTHERWISE, "the repository has another backup of this id")
+        text = "the repository has another backup of this id, which this host did not store; remove its manifest there"
+        return ResumeJudgement(ResumeDecision.LEAVE, Cause.STORED_OTHERWISE, text)
     if fresh:
         return give_up(Cause.REQUESTED, "it was requested")
     # A clock that was set back makes the age negative: the backup counts as new. A clock that was set forward makes the

@@ -35,6 +35,8 @@ from zsnapdb.planning.repository.retention import RetentionFacts
 from zsnapdb.planning.repository.writers import PlacedBackup, Writer, WrittenLink, by_backup, others, writers
 
 _SHOWN = 3
+_DRILLS = 20
+"""How many drills are remembered: what counts are the newest."""
 _BINLOG = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9]+$"
 
 
@@ -129,6 +131,9 @@ class BackupRecord(RecordPart):
     pinned: tuple[BackupId, ...] = ()
     """The backups that this host pinned: no prune of this host removes them, whatever pins the repository lists."""
 
+    drilled: tuple[BackupId, ...] = ()
+    """The newest drills whose evidence this host stored there, oldest first."""
+
     sequence: SequenceNumber | None = None
     """The greatest sequence number that this host gave a document of the instance there."""
     abandoned: Mapping[BackupId, Guid] = Field(default_factory=dict)
@@ -151,6 +156,10 @@ class BackupRecord(RecordPart):
     def without_pinned(self, backup_id: str) -> BackupRecord:
         """Return the record in which this host does not pin the backup."""
         return self.model_copy(update={"pinned": tuple(name for name in self.pinned if name != backup_id)})
+
+    def with_drilled(self, drill_id: str) -> BackupRecord:
+        """Return the record with one more drill of this host."""
+        return self.model_copy(update={"drilled": (*self.drilled, drill_id)[-_DRILLS:]})
 
     def with_stored(self, backup: RecordedBackup) -> BackupRecord:
         """Return the record with one more backup. A backup that is in the record already keeps its place."""

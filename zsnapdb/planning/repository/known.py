@@ -8,7 +8,7 @@ Only known backups count for a decision that removes something, and only they ar
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
@@ -61,11 +61,29 @@ class Provenance:
     """Known consolidated backups that an earlier version made, which did not record them."""
     stored: frozenset[str] = frozenset()
     """The backups that this host stored or adopted, listed or not."""
+    has_record: bool = True
+    """Whether this host recorded a backup that it stored or adopted, or believes signatures."""
 
     @property
     def unchosen(self) -> Mapping[str, str]:
         """The foreign backups that nothing chooses unless a person names them: none on a host that knows no backup."""
         return self.foreign if self.knows_any else {}
+
+    @property
+    def for_removal(self) -> Provenance:
+        """Return what is known when something is to be removed.
+
+        Snapshots on this host prove which state a backup has, and not that its manifest is the one that was stored.
+        """
+        unproved = [name for name, proof in self.proofs.items() if proof is KnownBy.SNAPSHOTS]
+        proofs = {name: proof for name, proof in self.proofs.items() if proof is not KnownBy.SNAPSHOTS}
+        why = "this host has its snapshots, and no record of its manifest; `zsnapdb adopt` adds one"
+        return replace(
+            self,
+            knows_any=self.knows_any and self.has_record,
+            proofs=proofs,
+            foreign={**self.foreign, **dict.fromkeys(unproved, why)},
+        )
 
     def trusted(self, stored: Sequence[L]) -> list[L]:
         """Return the backups that chains are built of, in their order."""
@@ -136,6 +154,7 @@ def judge(
         unsealed=unsealed,
         inherited=tuple(inherited),
         stored=ids,
+        has_record=bool(stored),
     )
 
 

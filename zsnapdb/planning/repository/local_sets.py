@@ -50,6 +50,7 @@ class RepositoryAfterPrune:
     `kept` are the ids that stay, `removed` the GUIDs of those that go, `base` the id the next increment builds on
     ("": none). `removed_before` are the GUIDs of the backups that earlier prunes of this host removed, by its record.
     `staying` is the latest backup that stays with each GUID: a snapshot outlives its own backup if another one has it.
+    `damaged` cannot be restored: their snapshots may be the last whole copy.
     """
 
     id: str
@@ -58,6 +59,7 @@ class RepositoryAfterPrune:
     base: str
     removed_before: Mapping[str, Collection[int]]
     staying: Mapping[int, str] = field(default_factory=dict)
+    damaged: Collection[str] = ()
 
     def backup_of(self, item: LocalSnapshot | LocalBookmark) -> str:
         """Return the backup that stays and has this snapshot, else the id in the name of the snapshot."""
@@ -95,7 +97,7 @@ def decide(
 ) -> tuple[LocalDecision, ...]:
     """Return a decision for each snapshot and bookmark."""
     newest_first = _newest_first(snapshots, there)
-    ids = [name for name in newest_first if name in there.kept]
+    ids = [name for name in newest_first if name in there.kept and name not in there.damaged]
     staying = set(ids if limits.most is None else ids[: limits.most]) | {there.base}
     least = limits.least if limits.most is None else min(limits.least, limits.most)
     recent = set(newest_first[:least])
@@ -130,6 +132,8 @@ def _snapshot(
         if item.guid not in there.removed[item.backup_id]:
             return decision(False, "its backup was made of another snapshot with this name")
         why = "its backup is removed"
+    elif stored_as in there.damaged:
+        return decision(False, "its backup stays, and is damaged")
     elif stored_as in there.kept:
         why = f"its backup stays in the repository; this host keeps the newest {limits.most}"
     elif item.repository == there.id and item.guid in there.removed_before.get(item.backup_id, ()):

@@ -144,6 +144,8 @@ class EvidenceReportView(View):
             yield "", error.message
         for drill_id in self.report.drills.unreadable:
             yield "", f"the evidence of drill {drill_id} does not count: damaged, or foreign"
+        for drill_id in self.report.drills.missing:
+            yield "", f"the evidence of drill {drill_id} is gone: deleted, hidden, or rolled back"
         if self.report.log.foreign:
             number = counted(len(self.report.log.foreign), "record")
             yield "", f"{number} of the log did not count: this host did not write what it says, and nobody signed it"

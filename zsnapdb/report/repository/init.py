@@ -43,7 +43,7 @@ class InitPlanView(View):
         lines += [f"  recipient   {recipient}" for recipient in recipients] or [
             "  encryption  none: no recipients are configured"
         ]
-        lines += self._signing()
+        lines += [*self._signing(), *([f"  store       {plan.store_note}"] if plan.store_note else [])]
         return "\n".join(lines + [f"  no longer   {name}" for name in plan.before if name not in recipients])
 
     def _signing(self) -> list[str]:

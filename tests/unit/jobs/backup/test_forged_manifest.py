@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.support.world import World
-from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.errors import DamagedError, RepositoryError
+from zsnapdb.config.repository import KeepSettings
 from zsnapdb.jobs.backup import plan as backup_plan
-from zsnapdb.repository import layout
+from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.repository import adopt, prune
+from zsnapdb.repository import layout, stored_document
+from zsnapdb.repository.manifest import Manifest
+from zsnapdb.repository.repository import Repository
 
 
 def test_a_chunk_of_another_backup_does_not_pass_even_with_a_manifest_that_names_it(world: World) -> None:
@@ -43,3 +52,62 @@ def test_a_manifest_from_the_future_is_no_base_though_it_names_snapshots_of_this
     base = backup_plan.plan_now(world.instance, opener=world.open_source).base
     assert base.base is not None
     assert base.base.backup_id == honest.backup_id
+
+
+@pytest.mark.parametrize("knows_chunks", [True, False])
+def test_forged_manifest_finishes_no_interrupted_backup(
+    world: World, monkeypatch: pytest.MonkeyPatch, knows_chunks: bool
+) -> None:
+    world.backup(full=True)
+    written: list[Manifest] = []
+    with monkeypatch.context() as patch:
+
+        def interrupted(_: Repository, manifest: Manifest) -> str:
+            written.append(manifest)
+            raise RepositoryError("the store is gone")
+
+        patch.setattr(Repository, "commit", interrupted)
+        with pytest.raises(RepositoryError):
+            world.backup(full=True)
+    (genuine,) = written
+    volumes = genuine.volumes
+    if not knows_chunks:
+        first = volumes[0].chunks[0]._replace(stored_sha256="0" * 64)
+        volumes = (volumes[0].model_copy(update={"chunks": (first, *volumes[0].chunks[1:])}), *volumes[1:])
+    forged = genuine.model_copy(update={"volumes": volumes, "zfs_version": "forged"})
+    key = layout.manifest("main", genuine.backup_id)
+    world.local.put(key, stored_document.with_digest(forged.encode()))
+    snapshots = set(world.snapshots)
+    world.backup(full=True)
+    assert snapshots <= set(world.snapshots)
+    assert any(genuine.backup_id in line and "did not store" in line for line in world.reported)
+    record = host_record.record_of(world.instance, world.instance.open_repository()).backups()
+    assert genuine.backup_id not in {one.backup_id for one in record.stored}
+    world.local.delete(key)
+    world.backup(full=True)
+    assert world.repository.manifest("main", genuine.backup_id) == genuine
+
+
+@pytest.mark.parametrize("is_rewritten", [True, False])
+def test_host_without_record_and_key_removes_nothing_though_it_has_the_snapshots(
+    world: World, is_rewritten: bool
+) -> None:
+    """Its snapshots say which state a backup has, and nothing about the manifest that is there now."""
+    for _ in range(3):
+        world.backup(full=True)
+    names, snapshots = world.ids(), set(world.snapshots)
+    shutil.rmtree(world.instance.host.records)
+    for name in names[1:] if is_rewritten else ():
+        key = layout.manifest("main", name)
+        fields = json.loads(world.local.get(key).partition(b"\n")[0]) | {"zfs_version": "rewritten"}
+        world.local.put(key, json.dumps(fields).encode() + b"\n")
+    instance = replace(
+        world.instance, settings=world.instance.settings.model_copy(update={"keep": KeepSettings(last=1)})
+    )
+    assert not instance.open_repository().keyring.trusted
+    done = prune.prune(instance, trusts_clock=True)
+    assert (done.removed, done.swept, done.destroyed, world.ids()) == ((), (), (), names)
+    assert set(world.snapshots) == snapshots
+    assert [one.backup.backup_id for one in adopt.plan(instance).candidates] == names
+    adopt.adopt(instance, adopt.plan(instance))
+    assert prune.prune(instance, trusts_clock=True).removed == tuple(reversed(names[:-1]))

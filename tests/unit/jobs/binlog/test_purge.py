@@ -63,12 +63,14 @@ def test_a_copy_that_is_not_listed_whole_keeps_the_binlog_on_the_server(site: Si
 
 
 def test_a_copy_that_was_not_read_lately_is_read_before_the_binlog_goes(site: Site, archived: _Archived) -> None:
-    assert purge._unread(instance(site), archived, [NAME]) == (NAME,)
+    month, quarter = (timedelta(days=days).total_seconds() for days in (30, 90))
+    assert purge._unread(instance(site, read_within=month), archived, [NAME]) == (NAME,)
     purge._read(instance(site), archived, [NAME])
-    assert purge._unread(instance(site), archived, [NAME]) == ()
-    site.later(days=31)
+    assert purge._unread(instance(site, read_within=month), archived, [NAME]) == ()
     assert purge._unread(instance(site), archived, [NAME]) == (NAME,)
-    assert purge._unread(instance(site, read_within=timedelta(days=90).total_seconds()), archived, [NAME]) == ()
+    site.later(days=31)
+    assert purge._unread(instance(site, read_within=month), archived, [NAME]) == (NAME,)
+    assert purge._unread(instance(site, read_within=quarter), archived, [NAME]) == ()
     assert purge._unread(instance(site, read_within=0), archived, [NAME]) == ()
 
 

@@ -13,6 +13,8 @@ from tests.unit.support.stored_backups import Site, guid_of, store_backup
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import copy, inventory, status, verify
+from zsnapdb.jobs.repository import prune as job
+from zsnapdb.jobs.repository.prune_facts import LocalLeftovers
 from zsnapdb.jobs.restore import newest
 from zsnapdb.planning.repository import local_sets
 from zsnapdb.planning.repository.host_record import StoredKind
@@ -23,7 +25,7 @@ from zsnapdb.repository import layout, verifications
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.unfinished import Unfinished
 from zsnapdb.repository.verifications import Depth
-from zsnapdb.zfs import datasets
+from zsnapdb.zfs import datasets, owned
 
 SUFFIXES = ("aaaa", "bbbb", "cccc")
 
@@ -118,6 +120,18 @@ def test_missing_marker_is_reported_by_every_check(site: Site) -> None:
     assert "zsnapdb init" in finding.hint
 
 
+def test_marker_is_written_again_with_the_id_of_own_manifests(site: Site) -> None:
+    names = site.fill([None] * 2)
+    repository = site.instance().open_repository()
+    repository.delete(layout.MARKER)
+    forged = forge(site, names[-1], "aaaa", repository_id="ffffffffffffffff")
+    assert site.instance().open_repository().id == repository.id
+    assert site.instance().open_or_create_repository().id == repository.id
+    assert site.instance().open_repository().id == repository.id
+    assert set(inventory.inventory(site.instance()).foreign) <= {forged}
+    assert [entry.manifest.backup_id for entry in inventory.inventory(site.instance()).entries] == names
+
+
 def test_forged_check_makes_prune_remove_no_whole_backup(site: Site) -> None:
     site.keep = "last = 1"
     names = site.fill([None] * 3)
@@ -182,6 +196,30 @@ def test_made_up_backups_let_no_snapshot_of_this_host_go(site: Site) -> None:
     there = local_sets.RepositoryAfterPrune(planned_id(site), kept, {}, "", {}, staying)
     decided = local_sets.decide(here, [], there, LocalLimits(2, 1))
     assert [one.backup_id for one in decided if one.remove] == names[:1]
+
+
+def test_snapshots_of_backups_whose_chunks_are_deleted_stay(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be the only whole copy, and the manifests say nothing of that."""
+    destroyed: list[str] = []
+    monkeypatch.setattr(owned, "destroy_stored", lambda name, guid, backup_id: destroyed.append(name))
+    site.keep = "last = 3\nlocal = 1\nlocal_minimum = 1"
+    names = site.fill([None] * 3)
+    repository = site.instance().open_repository()
+    here = LocalLeftovers(
+        tuple(
+            LocalSnapshot(f"tank/data@zsnapdb-{name}", name, guid_of(number, 0), repository.id, 0, (), 1, number)
+            for number, name in enumerate(names)
+        ),
+        (),
+        {},
+    )
+    repository.delete_many([*repository.sizes(layout.chunks_of_backup("main", names[1]))])
+    with pytest.raises(DamagedError, match=f"backup {names[1]}, which would stay, is damaged"):
+        job.prune(site.instance(), local=here)
+    assert destroyed == []
+    verify.verify(site.instance(), Depth.LISTED)
+    job.prune(site.instance(), local=here)
+    assert destroyed == [f"tank/data@zsnapdb-{names[0]}"]
 
 
 def planned_id(site: Site) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,9 +15,17 @@ import pytest
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.drilled import evidence
 from zsnapdb.config.instance import ObjectiveSettings
+from zsnapdb.jobs.doctor import diagnose
 from zsnapdb.jobs.health import evidence as evidence_job
+from zsnapdb.jobs.host import installed_plugins
 from zsnapdb.jobs.repository import evidence_report
 from zsnapdb.jobs.repository.status import ProtectionStatus
+from zsnapdb.jobs.trial.drill import DrillLog, DrillSubject
+from zsnapdb.jobs.trial.server_checks import CheckOutcome
+from zsnapdb.mysql.process import processes
+from zsnapdb.planning.backup.fitness import Severity
+from zsnapdb.planning.server_copy.plugins import InstalledPlugins
+from zsnapdb.planning.server_plugins import Plugin, ServerPlugins
 from zsnapdb.repository import drills, evidence_log, layout, verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.drills import Outcome, StepPart
@@ -24,6 +33,7 @@ from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.layout import Key
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord
+from zsnapdb.zfs import version
 
 TIGHT = ObjectiveSettings(
     rpo=1,
@@ -66,6 +76,15 @@ class Forger:
 def newer_manifest(forger: Forger) -> None:
     name = f"{forger.now:%Y%m%dT%H%M%SZ}-aaaa"
     old = forger.fields(layout.manifest("main", forger.backup))
+    created = {"backup_id": name, "created": forger.now.isoformat(), "createtxg": 10**6, "sequence": 10**6}
+    forger.put(layout.manifest("main", name), {**old, **created})
+
+
+def manifest_that_needs_nothing(forger: Forger) -> None:
+    """A newer manifest of a server without plugins, of the version of this host's program."""
+    name = f"{forger.now:%Y%m%dT%H%M%SZ}-bbbb"
+    old = forger.fields(layout.manifest("main", forger.backup))
+    old["source"]["server"] |= {"plugins": None, "version": "9.7.1"}
     created = {"backup_id": name, "created": forger.now.isoformat(), "createtxg": 10**6, "sequence": 10**6}
     forger.put(layout.manifest("main", name), {**old, **created})
 
@@ -146,6 +165,7 @@ def good_check(forger: Forger) -> None:
 
 KINDS: list[Callable[[Forger], None]] = [
     newer_manifest,
+    manifest_that_needs_nothing,
     older_manifest,
     next_binlog,
     new_segment,
@@ -214,6 +234,118 @@ def test_forged_document_makes_nothing_better(
     assert old.window_start is None or new.window_start is None or new.window_start >= old.window_start
     assert new.newest_passed_drill is None
     assert new.restore_seconds is None
+
+
+MANY = 70
+"""More forged documents of a kind than any reader has ever looked at."""
+
+
+def many_manifests(forger: Forger) -> None:
+    old = forger.fields(layout.manifest("main", forger.backup))
+    for number in range(MANY):
+        name = f"{forger.now:%Y%m%dT%H%M%SZ}-{number:04x}"
+        place = {"backup_id": name, "created": forger.now.isoformat(), "createtxg": 10**6, "sequence": 100 + number}
+        forger.put(layout.manifest("main", name), {**old, **place})
+
+
+def many_drills(forger: Forger) -> None:
+    for number in range(MANY):
+        name = f"{forger.now:%Y%m%dT%H%M%SZ}-{number:04x}"
+        forged = evidence(Outcome.PASSED, forger.repository.id, name)
+        place = {"sequence": 100 + number, "backup_id": forger.backup, "finished": forger.now}
+        drills.write(forger.repository, forged.model_copy(update=place))
+
+
+def many_checks(forger: Forger) -> None:
+    for _ in range(MANY):
+        good_check(forger)
+
+
+def many_records(forger: Forger) -> None:
+    """Write the next records of the evidence log, and the last that there can be."""
+    genuine = [one.record for one in evidence_log.read(forger.repository, "main") if one.record is not None][-1]
+    for number in (*range(genuine.number + 1, MANY), 10**8 - 1):
+        forged = genuine.model_copy(update={"number": number})
+        forger.put(layout.evidence("main", number), forged.model_dump(mode="json"))
+
+
+CROWDS = [many_manifests, many_drills, many_checks, many_records]
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+@pytest.mark.parametrize("forge", CROWDS, ids=lambda forge: forge.__name__)
+def test_many_forged_documents_hide_no_finding_and_stop_no_command(
+    protected: ProtectedServer, forge: Callable[[Forger], None], signs: bool
+) -> None:
+    note_damage(protected)
+    if signs:
+        protected.site.begin_to_sign()
+    with evidence_job.recorded(protected.instance(), "verify", ["verify"]):
+        pass
+    before = protected.status()
+    now = protected.instance().host.now()
+    repository = Repository.open(*protected.instance().open_store(), Keyring())
+    forge(Forger(repository, protected.backups[0], now.astimezone(UTC)))
+    after = protected.status()
+    assert len(before.known_damage) == 2
+    assert {(one.name, one.kind) for one in after.known_damage} == {(one.name, one.kind) for one in before.known_damage}
+    assert after.health.facts.newest_drill == before.health.facts.newest_drill is not None
+    assert len(after.health.facts.doubts) < len(before.health.facts.doubts) + 10
+    with evidence_job.recorded(protected.instance(), "backup", ["backup"]):
+        pass
+    log = evidence_report.report(protected.instance(), None, None).log
+    assert {record.job for record in log.believed} >= {"verify", "backup"}
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+def test_removed_evidence_of_a_drill_is_named(
+    protected: ProtectedServer, monkeypatch: pytest.MonkeyPatch, signs: bool
+) -> None:
+    monkeypatch.setattr(version, "userland", lambda: "zfs-2.3.4")
+    if signs:
+        protected.site.begin_to_sign()
+    instance, backup = protected.instance(), protected.backups[0]
+    repository = instance.open_repository()
+    ids = list[str]()
+    for _ in range(2):
+        log = DrillLog(instance.host.now())
+        log.add("pages", CheckOutcome("ibdata1", Outcome.PASSED, "all pages"))
+        name = f"{instance.host.now():%Y%m%dT%H%M%SZ}-{len(ids):04x}"
+        ids.append(log.store(instance, repository, DrillSubject(name, "latest", backup, 1)).evidence.drill_id)
+    assert not any("evidence of drill" in doubt for doubt in protected.status().health.facts.doubts)
+    gone = next(key for key in drills.keys(repository, "main") if key.drill_id == ids[1])
+    repository.delete(gone)
+    doubts = protected.status().health.facts.doubts
+    assert [ids[1] in doubt for doubt in doubts if "evidence of drill" in doubt] == [True]
+    assert evidence_report.report(protected.instance(), None, None).drills.missing == (ids[1],)
+
+
+def warnings(protected: ProtectedServer) -> Counter[tuple[str, Severity]]:
+    """Return how often the doctor warns, by subject. What it says of each may name what is new."""
+    found = diagnose.about_stored(protected.instance())
+    return Counter((one.what, one.severity) for one in found if one.severity is not Severity.OK)
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+@pytest.mark.parametrize("forge", [*KINDS, *CROWDS[:3]], ids=lambda forge: forge.__name__)
+def test_forged_document_takes_no_warning_of_the_doctor_away(
+    protected: ProtectedServer, monkeypatch: pytest.MonkeyPatch, forge: Callable[[Forger], None], signs: bool
+) -> None:
+    monkeypatch.setattr(processes, "version_of", lambda *_: "9.7.1")
+    monkeypatch.setattr(installed_plugins, "installed", lambda *_: InstalledPlugins("/plugins", frozenset()))
+    plugin = Plugin(name="rocksdb", kind="STORAGE ENGINE", library="ha_rocksdb.so")
+    protected.plugins = ServerPlugins(plugins=(plugin,))
+    protected.server.commit(1)
+    protected.back_up_from_here()
+    note_damage(protected)
+    if signs:
+        protected.site.begin_to_sign()
+    before = warnings(protected)
+    assert {"backups", "damage", "plugins"} <= {what for what, _ in before}
+    now = protected.instance().host.now()
+    repository = Repository.open(*protected.instance().open_store(), Keyring())
+    forge(Forger(repository, protected.backups[0], now.astimezone(UTC)))
+    assert before - warnings(protected) == Counter()
 
 
 @pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])

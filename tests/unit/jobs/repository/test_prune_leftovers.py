@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from tests.unit.support.pruning import check_whole, manifests, plan, prune
 from tests.unit.support.stored_backups import DyingStore, Site, id_of, store_backup
+from zsnapdb.base.errors import ClockDoubtError
+from zsnapdb.jobs.repository import prune as job
+from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.planning.repository.own_documents import MARKS
-from zsnapdb.repository import layout
+from zsnapdb.repository import layout, stored_document
+from zsnapdb.repository.keys import SigningKey
 from zsnapdb.store.base import StoredObject
 from zsnapdb.store.local import LocalStore
 
@@ -30,6 +38,80 @@ def test_leftovers_are_swept_only_after_their_time(site: Site) -> None:
     site.later(days=7.1)
     assert prune(site).swept == (old,)
     assert not [key for key in site.objects() if old in key]
+
+
+def foreign(name: str, line: bytes) -> bytes:
+    return json.dumps(json.loads(line) | {"backup_id": name}).encode() + b"\n"
+
+
+def unreadable(name: str, line: bytes) -> bytes:
+    return b"{"
+
+
+def empty(name: str, line: bytes) -> bytes:
+    return b""
+
+
+def of_another_instance(name: str, line: bytes) -> bytes:
+    return json.dumps(json.loads(line) | {"backup_id": name, "instance": "other"}).encode() + b"\n"
+
+
+def of_a_later_format(name: str, line: bytes) -> bytes:
+    return json.dumps(json.loads(line) | {"backup_id": name, "format": 99}).encode() + b"\n"
+
+
+def signed_by_a_stranger(name: str, line: bytes) -> bytes:
+    changed = json.dumps(json.loads(line) | {"backup_id": name}).encode()
+    return stored_document.with_signature(changed, SigningKey.new().sign(changed))
+
+
+def truncated(name: str, line: bytes) -> bytes:
+    return foreign(name, line)[:100]
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+@pytest.mark.parametrize(
+    "manifest",
+    [foreign, unreadable, empty, of_another_instance, of_a_later_format, signed_by_a_stranger, truncated],
+    ids=lambda made: made.__name__,
+)
+def test_chunks_of_any_manifest_are_never_swept(
+    site: Site, manifest: Callable[[str, bytes], bytes], signs: bool
+) -> None:
+    """Whatever a manifest says and whoever wrote it: below its id nothing is a leftover, however old it is."""
+    names = site.fill([None])
+    if signs:
+        site.begin_to_sign()
+    store = LocalStore(site.folder)
+    line = store.get(layout.manifest("main", names[0])).partition(b"\n")[0]
+    old = f"{datetime.now(UTC) - timedelta(days=400):%Y%m%dT%H%M%SZ}"
+    kept, swept = f"{old}-0000", f"{old}-0001"
+    for name in (kept, swept):
+        leave(site, name)
+    store.put(layout.manifest("main", kept), manifest(kept, line))
+    site.later(days=3650)
+    assert prune(site).swept == (swept,)
+    assert [key for key in site.objects("main/chunks/") if kept in key] == [layout.chunk("main", kept, "data", 1)]
+
+
+def test_clock_ahead_delays_a_sweep_and_brings_none_forward(site: Site) -> None:
+    """A host whose clock jumps counts with the time that its steady clock proves, until a person confirms the jump."""
+    site.fill([None])
+    old = f"{datetime.now(UTC) - timedelta(days=400):%Y%m%dT%H%M%SZ}-0000"
+    leave(site, old)
+
+    def swept(ahead: float, *, is_confirmed: bool = False) -> tuple[str, ...]:
+        site.later(days=ahead)
+        instance = replace(site.instance(), host=replace(site.host, steady=lambda: ("boot", 1000.0)))
+        with contextlib.suppress(ClockDoubtError):
+            return job.prune(instance, local=NOTHING_LOCAL, trusts_clock=is_confirmed).swept
+        return ()
+
+    assert swept(0.0) == ()
+    for ahead in (8.0, 400.0, 36500.0, 0.0):
+        assert swept(ahead) == ()
+        assert any(old in key for key in site.objects())
+    assert swept(8.0, is_confirmed=True) == (old,)
 
 
 def test_parts_of_no_archived_binlog_are_swept_only_after_their_time(site: Site) -> None:

@@ -49,7 +49,6 @@ def test_with_all_it_needs_it_goes_on() -> None:
         ({"recipients": ()}, Cause.OTHER_RECIPIENTS),
         ({"send_flags": (("-L", "-c"),)}, Cause.OTHER_FLAGS),
         ({"time": NOW + timedelta(days=2)}, Cause.TOO_OLD),
-        ({"stored": (BASE, BACKUP), "kept": frozenset({("t/d", 6)})}, Cause.STORED_OTHERWISE),
     ],
 )
 def test_each_thing_it_lacks_is_a_reason_of_its_own(change: dict[str, object], because: Cause) -> None:
@@ -62,6 +61,12 @@ def test_what_is_stored_is_finished_even_if_it_is_old_or_asked_to_be_given_up() 
     assert judge(BEGUN, stored, within=DAY, fresh=True) == ResumeJudgement(
         ResumeDecision.FINISH, Cause.STORED, "its manifest is in the repository"
     )
+
+
+@pytest.mark.parametrize("kept", [None, frozenset({("t/d", 6)})])
+def test_manifest_of_others_under_its_id_ends_no_backup(kept: frozenset[tuple[str, int]] | None) -> None:
+    judgement = judge(BEGUN, replace(HERE, stored=(BASE, BACKUP), kept=kept), within=DAY)
+    assert (judgement.decision, judgement.because) == (ResumeDecision.LEAVE, Cause.STORED_OTHERWISE)
 
 
 def test_without_a_limit_nothing_is_too_old_and_a_clock_set_back_makes_nothing_old() -> None:

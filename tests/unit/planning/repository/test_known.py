@@ -73,6 +73,10 @@ def test_snapshots_of_this_host_prove_a_backup_without_a_record() -> None:
     found = judged(Backup(A, (Volume(1),)), Backup(B, (Volume(9),)), known=record(), local=local)
     assert dict(found.proofs) == {A: KnownBy.SNAPSHOTS}
     assert set(found.foreign) == {B}
+    going = found.for_removal
+    assert (going.knows_any, dict(going.proofs), set(going.foreign)) == (False, {}, {A, B})
+    recorded_one = judged(Backup(A, (Volume(1),)), known=record(recorded(B, 2)), local=local).for_removal
+    assert (recorded_one.knows_any, dict(recorded_one.proofs), set(recorded_one.foreign)) == (True, {}, {A})
 
 
 def test_consolidated_backup_of_an_earlier_version_is_inherited_once() -> None:
