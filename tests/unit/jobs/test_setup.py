@@ -37,7 +37,7 @@ from zsnapdb.report.setup import SetupPlanView, SetupView
 from zsnapdb.repository import drills, marker
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.keys import SigningKey
-from zsnapdb.zfs import command, datasets, encryption, pool_facts
+from zsnapdb.zfs import command, datasets, encryption, version
 from zsnapdb.zfs.mounts import MountEntry
 
 
@@ -128,7 +128,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
     monkeypatch.setattr(datasets, "available", lambda name: 1 << 40)
     monkeypatch.setattr(datasets, "exists", lambda name: False)
     monkeypatch.setattr(move_state, "journal", lambda: tmp_path / "no-move.json")
-    monkeypatch.setattr(pool_facts, "kernel_release", lambda: (2, 3, 4))
+    monkeypatch.setattr(version, "kernel_release", lambda: (2, 3, 4))
     monkeypatch.setattr(setup_steps, "Session", FakeSession)
     monkeypatch.setattr(setup_steps, "exclusive", lambda name, doing: (tmp_path / "lock").open("a"))
 

@@ -164,6 +164,11 @@ def mariadb(*after: str, kind: bytes = b"TABLE t (id INT)") -> MadeTable:
         (["ALTER TABLE t ENGINE=MyISAM", "Ct"], None),
         (["DROP TABLE app.`t`", "Ct"], None),
         (["ALTER TABLE tt ADD a INT", "Ct"], False),
+        (["ALTER TABLE t ADD a INT COMMENT 'ENGINE'", "Ct"], False),
+        (["ALTER TABLE `t` CONVERT TO CHARACTER SET utf8mb4", "Ct"], None),
+        (["CREATE INDEX t ON t (a)", "DROP INDEX t ON t", "CREATE VIEW v AS SELECT * FROM t", "Ct"], False),
+        (["CREATE OR REPLACE TABLE t (a INT)  ENGINE=MyISAM", "Xt"], None),
+        (["DROP DATABASE `app`", "Ct"], None),
         (["Xt", "ALTER TABLE t ENGINE=MyISAM", "Ct"], True),
     ],
 )
@@ -181,7 +186,9 @@ def test_the_transactions_of_a_sequence_tell_nothing(after: list[str]) -> None:
 
 def test_what_happens_to_a_table_later_is_told() -> None:
     assert not mariadb("ALTER TABLE u ADD a INT").is_touched
-    assert mariadb("ALTER TABLE t ADD a INT").is_touched
+    altered = mariadb("ALTER TABLE t ADD a INT")
+    assert (altered.is_touched, altered.is_altered) == (False, True)
+    assert mariadb("ALTER TABLE t ADD a INT, ENGINE=MyISAM").is_touched
     dropped = mariadb("DROP TABLE t")
     assert (dropped.is_touched, dropped.is_dropped) == (True, True)
     assert mariadb("ALTER TABLE t ADD a INT", "ALTER TABLE t ADD b INT", "DROP TABLE t").is_dropped

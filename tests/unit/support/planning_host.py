@@ -131,6 +131,6 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
     monkeypatch.setattr(steps, "remove_all", lambda plan, copy: None)
     monkeypatch.setattr(under_way, "remove_all", lambda plan, copy: None)
     monkeypatch.setattr(scratch, "ephemeral", lambda *words: contextlib.nullcontext())
-    monkeypatch.setattr("zsnapdb.zfs.pool_facts.userland", lambda: "zfs-2.3.9")
+    monkeypatch.setattr("zsnapdb.zfs.version.userland", lambda: "zfs-2.3.9")
     made.store(BACKUPS[0])
     return made

@@ -46,7 +46,7 @@ from zsnapdb.store.local import LocalStore
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.stream.download import download
 from zsnapdb.stream.upload import UploadSettings
-from zsnapdb.zfs import command, core, datasets, holds, pool_facts, snapshots
+from zsnapdb.zfs import command, core, datasets, holds, snapshots, version
 from zsnapdb.zfs.snapshot_files import SnapshotNames
 
 CHUNK = 4096
@@ -338,8 +338,8 @@ def made(folder: Path) -> Iterator[World]:
             patch.setattr(module, "run", world.run)
         patch.setattr(core, "load", lambda: None)
         patch.setattr(own_snapshots, "named", world.named)
-        patch.setattr(pool_facts, "userland", lambda: "zfs-2.3.9")
-        patch.setattr(pool_facts, "pool_guid", lambda pool: 1)
+        patch.setattr(version, "userland", lambda: "zfs-2.3.9")
+        patch.setattr(version, "pool_guid", lambda pool: 1)
         patch.setattr(backup_send, "SendStream", world.send)
         patch.setattr(backup_send, "estimate", lambda name, base, flags: None)
         patch.setattr(Instance, "upload_settings", lambda instance: UploadSettings(CHUNK, Codec.ZSTD, 1, 1))

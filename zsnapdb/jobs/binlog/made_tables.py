@@ -16,7 +16,9 @@ _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 
 
 def made_parts(instance: Instance, source: BinlogSource, tables: Iterable[MadeTable]) -> tuple[MadeTablePart, ...]:
-    """Return what the server says of the tables that are still as their statement made them.
+    """Return what the server says of the tables that still have the engine with which their statement made them.
+
+    The row format of a table that was altered since may be another one: it is left out.
 
     Nothing if the server does not answer or is another one by now: then a restore names the tables it knows nothing of.
     """
@@ -27,15 +29,17 @@ def made_parts(instance: Instance, source: BinlogSource, tables: Iterable[MadeTa
         with instance.session(read_timeout=5.0) as session:
             if find_source(session) != source:
                 return ()
-            said = [(made.offset, made_as(session, made.schema, made.table)) for made in as_made]
+            said = [(made, made_as(session, made.schema, made.table)) for made in as_made]
     except (ServerError, PreflightError):
         return ()
-    found = [(offset, *map(_word, words)) for offset, words in said if words is not None]
-    return tuple(
-        MadeTablePart(offset=offset, engine=engine, collation=collation, row_format=row_format)
-        for offset, engine, collation, row_format in found
-        if engine is not None
-    )
+    return tuple(part for made, words in said if words is not None and (part := _part(made, *map(_word, words))))
+
+
+def _part(made: MadeTable, engine: str | None, collation: str | None, row_format: str | None) -> MadeTablePart | None:
+    if engine is None:
+        return None
+    kept = None if made.is_altered else row_format
+    return MadeTablePart(offset=made.offset, engine=engine, collation=collation, row_format=kept)
 
 
 def _word(value: object) -> str | None:

@@ -24,8 +24,9 @@ class MadeTable:
 
     `start` and `end` are the bytes of the transaction in its file, `offset` is where the event of the statement begins.
     `is_transactional` None: nothing in the binlogs says it. `lacks_options`: the server wrote the statement under a
-    sql_mode in which it leaves out all options of the table. `is_touched`: a later statement alters, renames or drops a
-    table of this name; `is_dropped`: it drops the table. `names_engine`: the statement has ENGINE, and lacks ROW_FORMAT
+    sql_mode in which it leaves out all options of the table. `is_touched`: a later statement may have given a table of
+    this name other options, or renames or drops it; `is_dropped`: it drops the table. `is_altered`: a later one alters
+    the table and leaves it its engine. `names_engine`: the statement has ENGINE, and lacks ROW_FORMAT
     alone; `names_format`: it has ROW_FORMAT.
     """
 
@@ -38,6 +39,7 @@ class MadeTable:
     lacks_options: bool = False
     is_touched: bool = False
     is_dropped: bool = False
+    is_altered: bool = False
     names_engine: bool = False
     names_format: bool = False
 

@@ -29,7 +29,7 @@ from zsnapdb.planning.order import in_order
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.steps import Recover
 from zsnapdb.repository.sources import ServerSourcePart
-from zsnapdb.zfs import datasets, pool_facts, snapshots
+from zsnapdb.zfs import datasets, snapshots, version
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.snapshots import SendPoints
 
@@ -41,7 +41,7 @@ def local(host: PlanningHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     """The snapshots on the host, by full name: those of a local set that is newer than the backup."""
     here: dict[str, Snapshot] = {}
     monkeypatch.setattr(Host, "local_sets", tmp_path / "local")
-    monkeypatch.setattr(pool_facts, "pool_guid", lambda pool: manifest(BACKUPS[0]).pool_guid)
+    monkeypatch.setattr(version, "pool_guid", lambda pool: manifest(BACKUPS[0]).pool_guid)
     like = host.instance.open_repository().manifest("main", BACKUPS[0])
     for volume in like.volumes:
         made = Snapshot(volume.dataset, f"zsnapdb-{SET}", volume.guid - 1000, 9)

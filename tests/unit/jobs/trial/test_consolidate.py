@@ -30,7 +30,7 @@ from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.writer_lease import WriterLease
 from zsnapdb.stream.upload import Uploaded
-from zsnapdb.zfs import datasets, pool_facts
+from zsnapdb.zfs import datasets, version
 
 
 class Pool:
@@ -45,7 +45,7 @@ class Pool:
         patch.setattr(scratch, "home", lambda instance, volumes: "tank/zsnapdb/scratch/main")
         patch.setattr(scratch, "ephemeral", self.ephemeral)
         patch.setattr(datasets, "guid", lambda name: self.guids[name])
-        patch.setattr(pool_facts, "userland", lambda: "zfs-2.3.9")
+        patch.setattr(version, "userland", lambda: "zfs-2.3.9")
         patch.setattr(job, "judge_pool", lambda needs, elsewhere: [])
         patch.setattr(backup_send, "estimate", lambda name, base, flags: None)
         patch.setattr(backup_send, "SendStream", self.send)

@@ -24,7 +24,7 @@ from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Evidence, Outcome
 from zsnapdb.repository.sources import BoundPart, ServerInsidePart
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, MachineState
-from zsnapdb.zfs import pool_facts
+from zsnapdb.zfs import version
 
 NEWEST = MachineDrillRequest(seed=1)
 HOMES = {"tank/zsnapdb", "tank/zsnapdb/scratch", "tank/zsnapdb/scratch/main", "tank/zsnapdb/scratch/main/drill"}
@@ -33,7 +33,7 @@ HOMES = {"tank/zsnapdb", "tank/zsnapdb/scratch", "tank/zsnapdb/scratch/main", "t
 @pytest.fixture
 def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Yard:
     made = made_yard(tmp_path, monkeypatch)
-    monkeypatch.setattr(pool_facts, "userland", lambda: "zfs-2.3.2")
+    monkeypatch.setattr(version, "userland", lambda: "zfs-2.3.2")
     return configured(made, VmSourceSettings(domain="web1"))
 
 

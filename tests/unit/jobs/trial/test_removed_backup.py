@@ -38,7 +38,7 @@ SETTINGS: Any = SimpleNamespace(restore=SimpleNamespace(mount_root=Path("/restor
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     monkeypatch.setattr(scratch, "ephemeral", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr("zsnapdb.zfs.pool_facts.userland", lambda: "zfs-2.3")
+    monkeypatch.setattr("zsnapdb.zfs.version.userland", lambda: "zfs-2.3")
     return Repository.open_or_create(LocalStore(tmp_path), "", "id-1")
 
 
