@@ -48,6 +48,8 @@ EXCLUDED: tuple[tuple[str, str], ...] = (
 )  # fmt: skip
 """Patterns of variables that no round draws, and the reason."""
 
+_ADJUSTED = frozenset({"innodb_thread_sleep_delay"})
+"""InnoDB adjusts the delay of its queue, up to innodb_adaptive_max_sleep_delay."""
 _ENGINES = {Flavour.MYSQL: ("MyISAM", "InnoDB"), Flavour.MARIADB: ("MyISAM", "Aria", "InnoDB")}
 _TEXTS: dict[str, tuple[str, ...]] = {
     "default_time_zone": ("+05:45", "-03:00", "+00:00"),
@@ -309,6 +311,7 @@ def apply(cursor: Cursor, settings: Sequence[Setting]) -> dict[str, str]:
 
 
 def shown(cursor: Cursor) -> Mapping[str, str]:
-    """Return SHOW GLOBAL VARIABLES."""
+    """Return SHOW GLOBAL VARIABLES without those that the server changes by itself."""
     cursor.execute("SHOW GLOBAL VARIABLES")
-    return {str(name).lower(): str(value) for name, value in cursor.fetchall()}
+    found = {str(name).lower(): str(value) for name, value in cursor.fetchall()}
+    return {name: value for name, value in found.items() if name not in _ADJUSTED}
