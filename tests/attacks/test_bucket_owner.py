@@ -343,6 +343,7 @@ def target(request: pytest.FixtureRequest, lab: Lab, s3: S3Server, tmp_path_fact
     if signs:
         assert found.act("key", "generate", "--signing-key", str(key)).code == 0
     lab.sql("CREATE DATABASE IF NOT EXISTS attacked")
+    lab.sql(f"GRANT {'BINLOG_ADMIN' if lab.flavour == 'mysql' else 'BINLOG ADMIN'} ON *.* TO zsnapdb@localhost")
     for number in range(3):
         lab.sql(f"CREATE TABLE IF NOT EXISTS attacked.t{number} (i INT PRIMARY KEY)")
         found.names.append(found.act("backup", "--full", "--json").json["backup"]["backup_id"])
@@ -428,3 +429,10 @@ def test_host_that_lost_its_records_and_has_no_key_destroys_nothing(target: Targ
         run("rm", "-rf", str(records))
         aside.rename(records)
         owner.store.undo()
+
+
+def test_whole_archive_lets_the_binlogs_of_the_server_go(target: Target) -> None:
+    """Nothing but the attacks kept the purges from it."""
+    purged = target.act("binlog", "purge", "--json")
+    assert purged.json["names"] == list(target.purged), purged.stderr
+    assert not set(target.purged) & set(target.binlogs())

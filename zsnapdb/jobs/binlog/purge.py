@@ -20,7 +20,7 @@ from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
 from zsnapdb.jobs.binlog.known import known_history
 from zsnapdb.jobs.host.archived_binlogs import archived_damage
-from zsnapdb.jobs.record import archive_record
+from zsnapdb.jobs.record import archive_record, host_record
 from zsnapdb.mysql.binlog import opening
 from zsnapdb.mysql.binlog.bytes import read_plain
 from zsnapdb.mysql.session import Session
@@ -29,6 +29,7 @@ from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, ages_of, batc
 from zsnapdb.planning.family import family
 from zsnapdb.repository import verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive, listed_damage, name_of, stored_damage, stored_sizes
+from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.verifications import Depth, known_damage
 
@@ -86,6 +87,7 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
     local = files.list()
     stored = BinlogArchive(instance.open_repository(), instance.name)
     archive = stored.load()
+    _refuse_short(instance, archive)
     kept = known_history(archive, source, files).files
     written = [files.path(file.name).stat().st_mtime for file in local]
     ages = ages_of(written, removal_time(instance.host))
@@ -104,6 +106,14 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
     )
     plan = planned(damaged=_damaged(instance, archived, planned().names))
     return replace(plan, unread=_unread(instance, archived, plan.names)), archived
+
+
+def _refuse_short(instance: Instance, archive: Archive) -> None:
+    """Raise DamagedError if the archive lacks what this host archived: the server's files may be all that is left."""
+    _, checked = host_record.stored(instance, instance.open_repository(), archive)
+    for finding in checked.findings:
+        if finding.is_archive:
+            raise DamagedError(f"nothing is purged: {finding.text}", hint=finding.hint)
 
 
 def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> dict[str, str]:

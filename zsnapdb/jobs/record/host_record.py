@@ -8,7 +8,7 @@ before it begins. A file is replaced atomically and is durable on return. Every 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -156,11 +156,24 @@ def note_successor(instance: Instance, repository: Repository, backup_id: str, s
 
     From then on this host misses the successor if the repository lacks it. Warns if that cannot be written.
     """
+    recorded = _recorded(successor, successor.digest)
+    _change(instance, repository, lambda known: known.with_successor(backup_id, recorded))
+
+
+def _change(instance: Instance, repository: Repository, change: Callable[[BackupRecord], BackupRecord]) -> None:
+    """Change the record of the instance's own repository. Warns if it cannot be written."""
     record = HostRecord.of(instance, repository)
     if record is not None:
         with unwritten_warned(instance):
-            recorded = _recorded(successor, successor.digest)
-            record.change_backups(lambda known: known.with_successor(backup_id, recorded))
+            record.change_backups(change)
+
+
+def _recorded_there(instance: Instance, repository: Repository) -> BackupRecord | None:
+    """Return the record of the instance's own repository; None if there is none that can be read."""
+    record = HostRecord.of(instance, repository)
+    with contextlib.suppress(DamagedError):
+        return record.backups() if record is not None else None
+    return None
 
 
 def _recorded(manifest: Manifest | Summary, digest: str | None) -> RecordedBackup:
@@ -192,60 +205,41 @@ def _recorded(manifest: Manifest | Summary, digest: str | None) -> RecordedBacku
 
 def note_removed(instance: Instance, repository: Repository, removed: Sequence[RemovedBackup]) -> None:
     """Record backups that this host is about to remove, or is told to forget. Warns if that cannot be written."""
-    record = HostRecord.of(instance, repository)
-    if record is not None and removed:
-        with unwritten_warned(instance):
-            record.change_backups(lambda known: known.with_removed(removed))
+    if removed:
+        _change(instance, repository, lambda known: known.with_removed(removed))
 
 
 def note_pinned(instance: Instance, repository: Repository, backup_id: str) -> None:
     """Record that this host pinned the backup. Warns if that cannot be written."""
-    record = HostRecord.of(instance, repository)
-    if record is not None:
-        with unwritten_warned(instance):
-            record.change_backups(lambda known: known.with_pinned(backup_id))
+    _change(instance, repository, lambda known: known.with_pinned(backup_id))
 
 
 def note_drilled(instance: Instance, repository: Repository, drill_id: str) -> None:
     """Record that this host stored the evidence of a drill. Warns if that cannot be written."""
-    record = HostRecord.of(instance, repository)
-    if record is not None:
-        with unwritten_warned(instance):
-            record.change_backups(lambda known: known.with_drilled(drill_id))
+    _change(instance, repository, lambda known: known.with_drilled(drill_id))
 
 
 def drilled_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
     """Return the ids of the newest drills of this host. Empty if the record cannot be read."""
-    record = HostRecord.of(instance, repository)
-    try:
-        return record.backups().drilled if record is not None else ()
-    except DamagedError:
-        return ()
+    record = _recorded_there(instance, repository)
+    return record.drilled if record is not None else ()
 
 
 def note_unpinned(instance: Instance, repository: Repository, backup_id: str) -> None:
     """Record that the backup is no longer pinned. Warns if that cannot be written."""
-    record = HostRecord.of(instance, repository)
-    if record is not None and backup_id in pinned_here(instance, repository):
-        with unwritten_warned(instance):
-            record.change_backups(lambda known: known.without_pinned(backup_id))
+    if backup_id in pinned_here(instance, repository):
+        _change(instance, repository, lambda known: known.without_pinned(backup_id))
 
 
 def pinned_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
     """Return the ids of the backups that this host pinned. Empty if the record cannot be read."""
-    record = HostRecord.of(instance, repository)
-    try:
-        return record.backups().pinned if record is not None else ()
-    except DamagedError:
-        return ()
+    record = _recorded_there(instance, repository)
+    return record.pinned if record is not None else ()
 
 
 def note_settled(instance: Instance, repository: Repository, left: Collection[str]) -> None:
     """Drop the removed backups that left nothing on this host. `left` are the ids that did."""
-    record = HostRecord.of(instance, repository)
-    if record is not None:
-        with unwritten_warned(instance):
-            record.change_backups(lambda known: known.only_removed(left))
+    _change(instance, repository, lambda known: known.only_removed(left))
 
 
 def removed_here(instance: Instance, repository: Repository) -> Mapping[str, frozenset[int]]:
@@ -253,11 +247,8 @@ def removed_here(instance: Instance, repository: Repository) -> Mapping[str, fro
 
     Empty if the record cannot be read: then nothing proves that this host removed anything.
     """
-    record = HostRecord.of(instance, repository)
-    try:
-        return record.backups().removed_guids() if record is not None else {}
-    except DamagedError:
-        return {}
+    record = _recorded_there(instance, repository)
+    return record.removed_guids() if record is not None else {}
 
 
 def check(

@@ -274,6 +274,9 @@ def carry(part: PromotePart, warn: Warn, *, is_foreign: bool) -> None:
     for name in SPACE:
         if name in changed or name in gone:
             _give_room(part, name, changed.get(name, "none"), warn)
+        elif name in GUARANTEES and name in wanted.properties:
+            # A run that was interrupted gave it to the place.
+            _release(part.old, name)
     _give_rights(part.place, wanted.rights, warn)
 
 

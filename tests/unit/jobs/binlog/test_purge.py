@@ -16,6 +16,8 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog import purge
 from zsnapdb.jobs.binlog.files import LocalFiles
 from zsnapdb.jobs.binlog.purge import _Archived
+from zsnapdb.jobs.record import archive_record
+from zsnapdb.planning.repository.host_record import ArchivedPosition
 from zsnapdb.repository import keys
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.keyring import Keyring
@@ -94,3 +96,15 @@ def test_unknown_copy_that_cannot_be_decrypted_keeps_the_binlog(site: Site, arch
     anyone = replace(archived.archive, repository=replace(archived.archive.repository, keyring=Keyring()))
     unknown = replace(archived, archive=anyone)
     assert "this host did not archive it, and cannot read it" in purge._damage(instance(site), unknown, NAME)[0]
+
+
+def test_archive_that_was_rolled_back_lets_no_binlog_go(site: Site, archived: _Archived) -> None:
+    here, repository = instance(site), instance(site).open_repository()
+    file = archived.files[NAME]
+    position = ArchivedPosition(incarnation=file.incarnation, file=NAME, end=file.end, last_commit=None)
+    archive_record.note_archived(here, repository, position)
+    archive_record.note_archived_files(here, repository, [file], [file.incarnation])
+    purge._refuse_short(here, archived.archive.load())
+    archive_record.note_archived(here, repository, position.model_copy(update={"end": file.end + 1}))
+    with pytest.raises(DamagedError, match="nothing is purged: this host archived binlogs up to"):
+        purge._refuse_short(here, archived.archive.load())

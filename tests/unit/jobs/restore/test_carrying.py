@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.support.site_pool import SiteDataset, SitePool
@@ -64,6 +64,7 @@ def settings_of(one: SiteDataset) -> dict[str, str]:
     return {name: one.own[name] for name in carried_names(one.own)}
 
 
+@example(old={"refreservation": "100"}, place={}, allowed=set(), others=set(), room=250, dies_after=1)
 @given(
     old=own, place=own, allowed=rights, others=rights, room=st.sampled_from([250, 10**6]), dies_after=st.integers(0, 30)
 )
