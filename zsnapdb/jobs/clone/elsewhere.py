@@ -46,20 +46,14 @@ def _elsewhere(info: CloneInfo, there: Iterable[ForeignMount]) -> str:
     for user in users_of(devices) if devices else ():
         if is_server_program(Path(f"/proc/{user.pid}")):
             return f"as process {user.pid} in another mount namespace"
-    return "in another PID namespace" if any(map(_is_locked, _system_tablespaces(names))) else ""
-
-
-def _system_tablespaces(names: Collection[str]) -> Iterator[Path]:
-    """Yield where the system tablespace may lie, which InnoDB locks while it runs (os0file.cc, os_file_lock)."""
-    for entry in mounts.mounted():
-        if entry.fstype == "zfs" and entry.source in names:
-            yield Path(entry.path) / "ibdata1"
+    # InnoDB locks its system tablespace while it runs (os0file.cc, os_file_lock).
+    places = [Path(entry.path) for entry in mounts.mounted() if entry.fstype == "zfs" and entry.source in names]
+    return "in another PID namespace" if any(_is_locked(place / "ibdata1") for place in places) else ""
 
 
 def _is_locked(file: Path) -> bool:
     """Return whether a process has locked the file, of whatever PID namespace. No lock is taken."""
     with contextlib.suppress(OSError, server_files.UnsafeFileError), server_files.open_to_read(file) as opened:
         asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
-        answer = fcntl.fcntl(opened.fileno(), fcntl.F_GETLK, asked)
-        return bool(_FLOCK.unpack(answer[: _FLOCK.size])[0] != fcntl.F_UNLCK)
+        return bool(_FLOCK.unpack(fcntl.fcntl(opened.fileno(), fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK)
     return False

@@ -121,11 +121,6 @@ def is_sequence(statement: str) -> bool:
     return makes is not None and makes.group().upper().endswith("SEQUENCE")
 
 
-def is_defaulted(statement: str) -> bool:
-    """Whether the statement makes a table or sequence and names no engine."""
-    return _ENGINE_NAME in left_open(statement)
-
-
 def name_in(statement: str, schema: str) -> tuple[str, str]:
     """Return schema and name of the table that a statement makes; its name is empty if it has a form not known here."""
     match = _NAMES.search(_COMMENT.sub(" ", statement))
