@@ -153,18 +153,19 @@ class AdviceFacts:
         """The volumes with files of InnoDB."""
         return tuple(volume for volume in self.volumes if volume.has_data)
 
-    def variable(self, name: str) -> str:
-        """Return a global variable of the server, "" if the server does not have it."""
-        return self.server.variables.get(name, "")
+    def variable(self, name: str) -> str | None:
+        """Return a global variable of the server, None if the server does not have it."""
+        return self.server.variables.get(name)
 
     def variable_number(self, name: str) -> int | None:
         """Return a global variable that is a number, None if it is none or the server does not have it."""
-        value = self.variable(name).partition(".")[0]
+        value = (self.variable(name) or "").partition(".")[0]
         return int(value) if value.isdigit() else None
 
     def variable_is(self, name: str, *values: str) -> bool:
         """Whether the variable has one of these values, in upper case."""
-        return self.variable(name).upper() in values
+        value = self.variable(name)
+        return value is not None and value.upper() in values
 
     @property
     def data_bytes(self) -> int | None:

@@ -95,7 +95,7 @@ def _encrypted_tables(facts: AdviceFacts) -> Iterator[Hit]:
 
 def _sync_binlog(facts: AdviceFacts) -> Iterator[Hit]:
     value = facts.variable("sync_binlog")
-    if facts.server.has_binlog and value not in ("", "1"):
+    if facts.server.has_binlog and value not in (None, "1"):
         yield Hit(f"sync_binlog = {value}")
 
 

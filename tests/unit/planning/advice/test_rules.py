@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, timedelta
 
@@ -156,6 +158,26 @@ def test_each_rule_has_a_planted_fact() -> None:
 def test_a_planted_fact_is_found_by_its_rule_alone(rule: str, facts: AdviceFacts) -> None:
     assert fired(facts) == [rule]
     assert all(f.hint and f.detail for f in judge_advice(facts, ()) if f.rule)
+
+
+def missing_one(facts: AdviceFacts) -> Iterator[AdviceFacts]:
+    """Yield the facts without each variable of the server, and without each property of a volume."""
+    for name in facts.server.variables:
+        variables = {other: value for other, value in facts.server.variables.items() if other != name}
+        yield replace(facts, server=replace(facts.server, variables=variables))
+    for place, volume in enumerate(facts.volumes):
+        for name in volume.properties:
+            properties = {other: value for other, value in volume.properties.items() if other != name}
+            volumes = list(facts.volumes)
+            volumes[place] = replace(volume, properties=properties)
+            yield replace(facts, volumes=tuple(volumes))
+
+
+def test_no_rule_fires_because_its_fact_is_missing() -> None:
+    for facts in (GOOD, *itertools.chain.from_iterable(PLANTED.values())):
+        for less in missing_one(facts):
+            assert set(fired(less)) <= set(fired(facts))
+            assert not any(" None" in found.detail or "= ," in found.detail for found in judge_advice(less, ()))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
