@@ -1,6 +1,6 @@
 """`zsnapdb undo`: shows what a transaction changed, and writes the script that undoes it. The server is not changed.
 
-`jobs/clone/undo_trial.py` proves the script on clones, `undo_apply.py` runs it on the server.
+`jobs/clone/undo_trial.py` proves the script on clones, `apply` runs it on the server.
 
 The binlogs of the server are read where they are, those before them in the archive. Its tables say how the values are
 to be read, once they are proved to be those of the transaction, and whether its rows are still those that it left.

@@ -173,7 +173,7 @@ class Expectation:
 def expectations(changes: Sequence[RowChange]) -> list[Expectation]:
     """Return what the transaction left of each row that it changed, in the order of the first changes.
 
-    Of tables without a primary key nothing is returned: their rows are counted (`undo_proof.py`).
+    Of tables without a primary key nothing is returned: their rows are counted.
     """
     last: dict[tuple[str, ...], Expectation] = {}
     for change in (change for change in changes if change.shape.has_key):
