@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 def made_parts(instance: Instance, source: BinlogSource, tables: Iterable[MadeTable]) -> tuple[MadeTablePart, ...]:
     """Return what the server says of the tables that still have the engine with which their statement made them.
 
-    The row format of a table that was altered since may be another one: it is left out.
+    What an ALTER since then may have changed is left out.
 
     Nothing if the server does not answer or is another one by now: then a restore names the tables it knows nothing of.
     """
@@ -38,8 +38,12 @@ def made_parts(instance: Instance, source: BinlogSource, tables: Iterable[MadeTa
 def _part(made: MadeTable, engine: str | None, collation: str | None, row_format: str | None) -> MadeTablePart | None:
     if engine is None:
         return None
-    kept = None if made.is_altered else row_format
-    return MadeTablePart(offset=made.offset, engine=engine, collation=collation, row_format=kept)
+    return MadeTablePart(
+        offset=made.offset,
+        engine=engine,
+        collation=None if made.is_converted else collation,
+        row_format=None if made.is_altered else row_format,
+    )
 
 
 def _word(value: object) -> str | None:

@@ -52,21 +52,9 @@ _NAMES = re.compile(
 )
 _DROPS = re.compile(r"\bDROP\s+(?:TABLE|SEQUENCE)\b", re.IGNORECASE)
 _DROPS_SCHEMA = re.compile(r"\bDROP\s+(?:DATABASE|SCHEMA)\b", re.IGNORECASE)
-_ALTERS_OPTIONS = frozenset(
-    (
-        "engine",
-        "rename",
-        "exchange",
-        "row_format",
-        "key_block_size",
-        "convert",
-        "charset",
-        "character",
-        "collate",
-        "import",
-    )
-)
-"""Words of an ALTER TABLE after which a table may have another engine, format, character set or name."""
+_ALTERS_ENGINE = frozenset({"engine", "rename", "exchange", "import", "remove"})
+"""Words of an ALTER TABLE after which a table may have another engine or name."""
+_ALTERS_CHARSET = frozenset({"convert", "charset", "character", "collate"})
 _WORDS = re.compile(_NAME)
 _COMMENT = re.compile(r"/\*(?!M?!).*?\*/", re.DOTALL)
 _OWN_WORDS = re.compile(r"CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?(?:[`\"].+?[`\"]\.)?[`\"].+?[`\"] \(\n  \S")
@@ -239,7 +227,7 @@ class MadeTables:
     def _touch(self, statement: str) -> None:
         """Let the tables tell no more that the statement may be about: it has a word that is their name.
 
-        An ALTER that names no option leaves a table its engine; its row format may become the default of that moment.
+        An ALTER that names no engine leaves a table its own; its row format may become the default of that moment.
         """
         kind, bare = first_word(statement), _bare(statement)
         if not self._named or (kind == "CREATE" and _MAKES.search(bare) is None):
@@ -250,11 +238,13 @@ class MadeTables:
         if kind == "DROP" and not is_dropped:
             return
         keeps_name = kind == "ALTER" and "rename" not in words
-        keeps_engine = kind == "ALTER" and not _ALTERS_OPTIONS & set(re.findall(r"\w+", bare.casefold()))
+        named = set(re.findall(r"\w+", bare.casefold()))
+        keeps_engine = kind == "ALTER" and not _ALTERS_ENGINE & named
         for name in [name for name in self._named if name[0 if drops_schema else 1] in words]:
             place = self._named[name] if keeps_name else self._named.pop(name)
             if keeps_engine:
-                self.tables[place] = replace(self.tables[place], is_altered=True)
+                is_converted = self.tables[place].is_converted or bool(_ALTERS_CHARSET & named)
+                self.tables[place] = replace(self.tables[place], is_altered=True, is_converted=is_converted)
                 continue
             self._open.pop(name, None)
             self.tables[place] = replace(self.tables[place], is_touched=True, is_dropped=is_dropped)

@@ -26,7 +26,7 @@ class MadeTable:
     `is_transactional` None: nothing in the binlogs says it. `lacks_options`: the server wrote the statement under a
     sql_mode in which it leaves out all options of the table. `is_touched`: a later statement may have given a table of
     this name other options, or renames or drops it; `is_dropped`: it drops the table. `is_altered`: a later one alters
-    the table and leaves it its engine. `names_engine`: the statement has ENGINE, and lacks ROW_FORMAT
+    the table and leaves it its engine; `is_converted`: it may have another character set since. `names_engine`: the statement has ENGINE, and lacks ROW_FORMAT
     alone; `names_format`: it has ROW_FORMAT.
     """
 
@@ -40,6 +40,7 @@ class MadeTable:
     is_touched: bool = False
     is_dropped: bool = False
     is_altered: bool = False
+    is_converted: bool = False
     names_engine: bool = False
     names_format: bool = False
 

@@ -109,3 +109,11 @@ def test_a_rotated_file_keeps_what_was_recorded_of_its_segments(
         (marks["b"], "Aria"),
         (marks["c"], "InnoDB"),
     ]
+
+
+def test_what_an_alter_may_have_changed_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    altered, converted = table("a", is_altered=True), table("a", is_altered=True, is_converted=True)
+    assert asked(monkeypatch, FakeInstance(), altered, converted) == [
+        (40, "InnoDB", "latin1_bin", None),
+        (40, "InnoDB", None, None),
+    ]
