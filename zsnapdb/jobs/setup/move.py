@@ -1,9 +1,9 @@
 """Moves the files of a server to ZFS: stop, create, copy, compare, switch, start. The old files are kept.
 
 The record of the move (`jobs/steps/move_state.py`) says what was reached. A run that finds it goes on: until the
-switch it copies anew, since the server may have run meanwhile; after the switch it starts the server on the copies. Whether the
-server runs there is asked of the kernel. It is put back on its old files only if ZFS proves that the copies never
-changed, and nothing is copied over files that may be newer.
+switch it copies anew, since the server may have run meanwhile; after the switch it starts the server on the copies.
+Whether the server runs there is asked of the kernel. It is put back on its old files only if ZFS proves that the
+copies never changed, and nothing is copied over files that may be newer.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ class MadeTable:
     `is_transactional` None: nothing in the binlogs says it. `lacks_options`: the server wrote the statement under a
     sql_mode in which it leaves out all options of the table. `is_touched`: a later statement may have given a table of
     this name other options, or renames or drops it; `is_dropped`: it drops the table. `is_altered`: a later one alters
-    the table and leaves it its engine; `is_converted`: it may have another character set since. `names_engine`: the statement has ENGINE, and lacks ROW_FORMAT
-    alone; `names_format`: it has ROW_FORMAT.
+    the table and leaves it its engine; `is_converted`: it may have another character set since. `names_engine`: the
+    statement has ENGINE, and lacks ROW_FORMAT alone; `names_format`: it has ROW_FORMAT.
     """
 
     schema: str
