@@ -20,7 +20,7 @@ from zsnapdb.jobs.host.capacity import pool_for_copy, refuse_alternate_root
 from zsnapdb.jobs.host.dataset_tuning import unknown_here
 from zsnapdb.jobs.host.site_settings import notes_on_site, site_commands
 from zsnapdb.jobs.restore import exchange, newest, raw_keys
-from zsnapdb.jobs.restore.choice import choose, is_local_set, names_local_set, standing_of, with_local_sets
+from zsnapdb.jobs.restore.choice import Chosen, choose, is_local_set, names_local_set, standing_of, with_local_sets
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.table_engines import check_engines, default_engine
 from zsnapdb.jobs.restore.without_store import archive_of
@@ -190,13 +190,21 @@ def origin_of(word: str) -> RestoreOrigin:
     return RestoreOrigin(word)
 
 
-def make(settings: Settings, instance: Instance, repository: Repository, request: RestoreRequest) -> RestorePlan:
-    """Return the plan.
+@dataclass(frozen=True)
+class _Decided:
+    """What was read of repository, archive and host for a restore, and which backup and binlogs lead to its point."""
 
-    Raises an error, before anything is changed, for an unreachable point, an existing target, a broken chain, or a
-    missing server program.
-    """
-    request = replace(request, to=ago(request.to, instance.host.now()))
+    chosen: Chosen
+    manifest: Manifest
+    candidates: Sequence[Manifest]
+    chain: tuple[Manifest, ...]
+    archive: Archive | None
+    local: LocalBinlogs
+    newer: tuple[str, ...]
+
+
+def _decide(instance: Instance, repository: Repository, request: RestoreRequest) -> _Decided:
+    """Read, and choose the backup and the binlogs. Raises what `make` raises for an unreachable point."""
     target = parse_target(request.to)
     if isinstance(target, Latest):
         target = Latest(request.accepts_older)
@@ -217,17 +225,30 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     accepts = request.accepts_older
     newer = newest.notes_on_newer(chosen.choice, catalogue, checked, request.to, sets, accepts_older=accepts)
     manifest = next(m for m in candidates if m.backup_id == chosen.choice.point.backup_id)
-    facts = server_source(manifest).server
-    restorable.refuse(instance.settings.server, facts)
     damaged = known_damage(repository, instance.name).stored()
     chain = (
-        restore_chain(checked.provenance.trusted(catalogue.manifests), manifest, damaged)
-        if not manifest.is_full
-        else (manifest,)
+        (manifest,)
+        if manifest.is_full
+        else restore_chain(checked.provenance.trusted(catalogue.manifests), manifest, damaged)
     )
+    return _Decided(chosen, manifest, candidates, tuple(chain), archive, local, newer)
+
+
+def make(settings: Settings, instance: Instance, repository: Repository, request: RestoreRequest) -> RestorePlan:
+    """Return the plan.
+
+    Raises an error, before anything is changed, for an unreachable point, an existing target, a broken chain, or a
+    missing server program.
+    """
+    request = replace(request, to=ago(request.to, instance.host.now()))
+    decided = _decide(instance, repository, request)
+    chosen, manifest, candidates = decided.chosen, decided.manifest, decided.candidates
+    archive, local = decided.archive, decided.local
+    facts = server_source(manifest).server
+    restorable.refuse(instance.settings.server, facts)
     top = request.top or _default_top(manifest, request)
     origin = _origin(manifest, top, request.origin)
-    for link in () if origin.snapshots else chain:
+    for link in () if origin.snapshots else decided.chain:
         repository.ciphers(link)
     refuse_no_parent(top, is_own=request.top is None or request.makes_parent)
     layout = _layout(manifest, top, settings.restore.mount_root / top.rpartition("/")[2])
@@ -240,7 +261,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     for text in (*lacking, *elsewhen):
         instance.events.warn(text)
     origins = (*_origin_notes(instance, request, manifest, origin), *([given] if given else []))
-    notes = (*newer, *chosen.point.notes, *lacking, *origins)
+    notes = (*decided.newer, *chosen.point.notes, *lacking, *origins)
     zones = time.tzname if facts.zone is None else None
     notes += (*notes_on(facts.variables, instance.settings.server.options, zones), *elsewhen)
     planned = _without_steps(instance, repository, request, manifest, replace(chosen.point, notes=notes), layout)
@@ -266,7 +287,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     last = handover_step(settings, instance, repository, planned, request.handover)
     # A server that the handover starts is checked by the handover.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
-    made = receiving(instance, chain, layout, sum(step.size for step in replays), origin)
+    made = receiving(instance, decided.chain, layout, sum(step.size for step in replays), origin)
     unknown = unknown_here([volume.filesystem.properties for volume in manifest.volumes], pool_of(top))
     whole = replace(planned, steps=(*made, *recovering(manifest, layout, unknown), *replays, *checks, last))
     exchange.refuse_exchange(whole)
