@@ -21,8 +21,8 @@ from pathlib import Path
 from zsnapdb.base import audience
 from zsnapdb.base.errors import NotAllowedError, ZsnapdbError
 from zsnapdb.cli import exit_codes
-from zsnapdb.jobs.clone.delegation import parse, usage
 from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.verbs.delegation import parse, usage
 
 _KEPT = ("LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "TERM", "NO_COLOR", "COLUMNS", "SUDO_UID", "SUDO_USER")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import quote
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import SecretStr, ValidationError
 
 from zsnapdb.client.errors import CloneCommandError
 from zsnapdb.documents.base import Document
@@ -146,12 +146,6 @@ class StateDifference(Document):
     left_out: bool = False
 
 
-class LogLines(Document):
-    """The last lines of the error log of a clone's server."""
-
-    lines: tuple[str, ...]
-
-
 class KnownInstance(Document):
     """An instance that clones can be made of, whether these are masked, and whether some of them wait for who asks."""
 
@@ -164,29 +158,6 @@ class KnownInstances(Document):
     """All instances that clones can be made of."""
 
     instances: tuple[KnownInstance, ...]
-
-
-class TimeRange(Document):
-    """Every time of it can be given as `at`, and each of the backups as `source`."""
-
-    begin: str = Field(alias="from")
-    to: str
-    backups: tuple[str, ...]
-
-
-class SetOfHost(Document):
-    """A snapshot set that lies on the host: a clone of it is made soonest."""
-
-    id: str
-    state: str
-
-
-class ClonePoints(Document):
-    """The states of an instance of which clones can be made."""
-
-    instance: str
-    recoverable: tuple[TimeRange, ...]
-    sets: tuple[SetOfHost, ...]
 
 
 class FailureFields(Document):
@@ -210,12 +181,6 @@ class Problem(Document):
     hint: str = ""
     code: str = ""
     exit_code: int | None = None
-
-
-class PendingOperation(Document):
-    """A request that is under way."""
-
-    operation: str
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from zsnapdb import __version__
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.base.foreign_text import printed
 from zsnapdb.client.errors import CloneCommandError
+from zsnapdb.client.exchange import CloneOptions
 from zsnapdb.mcp.toolbox import Toolbox
 
 _INSTRUCTIONS = """Clones of MySQL and MariaDB servers, each with its own server and a copy of real data that is yours.
@@ -76,11 +77,14 @@ def _add_changes(server: MCPServer[Any], tools: Toolbox) -> None:
         at: Annotated[
             str | None, Field(description="Which data: 2h (so long ago), a time with its zone, a GTID.")
         ] = None,
+        source: Annotated[str | None, Field(description="Which data: the id of a set or commit, not with at.")] = None,
         ttl: Annotated[str | None, Field(description="How long it stays, for example 4h.")] = None,
         profile: Annotated[str | None, Field(description="How large its server is: tiny or normal.")] = None,
+        mask: Annotated[bool, Field(description="Mask it also where the site does not demand it.")] = False,
     ) -> dict[str, Any]:
         """Make a clone: a server of its own with a copy of an instance's data. It can take minutes."""
-        return _told(lambda: tools.create(instance, name, at=at, ttl=ttl, profile=profile))
+        options = CloneOptions(at=at, source=source, ttl=ttl, profile=profile, mask=mask)
+        return _told(lambda: tools.create(instance, name, **options))
 
     destroys = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
 

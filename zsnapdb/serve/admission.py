@@ -29,7 +29,7 @@ from zsnapdb.serve.limits import (
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.roles import VerbKind
 from zsnapdb.serve.seen import SeenClone, SeenCommit
-from zsnapdb.serve.verbs import (
+from zsnapdb.verbs.requests import (
     CloneDeed,
     CommitCloneVerb,
     CreateBranchVerb,

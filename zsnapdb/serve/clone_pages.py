@@ -13,7 +13,8 @@ from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
 from zsnapdb.serve.page_rows import CloneRow
 from zsnapdb.serve.page_states import states
 from zsnapdb.serve.problems import ProblemDetails, problem_of
-from zsnapdb.serve.verbs import (
+from zsnapdb.serve.visits import OtherPlace, PageAnswer, Visit, Visits
+from zsnapdb.verbs.requests import (
     CancelOperationVerb,
     CloneLogsVerb,
     CommitCloneVerb,
@@ -28,7 +29,6 @@ from zsnapdb.serve.verbs import (
     ResetCloneVerb,
     UnprotectCloneVerb,
 )
-from zsnapdb.serve.visits import OtherPlace, PageAnswer, Visit, Visits
 
 
 @dataclass(frozen=True)

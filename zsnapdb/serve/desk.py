@@ -39,7 +39,8 @@ from zsnapdb.serve.protection import ProtectionReader
 from zsnapdb.serve.roles import Belonging, Role, VerbKind, decide, may_see_results, may_see_unmasked, sees_all
 from zsnapdb.serve.seen import SeenClone, SeenCommit, belonging, seen_in, the_clone
 from zsnapdb.serve.tokens import CredentialBook, CredentialHolder
-from zsnapdb.serve.verbs import (
+from zsnapdb.serve.verbs import HelperRequest
+from zsnapdb.verbs.requests import (
     BeatCloneVerb,
     CancelOperationVerb,
     CloneDeed,
@@ -50,16 +51,12 @@ from zsnapdb.serve.verbs import (
     GetCloneVerb,
     GetOperationVerb,
     GetSubjectVerb,
-    HelperRequest,
     InstancePointsVerb,
-    ListBranchesVerb,
     ListClonesVerb,
     ListDrillsVerb,
     ListEvidenceVerb,
     ListFleetVerb,
     ListInstancesVerb,
-    ListObjectivesVerb,
-    LogBranchVerb,
     ProtectionRead,
     RoleVerb,
     ToldOfClone,
@@ -172,18 +169,20 @@ class Desk:
                 return WatchedOperation(operation=begun.id, subject=begun.subject, ending=begun.ending).answer()
             case CancelOperationVerb():
                 return self._cancel(self._begun(asks, verb.kind, verb.id))
-            case CloneLogsVerb() | ListBranchesVerb() | LogBranchVerb():
+            case ToldOfClone():
                 return self._told(asks, verb)
             case BeatCloneVerb():
                 return self._beat(asks, verb)
-            case InstancePointsVerb() | ListObjectivesVerb() | ListDrillsVerb() | ListEvidenceVerb():
+            case ProtectionRead():
                 return self._protection(asks, verb)
             case ListFleetVerb():
                 return self._fleet(asks, verb)
             case CreateCloneVerb():
                 return self._ended(self._create(asks, verb), tell)
-            case _:
+            case CloneDeed():
                 return self._ended(self._do(asks, verb), tell)
+            case _:
+                raise NotImplementedError(verb.kind)
 
     def _login(self, token: str, verb: LoginVerb) -> ResultAnswer:
         if self.logins is not None:
@@ -329,7 +328,7 @@ class Desk:
         clone = self._permitted(asks, verb.kind, verb.name)
         if isinstance(verb, DiffBranchesVerb):
             self._require_visible(asks, clone)
-        words = argv.deed(verb, clone.id, self._admission.lease(argv.time_of(verb), clone.owner), asks.subject)
+        words = argv.deed(verb, clone.id, self._admission.lease(verb.time, clone.owner), asks.subject)
         # Whoever counts, or looks for a key, and then begins is alone, as for clones.
         is_alone = verb.key is not None or isinstance(verb, COUNTED_DEED)
         with self._admission.alone if is_alone else contextlib.nullcontext():

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from zsnapdb.serve.messages import FailureAnswer
 from zsnapdb.serve.problems import ProblemDetails, problem_of
 from zsnapdb.serve.protection_rows import PointsCard, points_of
-from zsnapdb.serve.verbs import InstancePointsVerb
 from zsnapdb.serve.visits import Visit, Visits, document_of
+from zsnapdb.verbs.requests import InstancePointsVerb
 
 
 @dataclass(frozen=True)

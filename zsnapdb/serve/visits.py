@@ -21,7 +21,8 @@ from zsnapdb.serve import page_rows
 from zsnapdb.serve.messages import UNAUTHENTICATED, BegunAnswer, Ending, FailureAnswer, HelperClient, PendingAnswer
 from zsnapdb.serve.page_requests import CSRF_FIELD, PageRequest, RefusedPage, require_same_origin
 from zsnapdb.serve.page_rows import Document, InstanceRow, Person
-from zsnapdb.serve.verbs import GetSubjectVerb, HelperRequest, ListInstancesVerb, Verb
+from zsnapdb.serve.verbs import HelperRequest, Verb
+from zsnapdb.verbs.requests import GetSubjectVerb, ListInstancesVerb
 
 SECONDS = 8 * 3600.0
 """The longest that a session lasts."""

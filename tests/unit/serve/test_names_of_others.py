@@ -20,7 +20,7 @@ from zsnapdb.base import run_id
 from zsnapdb.serve.messages import FailureAnswer, ResultAnswer
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.seen import SeenCommit
-from zsnapdb.serve.verbs import CreateCloneVerb, ListInstancesVerb, NewClone, RoleVerb
+from zsnapdb.verbs.requests import CreateCloneVerb, ListInstancesVerb, NewClone, RoleVerb
 
 OTHER = "user:boss@rival.example"
 PLANTED = {

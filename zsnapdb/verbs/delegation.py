@@ -12,20 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.base.patterns import BACKUP_ID, INSTANCE
-from zsnapdb.planning.clone.branches import NAME as BRANCH
+from zsnapdb.verbs.values import (
+    BRANCH,
+    BYTES,
+    CLONE,
+    DURATION,
+    INSTANCE_NAME,
+    LINES,
+    MESSAGE,
+    POINT,
+    PROFILE,
+    ROWS,
+    SOURCE,
+)
 
-CLONE = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
-INSTANCE_NAME = re.compile(INSTANCE)
-SOURCE = re.compile(rf"latest|{BACKUP_ID}")
-POINT = re.compile(r"[0-9A-Za-z][0-9A-Za-z:.,+ -]{0,999}")
-DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d|w)")
-MESSAGE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,250}")
-"""One line, of at most the bytes that a property holds."""
-_BYTES = re.compile(r"[1-9][0-9]{0,18}")
-_LINES = re.compile(r"[1-9][0-9]{0,2}")
-_ROWS = re.compile(r"[0-9]{1,3}")
-PROFILE = re.compile(r"tiny|normal")
 _FLAG = None
 
 
@@ -79,25 +79,25 @@ COMMANDS: Mapping[str, DelegatedCommand] = {
 SERVED: Mapping[str, DelegatedCommand] = {
     **COMMANDS,
     # How much a clone may write is for the helper to say, and for nobody who asks.
-    "create": replace(COMMANDS["create"], options={**_CREATE, "--quota": _BYTES}),
+    "create": replace(COMMANDS["create"], options={**_CREATE, "--quota": BYTES}),
     "protect": DelegatedCommand(
         "clone protect", "keep it from `zsnapdb reap` for a time; 0s ends that", _NAME, {"--for": DURATION, **_PLANNED}
     ),
     "commit": DelegatedCommand(
         "clone commit", "keep its present state, for clones of it", _NAME, {"--message": MESSAGE, **_PLANNED}
     ),
-    "logs": DelegatedCommand("clone logs", "show the end of its server's log", _NAME, {"--lines": _LINES, **_SHOWN}),
+    "logs": DelegatedCommand("clone logs", "show the end of its server's log", _NAME, {"--lines": LINES, **_SHOWN}),
     "branch.list": DelegatedCommand("clone branch list", "list its branches", _NAME, _SHOWN),
     "branch.log": DelegatedCommand(
-        "clone branch log", "list the commits of a branch", {**_NAME, "[STATE]": BRANCH}, _SHOWN
+        "clone branch log", "list the commits of a branch", {**_NAME, "[OF]": BRANCH}, _SHOWN
     ),
     "branch.create": DelegatedCommand("clone branch create", "begin a branch", _BRANCH, {"--from": BRANCH, **_PLANNED}),
     "branch.switch": DelegatedCommand("clone branch switch", "give it another branch", _BRANCH, _PLANNED),
     "branch.diff": DelegatedCommand(
         "clone branch diff",
         "compare two of its states",
-        {**_NAME, "A": BRANCH, "B": BRANCH},
-        {"--limit": _ROWS, "--size": _BYTES, **_SHOWN},
+        {**_NAME, "BEFORE": BRANCH, "AFTER": BRANCH},
+        {"--limit": ROWS, "--size": BYTES, **_SHOWN},
     ),
     "branch.delete": DelegatedCommand("clone branch delete", "forget a branch", _BRANCH, _PLANNED),
 }
