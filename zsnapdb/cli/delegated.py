@@ -1,7 +1,7 @@
 """`zsnapdb-clone`: clones for people without root, by one rule of sudo.
 
 The rule (`zsnapdb example sudoers.d/zsnapdb-clone`) lets the members of a group run this program as root. So everything
-they pass is hostile: words, values, environment. Only the words of `jobs/clone/delegation.py` are known. Of the
+they pass is hostile: words, values, environment. Only the words of `verbs/requests.py` are known. Of the
 environment only what shows text is kept, so neither ZSNAPDB_CONFIG nor a variable of an option is read: the
 configuration is /etc/zsnapdb/zsnapdb.toml.
 A clone is changed only for its owner, the account that sudo names.

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import update_wrapper
-from typing import Any, Generic, Literal, ParamSpec, Self, TypeAlias, TypedDict, TypeVar, overload
+from typing import Annotated, Any, Generic, Literal, ParamSpec, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 from urllib.parse import quote, urlencode
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from zsnapdb.client.errors import CloneCommandError
 from zsnapdb.client.models import (
@@ -39,31 +39,7 @@ from zsnapdb.client.models import (
     reachable,
 )
 from zsnapdb.documents.api import BegunOperation, LogsDocument, PointsDocument
-from zsnapdb.verbs.requests import (
-    BeatCloneVerb,
-    CancelOperationVerb,
-    CloneLogsVerb,
-    CommitCloneVerb,
-    CreateBranchVerb,
-    CreateCloneVerb,
-    DeleteBranchVerb,
-    DestroyCloneVerb,
-    DiffBranchesVerb,
-    ExtendCloneVerb,
-    GetCloneVerb,
-    GetOperationVerb,
-    InstancePointsVerb,
-    ListBranchesVerb,
-    ListClonesVerb,
-    ListInstancesVerb,
-    LogBranchVerb,
-    NewClone,
-    ProtectCloneVerb,
-    ResetCloneVerb,
-    RoleVerb,
-    SwitchBranchVerb,
-    UnprotectCloneVerb,
-)
+from zsnapdb.verbs import requests as verbs
 
 SECONDS = 3600.0
 """The longest that is waited for one thing: a clone of a backup that must be received first takes as long as that."""
@@ -93,11 +69,12 @@ class ApiPause:
 
 @dataclass(frozen=True)
 class ApiAnswer:
-    """The answer to a request. `retry_after` (seconds) is None if it does not say it."""
+    """The answer to a request, and the host that gave it. `retry_after` (seconds) is None if it does not say it."""
 
     status: int
     body: bytes = field(repr=False)
     retry_after: float | None = None
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,11 +97,11 @@ class CloneOptions(TypedDict, total=False):
     soon after nobody has said for so long that its holder is there.
     """
 
-    at: str | None
-    source: str | None
-    ttl: str | None
-    profile: str | None
-    mask: bool
+    at: Annotated[str | None, Field(description="Which data: 2h (so long ago), a time with its zone, a GTID.")]
+    source: Annotated[str | None, Field(description="Which data: the id of a set or commit, not with at.")]
+    ttl: Annotated[str | None, Field(description="How long it stays, for example 4h.")]
+    profile: Annotated[str | None, Field(description="How large its server is: tiny or normal.")]
+    mask: Annotated[bool | None, Field(description="Mask it also where the site does not demand it.")]
     heartbeat: float | None
 
 
@@ -134,7 +111,7 @@ def given_options(options: CloneOptions) -> Mapping[str, str | Literal[True]]:
     for name, value in options.items():
         if value is not None and value is not False:
             text = f"{value:g}s" if isinstance(value, float | int) and value is not True else value
-            given[NewClone.model_fields[name].alias or name] = True if text is True else str(text)
+            given[verbs.NewClone.model_fields[name].alias or name] = True if text is True else str(text)
     return given
 
 
@@ -144,38 +121,40 @@ def new_key() -> str:
 
 
 def create(
-    host: str, key: str, instance: str, name: str | None = None, options: CloneOptions | None = None
+    instance: str, name: str | None = None, *, key: str | None = None, **options: Unpack[CloneOptions]
 ) -> Exchange[ReachableClone]:
-    """Make a clone. A lost answer is asked for again by the same key, so it makes no second clone.
+    """Return a new clone: of the newest set, as of the point `at`, or of the set or commit `source`.
 
-    `host` is where a clone is reached that listens on every address.
+    `key` is the Idempotency-Key (None: one of this call): a second call with it has the clone of the first. A lost
+    answer is asked for again by the same key, so it makes no second clone.
     """
-    made = yield from _document(MadeClone, _creation(key, instance, name, options))
+    answer = yield from _followed(_creation(key or new_key(), instance, name, options))
+    made = parsed(MadeClone, answer.body, _WHO)
     address = made.clone.bind_address
-    return reachable(made, host if address in EVERY_ADDRESS else address)
+    return reachable(made, answer.host if address in EVERY_ADDRESS else address)
 
 
-def take_back(key: str, instance: str, name: str | None = None, options: CloneOptions | None = None) -> Exchange[None]:
+def take_back(key: str, instance: str, name: str | None, options: CloneOptions) -> Exchange[None]:
     """End the making of the clone that was asked for by this key, and destroy the clone if it is made already."""
     answer = yield from _answered(_creation(key, instance, name, options))
     if answer.status == _ACCEPTED:
         operation = parsed(BegunOperation, answer.body, _WHO).operation
         try:
-            yield from _followed(_request(CancelOperationVerb, operation))
+            yield from _followed(_request(verbs.CancelOperationVerb, operation))
         except CloneCommandError:
             # It had ended: with a clone, or with an error.
-            answer = yield from _answered(_request(GetOperationVerb, operation))
+            answer = yield from _answered(_request(verbs.GetOperationVerb, operation))
     if answer.status < _LEAST_ERROR and answer.status != _ACCEPTED:
         yield from destroy(parsed(CloneChange, answer.body, _WHO).clone)
 
 
-def _creation(key: str, instance: str, name: str | None, options: CloneOptions | None) -> ApiRequest:
+def _creation(key: str, instance: str, name: str | None, options: CloneOptions) -> ApiRequest:
     named = {"name": name} if name is not None else {}
-    return _request(CreateCloneVerb, key=key, sent={"instance": instance, **named, **given_options(options or {})})
+    return _request(verbs.CreateCloneVerb, key=key, sent={"instance": instance, **named, **given_options(options)})
 
 
 def _request(
-    verb: type[RoleVerb], of: AnyClone = "", sent: Mapping[str, object] | None = None, key: str | None = None
+    verb: type[verbs.RoleVerb], of: AnyClone = "", sent: Mapping[str, object] | None = None, key: str | None = None
 ) -> ApiRequest:
     """Return the request for a verb about what has that name. `sent` stands where the route of the verb has it.
 
@@ -193,91 +172,91 @@ def _request(
 
 def instances() -> Exchange[tuple[KnownInstance, ...]]:
     """Return the instances that clones can be made of."""
-    return (yield from _document(KnownInstances, _request(ListInstancesVerb))).instances
+    return (yield from _document(KnownInstances, _request(verbs.ListInstancesVerb))).instances
 
 
 def points(instance: str) -> Exchange[PointsDocument]:
     """Return the states of the instance of which clones can be made."""
-    return (yield from _document(PointsDocument, _request(InstancePointsVerb, instance)))
+    return (yield from _document(PointsDocument, _request(verbs.InstancePointsVerb, instance)))
 
 
 def clones() -> Exchange[tuple[KnownClone, ...]]:
     """Return the clones that the holder of the token may see."""
-    return (yield from _document(KnownClones, _request(ListClonesVerb))).clones
+    return (yield from _document(KnownClones, _request(verbs.ListClonesVerb))).clones
 
 
 def get(clone: AnyClone) -> Exchange[KnownClone]:
     """Return the clone as it is now."""
-    return (yield from _document(CloneChange, _request(GetCloneVerb, clone))).clone
+    return (yield from _document(CloneChange, _request(verbs.GetCloneVerb, clone))).clone
 
 
 def reset(clone: AnyClone) -> Exchange[int | None]:
     """Give the clone its first data again. Return how many changes of rows were undone; None if it was replaced."""
-    return (yield from _document(CloneReset, _request(ResetCloneVerb, clone))).undone
+    return (yield from _document(CloneReset, _request(verbs.ResetCloneVerb, clone))).undone
 
 
 def extend(clone: AnyClone, ttl: str | None = None) -> Exchange[KnownClone]:
     """Let the lease end `ttl` from now (None: as long as that of a new clone). It is never made shorter."""
     sent = {"ttl": ttl} if ttl is not None else {}
-    return (yield from _document(CloneChange, _request(ExtendCloneVerb, clone, sent))).clone
+    return (yield from _document(CloneChange, _request(verbs.ExtendCloneVerb, clone, sent))).clone
 
 
 def protect(clone: AnyClone, duration: str) -> Exchange[KnownClone]:
     """Keep the clone from `zsnapdb reap` for that time, such as 2d."""
-    return (yield from _document(CloneChange, _request(ProtectCloneVerb, clone, {"for": duration}))).clone
+    return (yield from _document(CloneChange, _request(verbs.ProtectCloneVerb, clone, {"for": duration}))).clone
 
 
 def unprotect(clone: AnyClone) -> Exchange[KnownClone]:
     """End the protection of the clone."""
-    return (yield from _document(CloneChange, _request(UnprotectCloneVerb, clone))).clone
+    return (yield from _document(CloneChange, _request(verbs.UnprotectCloneVerb, clone))).clone
 
 
 def commit(clone: AnyClone, message: str = "") -> Exchange[CloneCommit]:
     """Keep the present state of the clone: `source` of a new clone takes the id."""
-    return (yield from _document(CloneCommit, _request(CommitCloneVerb, clone, {"message": message})))
+    return (yield from _document(CloneCommit, _request(verbs.CommitCloneVerb, clone, {"message": message})))
 
 
 def branches(clone: AnyClone) -> Exchange[KnownBranches]:
     """Return the branches of the clone."""
-    return (yield from _document(KnownBranches, _request(ListBranchesVerb, clone)))
+    return (yield from _document(KnownBranches, _request(verbs.ListBranchesVerb, clone)))
 
 
 def create_branch(clone: AnyClone, branch: str, start: str | None = None) -> Exchange[KnownBranches]:
     """Begin a branch at a branch or commit (None: at the present state, which is committed if need be)."""
     sent = {"branch": branch, **({"from": start} if start is not None else {})}
-    return (yield from _document(KnownBranches, _request(CreateBranchVerb, clone, sent)))
+    return (yield from _document(KnownBranches, _request(verbs.CreateBranchVerb, clone, sent)))
 
 
 def switch_branch(clone: AnyClone, branch: str) -> Exchange[SwitchedClone]:
     """Give the clone the newest commit of another branch. What was written on the one that is left is committed."""
-    return (yield from _document(SwitchedClone, _request(SwitchBranchVerb, clone, {"branch": branch})))
+    return (yield from _document(SwitchedClone, _request(verbs.SwitchBranchVerb, clone, {"branch": branch})))
 
 
 def delete_branch(clone: AnyClone, branch: str) -> Exchange[KnownBranches]:
     """Forget a branch of the clone; its commits stay."""
-    return (yield from _document(KnownBranches, _request(DeleteBranchVerb, clone, {"branch": branch})))
+    return (yield from _document(KnownBranches, _request(verbs.DeleteBranchVerb, clone, {"branch": branch})))
 
 
 def commits(clone: AnyClone, state: str | None = None) -> Exchange[tuple[BranchCommit, ...]]:
     """Return the commits that lead to a branch or a commit (None: the branch that it is on), newest first."""
     sent = {"of": state} if state is not None else {}
-    return (yield from _document(BranchLog, _request(LogBranchVerb, clone, sent))).commits
+    return (yield from _document(BranchLog, _request(verbs.LogBranchVerb, clone, sent))).commits
 
 
 def diff(clone: AnyClone, before: str, after: str, limit: int = 10) -> Exchange[StateDifference]:
     """Compare two branches or commits of the clone; at most `limit` rows that differ are told of each table."""
     sent = {"before": before, "after": after, "limit": limit}
-    return (yield from _document(StateDifference, _request(DiffBranchesVerb, clone, sent)))
+    return (yield from _document(StateDifference, _request(verbs.DiffBranchesVerb, clone, sent)))
 
 
 def logs(clone: AnyClone, lines: int = 100) -> Exchange[tuple[str, ...]]:
     """Return the last lines of the error log of the clone's server. Others chose their text."""
-    return (yield from _document(LogsDocument, _request(CloneLogsVerb, clone, {"lines": lines}))).lines
+    return (yield from _document(LogsDocument, _request(verbs.CloneLogsVerb, clone, {"lines": lines}))).lines
 
 
 def beat(clone: AnyClone) -> Exchange[None]:
     """Say that the holder of the clone is there. It is tried once: another beat comes soon."""
-    answer = yield _request(BeatCloneVerb, clone)
+    answer = yield _request(verbs.BeatCloneVerb, clone)
     if not isinstance(answer, ApiAnswer):
         raise CloneCommandError(answer.reason if answer is not None else "no answer", exit_code=6, code="unreachable")
     if answer.status >= _LEAST_ERROR:
@@ -287,18 +266,18 @@ def beat(clone: AnyClone) -> Exchange[None]:
 def destroy(clone: AnyClone) -> Exchange[None]:
     """Destroy the clone. One that is gone is no error."""
     try:
-        yield from _followed(_request(DestroyCloneVerb, clone))
+        yield from _followed(_request(verbs.DestroyCloneVerb, clone))
     except CloneCommandError as error:
         if error.status != _NOT_FOUND:
             raise
 
 
 def _document(model: type[D], request: ApiRequest) -> Exchange[D]:
-    return parsed(model, (yield from _followed(request)), _WHO)
+    return parsed(model, (yield from _followed(request)).body, _WHO)
 
 
-def _followed(request: ApiRequest) -> Exchange[bytes]:
-    """Return the document of the request, after the end of its operation if it takes longer."""
+def _followed(request: ApiRequest) -> Exchange[ApiAnswer]:
+    """Return the answer to the request, after the end of its operation if it takes longer."""
     deadline, pause = time.monotonic() + SECONDS, _FIRST_PAUSE
     answer = yield from _answered(request)
     operation = ""
@@ -311,10 +290,10 @@ def _followed(request: ApiRequest) -> Exchange[bytes]:
             )
         yield ApiPause(pause)
         pause = min(pause * 1.5, _LONGEST_PAUSE)
-        answer = yield from _answered(_request(GetOperationVerb, operation))
+        answer = yield from _answered(_request(verbs.GetOperationVerb, operation))
     if answer.status >= _LEAST_ERROR:
         raise _error(answer)
-    return answer.body
+    return answer
 
 
 def _answered(request: ApiRequest) -> Exchange[ApiAnswer]:
@@ -388,8 +367,9 @@ class Asked(Generic[P, T]):
 
 
 class CloneMethods:
-    """What both clients can do with clones, beside making them."""
+    """What both clients can do with clones."""
 
+    create = Asked(create)
     instances = Asked(instances)
     points = Asked(points)
     clones = Asked(clones)

@@ -161,19 +161,16 @@ def _add(body: bytearray, part: bytes) -> None:
 
 def _answer(response: httpx.Response, body: bytearray) -> ApiAnswer:
     after = response.headers.get("Retry-After", "")
-    return ApiAnswer(response.status_code, bytes(body), float(after) if after.isdecimal() else None)
+    seconds = float(after) if after.isdecimal() else None
+    return ApiAnswer(response.status_code, bytes(body), seconds, response.url.host)
 
 
 def _lost(error: Exception) -> LostAnswer:
     return LostAnswer(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
 
-class Client(CloneMethods, WithThreads):
-    """The clones of a host. `url` and `token` are those of ZSNAPDB_URL and ZSNAPDB_TOKEN if they are not given.
-
-    A clone is named by its name, or by the object that stands for it. Each method ends when what it asks for is done,
-    and raises CloneCommandError if it cannot be done.
-    """
+class _Connected:
+    """`url` and `token` are those of ZSNAPDB_URL and ZSNAPDB_TOKEN if they are not given."""
 
     def __init__(
         self,
@@ -184,10 +181,24 @@ class Client(CloneMethods, WithThreads):
         ca_file: Path | None = None,
     ) -> None:
         self._to = connection(url, token, allows_http=allows_http, ca_file=ca_file)
-        self._http = limit(httpx.Client(**_options(self._to)))
+        self._open()
+
+    def _open(self) -> None:
+        raise NotImplementedError
 
     def __repr__(self) -> str:
-        return f"Client({self._to.base!r})"
+        return f"{type(self).__name__}({self._to.base!r})"
+
+
+class Client(_Connected, CloneMethods, WithThreads):
+    """The clones of a host. `url` and `token` are those of ZSNAPDB_URL and ZSNAPDB_TOKEN if they are not given.
+
+    A clone is named by its name, or by the object that stands for it. Each method ends when what it asks for is done,
+    and raises CloneCommandError if it cannot be done.
+    """
+
+    def _open(self) -> None:
+        self._http = limit(httpx.Client(**_options(self._to)))
 
     def __enter__(self) -> Client:
         return self
@@ -201,15 +212,6 @@ class Client(CloneMethods, WithThreads):
         """Close the connections."""
         self._http.close()
 
-    def create(
-        self, instance: str, name: str | None = None, *, key: str | None = None, **options: Unpack[CloneOptions]
-    ) -> ReachableClone:
-        """Return a new clone: of the newest set, as of the point `at`, or of the set or commit `source`.
-
-        `key` is the Idempotency-Key (None: one of this call): a second call with it has the clone of the first.
-        """
-        return self._run(exchange.create(self._to.host, key or exchange.new_key(), instance, name, options))
-
     @contextlib.contextmanager
     def clone(
         self, instance: str, name: str | None = None, **options: Unpack[CloneOptions]
@@ -222,7 +224,7 @@ class Client(CloneMethods, WithThreads):
         every = options.setdefault("heartbeat", HEARTBEAT)
         key = exchange.new_key()
         try:
-            made = self._run(exchange.create(self._to.host, key, instance, name, options))
+            made = self.create(instance, name, key=key, **options)
         except CloneCommandError:
             raise
         except BaseException:
@@ -260,26 +262,15 @@ class Client(CloneMethods, WithThreads):
         return _answer(response, body)
 
 
-class AsyncClient(CloneMethods, WithAsyncio):
+class AsyncClient(_Connected, CloneMethods, WithAsyncio):
     """The clones of a host, for asyncio: what `Client` is, with methods that are awaited.
 
     A clone is named by its name, or by the object that stands for it. Each method ends when what it asks for is done,
     and raises CloneCommandError if it cannot be done.
     """
 
-    def __init__(
-        self,
-        url: str | None = None,
-        token: str | None = None,
-        *,
-        allows_http: bool = False,
-        ca_file: Path | None = None,
-    ) -> None:
-        self._to = connection(url, token, allows_http=allows_http, ca_file=ca_file)
+    def _open(self) -> None:
         self._http = httpx.AsyncClient(**_options(self._to))
-
-    def __repr__(self) -> str:
-        return f"AsyncClient({self._to.base!r})"
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -293,15 +284,6 @@ class AsyncClient(CloneMethods, WithAsyncio):
         """Close the connections."""
         await self._http.aclose()
 
-    async def create(
-        self, instance: str, name: str | None = None, *, key: str | None = None, **options: Unpack[CloneOptions]
-    ) -> ReachableClone:
-        """Return a new clone: of the newest set, as of the point `at`, or of the set or commit `source`.
-
-        `key` is the Idempotency-Key (None: one of this call): a second call with it has the clone of the first.
-        """
-        return await self._run(exchange.create(self._to.host, key or exchange.new_key(), instance, name, options))
-
     @contextlib.asynccontextmanager
     async def clone(
         self, instance: str, name: str | None = None, **options: Unpack[CloneOptions]
@@ -314,7 +296,7 @@ class AsyncClient(CloneMethods, WithAsyncio):
         every = options.setdefault("heartbeat", HEARTBEAT)
         key = exchange.new_key()
         try:
-            made = await self._run(exchange.create(self._to.host, key, instance, name, options))
+            made = await self.create(instance, name, key=key, **options)
         except CloneCommandError:
             raise
         except BaseException:

@@ -10,6 +10,29 @@ from pydantic import AliasChoices, Field, JsonValue
 from zsnapdb.documents.base import Document
 
 
+class ListedClone(Document):
+    """What programs of all releases read of a clone (`CloneFields`). What a host does not say has its default."""
+
+    name: str
+    id: str
+    owner: str = ""
+    instance: str = ""
+    requested: str = ""
+    backup_id: str = ""
+    position: str = ""
+    created: str = ""
+    expires: str = ""
+    protected_until: str | None = None
+    own_bytes: int | None = None
+    quota: int = 0
+    phase: str = ""
+    pid: int | None = None
+    port: int | None = None
+    bind_address: str = ""
+    masked: bool | str | None = None
+    profile: str = ""
+
+
 class PointsRange(Document):
     """Every time from `from` to `to` can be given as `at`, and each of the backups as `from`."""
 

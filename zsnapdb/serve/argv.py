@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from zsnapdb.verbs.delegation import SERVED, parse
-from zsnapdb.verbs.requests import AboutClone, CloneDeed, CreateCloneVerb, NewClone, ToldOfClone
+from zsnapdb.verbs.delegation import parse
+from zsnapdb.verbs.requests import SERVED, AboutClone, CloneDeed, CreateCloneVerb, NewClone, ToldOfClone
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,9 @@ class CloneTerms:
 
 def create(wanted: NewClone, terms: CloneTerms, subject: str) -> Sequence[str]:
     """Return the words that make a clone of the subject. Every clone has a lease."""
-    decided = {"name": terms.name, "ttl": _seconds(terms.ttl), "mask": terms.masks, "quota": terms.most_bytes}
-    return _words(CreateCloneVerb.command, {**dict(_sent(wanted)), **decided, "json": True}, subject)
+    ttl = {"ttl": _seconds(terms.ttl)}
+    decided = {"name": terms.name, **ttl, "mask": terms.masks, "quota": terms.most_bytes, "json": True}
+    return _words(CreateCloneVerb.command, {**ttl, **dict(_sent(wanted)), **decided}, subject)
 
 
 def deed(verb: CloneDeed, clone: str, ttl: float, subject: str) -> Sequence[str]:

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict
 
 from zsnapdb.serve import messages, protection_rows
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
-from zsnapdb.serve.page_states import states
 from zsnapdb.serve.problems import problem_of
 from zsnapdb.serve.visits import PageAnswer, Visit, Visits
 from zsnapdb.verbs.requests import ListDrillsVerb, ListEvidenceVerb
@@ -85,7 +84,7 @@ class ProtectionPages:
             instances=instances,
             fields=fields,
             asked=asked,
-            states=states(self.visits, visit, asked.instance) if asked is not None else None,
+            states=self.visits.states(visit, asked.instance) if asked is not None else None,
             problem=problem,
         )
 

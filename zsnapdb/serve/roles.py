@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.verbs.requests import VERBS
+from zsnapdb.verbs.requests import VERBS, AboutOperation
 from zsnapdb.verbs.requests import VerbKind as VerbKind
 from zsnapdb.verbs.roles import CHANGES, SEES_ALL
 from zsnapdb.verbs.roles import Role as Role
@@ -38,8 +38,7 @@ class RoleDecision:
 
 USERS: Mapping[VerbKind, frozenset[Role]] = {verb.model_fields["kind"].default: verb.users for verb in VERBS}
 """Who may use each verb, on what he sees."""
-_OWN_ALONE = frozenset({VerbKind.OPERATION_GET, VerbKind.OPERATION_CANCEL, VerbKind.OPERATION_WATCH})
-"""The result of an operation can have the login of a clone."""
+_OWN_ALONE = frozenset(verb.model_fields["kind"].default for verb in VERBS if issubclass(verb, AboutOperation))
 
 
 def decide(role: Role, verb: VerbKind, belonging: Belonging) -> RoleDecision:

@@ -1,107 +1,17 @@
-"""What people without root may ask for about clones: words, options, the form of each value, and the command of each.
+"""Reads what people without root ask for about clones, by the table of `requests.py`: `COMMANDS`, `SERVED`.
 
-One table for `zsnapdb-clone`, which sudo runs as root, and for the helper of `zsnapdb serve`. Whatever they pass is
+One reader for `zsnapdb-clone`, which sudo runs as root, and for the helper of `zsnapdb serve`. Whatever they pass is
 hostile: only these words are known, no word can be shortened, each value has a pattern, and no option names a file, a
 program, an address or an owner. Whoever asks is named by the caller, never by the words.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.verbs.values import (
-    BRANCH,
-    BYTES,
-    CLONE,
-    DURATION,
-    INSTANCE_NAME,
-    LINES,
-    MESSAGE,
-    POINT,
-    PROFILE,
-    ROWS,
-    SOURCE,
-)
-
-_FLAG = None
-
-
-@dataclass(frozen=True)
-class DelegatedCommand:
-    """A command for people without root: what it runs, its words in order, its options, the form of each value.
-
-    A word in brackets may be left out.
-    """
-
-    runs: str
-    help: str
-    words: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
-    options: Mapping[str, re.Pattern[str] | None] = field(default_factory=dict)
-
-
-_NAME = {"NAME": CLONE}
-_BRANCH = {**_NAME, "BRANCH": BRANCH}
-_SHOWN: Mapping[str, re.Pattern[str] | None] = {"--json": _FLAG}
-_PLANNED: Mapping[str, re.Pattern[str] | None] = {"--plan": _FLAG, "--json": _FLAG}
-_CREATE: Mapping[str, re.Pattern[str] | None] = {
-    "--from": SOURCE,
-    "--at": POINT,
-    "--ttl": DURATION,
-    "--heartbeat": DURATION,
-    "--profile": PROFILE,
-    "--mask": _FLAG,
-    "--no-start": _FLAG,
-    **_PLANNED,
-}
-COMMANDS: Mapping[str, DelegatedCommand] = {
-    "create": DelegatedCommand(
-        "clone create", "make a clone of an instance", {"INSTANCE": INSTANCE_NAME, "NAME": CLONE}, _CREATE
-    ),
-    "list": DelegatedCommand("clone list", "list your clones", {}, _SHOWN),
-    "login": DelegatedCommand(
-        "clone connect",
-        "write a file with the login that only you can read, or print the login",
-        _NAME,
-        {"--dsn": _FLAG, "--env": _FLAG, **_SHOWN},
-    ),
-    "start": DelegatedCommand("clone start", "start its server", _NAME, _PLANNED),
-    "stop": DelegatedCommand("clone stop", "stop its server", _NAME, _PLANNED),
-    "reset": DelegatedCommand("clone reset", "give it its first data again", _NAME, {"--from": SOURCE, **_PLANNED}),
-    "extend": DelegatedCommand("clone extend", "extend its lease", _NAME, {"--ttl": DURATION, **_PLANNED}),
-    "beat": DelegatedCommand("clone beat", "say that you still use it", _NAME, _SHOWN),
-    "hold": DelegatedCommand("clone hold", "hold it for a program, which asks for resets on stdin", _NAME, _SHOWN),
-    "destroy": DelegatedCommand("clone destroy", "destroy it", _NAME, _PLANNED),
-}
-
-SERVED: Mapping[str, DelegatedCommand] = {
-    **COMMANDS,
-    # How much a clone may write is for the helper to say, and for nobody who asks.
-    "create": replace(COMMANDS["create"], options={**_CREATE, "--quota": BYTES}),
-    "protect": DelegatedCommand(
-        "clone protect", "keep it from `zsnapdb reap` for a time; 0s ends that", _NAME, {"--for": DURATION, **_PLANNED}
-    ),
-    "commit": DelegatedCommand(
-        "clone commit", "keep its present state, for clones of it", _NAME, {"--message": MESSAGE, **_PLANNED}
-    ),
-    "logs": DelegatedCommand("clone logs", "show the end of its server's log", _NAME, {"--lines": LINES, **_SHOWN}),
-    "branch.list": DelegatedCommand("clone branch list", "list its branches", _NAME, _SHOWN),
-    "branch.log": DelegatedCommand(
-        "clone branch log", "list the commits of a branch", {**_NAME, "[OF]": BRANCH}, _SHOWN
-    ),
-    "branch.create": DelegatedCommand("clone branch create", "begin a branch", _BRANCH, {"--from": BRANCH, **_PLANNED}),
-    "branch.switch": DelegatedCommand("clone branch switch", "give it another branch", _BRANCH, _PLANNED),
-    "branch.diff": DelegatedCommand(
-        "clone branch diff",
-        "compare two of its states",
-        {**_NAME, "BEFORE": BRANCH, "AFTER": BRANCH},
-        {"--limit": ROWS, "--size": BYTES, **_SHOWN},
-    ),
-    "branch.delete": DelegatedCommand("clone branch delete", "forget a branch", _BRANCH, _PLANNED),
-}
-"""What the helper of `zsnapdb serve` runs, whose limits hold for these too."""
+from zsnapdb.verbs.requests import COMMANDS, DelegatedCommand
 
 
 @dataclass(frozen=True)

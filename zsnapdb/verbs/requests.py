@@ -1,13 +1,14 @@
 """What can be asked for: each verb with who may, its route, its command, and what is sent with it.
 
 No field names an owner, a program, a file or an address, and none can turn masking off. A verb is declared here alone;
-what `zsnapdb-clone` accepts of it is written out in `delegation.py` beside this.
+what root accepts of it from others is written out in `COMMANDS` and `SERVED`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
@@ -22,6 +23,7 @@ from zsnapdb.documents.api import (
     PointsDocument,
     ToldDrills,
 )
+from zsnapdb.verbs import values
 from zsnapdb.verbs.roles import ALL, CHANGES, SEES_ALL, Role
 from zsnapdb.verbs.values import (
     MOST_INSTANCES,
@@ -178,14 +180,105 @@ class FleetQuery(_Strict):
         return ("red", *patterns) if self.red else patterns
 
 
+_FLAG = None
+
+
+@dataclass(frozen=True)
+class DelegatedCommand:
+    """A command for people without root: what it runs, its words in order, its options, the form of each value.
+
+    A word in brackets may be left out.
+    """
+
+    runs: str
+    help: str
+    words: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
+    options: Mapping[str, re.Pattern[str] | None] = field(default_factory=dict)
+
+
+_NAME = {"NAME": values.CLONE}
+_BRANCH = {**_NAME, "BRANCH": values.BRANCH}
+_SHOWN: Mapping[str, re.Pattern[str] | None] = {"--json": _FLAG}
+_PLANNED: Mapping[str, re.Pattern[str] | None] = {"--plan": _FLAG, "--json": _FLAG}
+_CREATE: Mapping[str, re.Pattern[str] | None] = {
+    "--from": values.SOURCE,
+    "--at": values.POINT,
+    "--ttl": values.DURATION,
+    "--heartbeat": values.DURATION,
+    "--profile": values.PROFILE,
+    "--mask": _FLAG,
+    "--no-start": _FLAG,
+    **_PLANNED,
+}
+COMMANDS: Mapping[str, DelegatedCommand] = {
+    "create": DelegatedCommand(
+        "clone create", "make a clone of an instance", {"INSTANCE": values.INSTANCE_NAME, "NAME": values.CLONE}, _CREATE
+    ),
+    "list": DelegatedCommand("clone list", "list your clones", {}, _SHOWN),
+    "login": DelegatedCommand(
+        "clone connect",
+        "write a file with the login that only you can read, or print the login",
+        _NAME,
+        {"--dsn": _FLAG, "--env": _FLAG, **_SHOWN},
+    ),
+    "start": DelegatedCommand("clone start", "start its server", _NAME, _PLANNED),
+    "stop": DelegatedCommand("clone stop", "stop its server", _NAME, _PLANNED),
+    "reset": DelegatedCommand(
+        "clone reset", "give it its first data again", _NAME, {"--from": values.SOURCE, **_PLANNED}
+    ),
+    "extend": DelegatedCommand("clone extend", "extend its lease", _NAME, {"--ttl": values.DURATION, **_PLANNED}),
+    "beat": DelegatedCommand("clone beat", "say that you still use it", _NAME, _SHOWN),
+    "hold": DelegatedCommand("clone hold", "hold it for a program, which asks for resets on stdin", _NAME, _SHOWN),
+    "destroy": DelegatedCommand("clone destroy", "destroy it", _NAME, _PLANNED),
+}
+
+SERVED: Mapping[str, DelegatedCommand] = {
+    **COMMANDS,
+    # How much a clone may write is for the helper to say, and for nobody who asks.
+    "create": replace(COMMANDS["create"], options={**_CREATE, "--quota": values.BYTES}),
+    "protect": DelegatedCommand(
+        "clone protect",
+        "keep it from `zsnapdb reap` for a time; 0s ends that",
+        _NAME,
+        {"--for": values.DURATION, **_PLANNED},
+    ),
+    "commit": DelegatedCommand(
+        "clone commit", "keep its present state, for clones of it", _NAME, {"--message": values.MESSAGE, **_PLANNED}
+    ),
+    "logs": DelegatedCommand(
+        "clone logs", "show the end of its server's log", _NAME, {"--lines": values.LINES, **_SHOWN}
+    ),
+    "branch.list": DelegatedCommand("clone branch list", "list its branches", _NAME, _SHOWN),
+    "branch.log": DelegatedCommand(
+        "clone branch log", "list the commits of a branch", {**_NAME, "[OF]": values.BRANCH}, _SHOWN
+    ),
+    "branch.create": DelegatedCommand(
+        "clone branch create", "begin a branch", _BRANCH, {"--from": values.BRANCH, **_PLANNED}
+    ),
+    "branch.switch": DelegatedCommand("clone branch switch", "give it another branch", _BRANCH, _PLANNED),
+    "branch.diff": DelegatedCommand(
+        "clone branch diff",
+        "compare two of its states",
+        {**_NAME, "BEFORE": values.BRANCH, "AFTER": values.BRANCH},
+        {"--limit": values.ROWS, "--size": values.BYTES, **_SHOWN},
+    ),
+    "branch.delete": DelegatedCommand("clone branch delete", "forget a branch", _BRANCH, _PLANNED),
+}
+"""What the helper of `zsnapdb serve` runs, whose limits hold for these too."""
+
+
 _OPERATION = "/operations/{id}"
 _CLONE = "/clones/{name}"
+
+
+VERBS: list[type[RoleVerb]] = []
+"""Every verb, as they are declared here."""
 
 
 class RoleVerb(_Strict):
     """What needs a token, whose role decides about it. `is_slow`: the answer may be that an operation has begun.
 
-    `command` names the command that is run for it, in `delegation.py`; `fixed` are options that nobody chooses.
+    `command` names the command that is run for it, in `SERVED`; `fixed` are options that nobody chooses.
     """
 
     users: ClassVar[frozenset[Role]]
@@ -194,6 +287,12 @@ class RoleVerb(_Strict):
     fixed: ClassVar[Mapping[str, object]] = {}
     is_slow: ClassVar[bool] = False
     kind: VerbKind
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: object) -> None:
+        """Keep each class that is a verb. pydantic calls it."""
+        if "kind" in cls.__annotations__:
+            VERBS.append(cls)
 
 
 class AboutClone(RoleVerb):
@@ -216,6 +315,13 @@ class CloneDeed(AboutClone):
     def time(self) -> str | None:
         """The time that is asked for (None: as a new clone has)."""
         return None
+
+
+class AboutOperation(RoleVerb):
+    """What is asked about an operation by who began it, and by nobody else: its result can have a login."""
+
+    users = CHANGES
+    id: OperationId
 
 
 class ToldOfClone(AboutClone):
@@ -393,28 +499,24 @@ class BeatCloneVerb(AboutClone):
     users, route = CHANGES, Route("beat", "POST", f"{_CLONE}/heartbeat", HeartbeatDocument)
 
 
-class GetOperationVerb(RoleVerb):
+class GetOperationVerb(AboutOperation):
     """Show what became of a request: 202 while it is under way, then the answer that the request would have had."""
 
     kind: Literal[VerbKind.OPERATION_GET] = VerbKind.OPERATION_GET
-    users, is_slow, route = CHANGES, True, Route("operation", "GET", _OPERATION)
-    id: OperationId
+    is_slow, route = True, Route("operation", "GET", _OPERATION)
 
 
-class CancelOperationVerb(RoleVerb):
+class CancelOperationVerb(AboutOperation):
     """End a request that is under way: what it began is undone. 202 if that takes longer, 409 if it had ended."""
 
     kind: Literal[VerbKind.OPERATION_CANCEL] = VerbKind.OPERATION_CANCEL
-    users, is_slow, route = CHANGES, True, Route("cancel", "DELETE", _OPERATION, CancelledOperation)
-    id: OperationId
+    is_slow, route = True, Route("cancel", "DELETE", _OPERATION, CancelledOperation)
 
 
-class WatchOperationVerb(RoleVerb):
+class WatchOperationVerb(AboutOperation):
     """What an operation is about, and its ending if it has ended (`WatchedOperation`)."""
 
     kind: Literal[VerbKind.OPERATION_WATCH] = VerbKind.OPERATION_WATCH
-    users = CHANGES
-    id: OperationId
 
 
 class ListObjectivesVerb(ProtectionRead):
@@ -449,15 +551,3 @@ class ListFleetVerb(RoleVerb):
     kind: Literal[VerbKind.FLEET_LIST] = VerbKind.FLEET_LIST
     users, route = SEES_ALL | {Role.VIEWER}, Route("fleet", "GET", "/fleet", "fleet-status")
     asked: FleetQuery = FleetQuery()
-
-
-def _declared(kind: type[RoleVerb]) -> Iterator[type[RoleVerb]]:
-    below = kind.__subclasses__()
-    if not below:
-        yield kind
-    for one in below:
-        yield from _declared(one)
-
-
-VERBS = tuple(_declared(RoleVerb))
-"""Every verb."""

@@ -40,14 +40,10 @@ BranchWord = Annotated[str, _form(BRANCH)]
 OperationId = Annotated[str, StringConstraints(pattern=rf"^(?:{run_id.PATTERN})$", strict=True)]
 IdempotencyKey = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$", strict=True)]
 
-MOST_LOG_LINES = 999
-MOST_DIFFERENT_ROWS = 999
-MOST_RECORDS = 500
-MOST_DRILLS = 1000
 MOST_INSTANCES = 10_000
-LogLines = Annotated[int, Field(ge=1, le=MOST_LOG_LINES)]
-DifferentRows = Annotated[int, Field(ge=0, le=MOST_DIFFERENT_ROWS)]
+LogLines = Annotated[int, Field(ge=1, le=999)]
+DifferentRows = Annotated[int, Field(ge=0, le=999)]
 RecordNumber = Annotated[int, Field(ge=0, le=99_999_999)]
-RecordCount = Annotated[int, Field(ge=1, le=MOST_RECORDS)]
-DrillCount = Annotated[int, Field(ge=1, le=MOST_DRILLS)]
+RecordCount = Annotated[int, Field(ge=1, le=500)]
+DrillCount = Annotated[int, Field(ge=1, le=1000)]
 NamePattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.*?\[\]!-]{1,100}$", strict=True)]

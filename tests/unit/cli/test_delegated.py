@@ -27,7 +27,8 @@ from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import ownership
 from zsnapdb.planning.restore.targets import ago, parse_target
-from zsnapdb.verbs.delegation import COMMANDS, DelegatedRequest, parse
+from zsnapdb.verbs.delegation import DelegatedRequest, parse
+from zsnapdb.verbs.requests import COMMANDS
 
 RULE = Path(__file__).parents[3] / "configs" / "sudoers.d" / "zsnapdb-clone"
 DANGEROUS = (

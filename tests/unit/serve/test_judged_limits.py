@@ -15,8 +15,9 @@ from zsnapdb.serve.limits import JUDGED_BY
 from zsnapdb.serve.messages import FailureAnswer
 from zsnapdb.serve.roles import VerbKind
 from zsnapdb.serve.seen import SeenCommit
-from zsnapdb.verbs.delegation import COMMANDS, SERVED
 from zsnapdb.verbs.requests import (
+    COMMANDS,
+    SERVED,
     ChosenBranch,
     CommitCloneVerb,
     CreateBranchVerb,

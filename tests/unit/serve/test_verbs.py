@@ -15,8 +15,8 @@ from zsnapdb.serve import argv
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.roles import VerbKind
 from zsnapdb.serve.verbs import HelperRequest, parse
-from zsnapdb.verbs.delegation import SERVED
 from zsnapdb.verbs.requests import (
+    SERVED,
     ChosenBranch,
     CloneDeed,
     CloneLogsVerb,
@@ -304,8 +304,8 @@ def test_whatever_is_asked_for_only_known_words_reach_zsnapdb(
 def test_the_words_of_each_verb() -> None:
     wanted = NewClone(instance="main", at="2026-01-01 10:00 UTC", profile="tiny")
     assert argv.create(wanted, CloneTerms("mine", 7200.0, masks=True), "user:ann@example.org") == (
-        *("clone", "create", "--name=mine", "--owner=user:ann@example.org", "--at=2026-01-01 10:00 UTC"),
-        *("--ttl=7200.000s", "--profile=tiny", "--mask", "--json", "main"),
+        *("clone", "create", "--name=mine", "--owner=user:ann@example.org", "--ttl=7200.000s"),
+        *("--at=2026-01-01 10:00 UTC", "--profile=tiny", "--mask", "--json", "main"),
     )
     lease = ExtendCloneVerb(name="mine", lease=NewLease(ttl="1h"))
     assert argv.deed(lease, "c1", 3600.0, "ci:x") == ("clone", "extend", "--ttl=3600.000s", "--json", "c1")

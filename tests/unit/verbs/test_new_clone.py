@@ -19,8 +19,7 @@ from zsnapdb.mcp.server import server_of
 from zsnapdb.mcp.toolbox import Toolbox
 from zsnapdb.serve import argv
 from zsnapdb.serve.argv import CloneTerms
-from zsnapdb.verbs.delegation import COMMANDS, SERVED, DelegatedCommand
-from zsnapdb.verbs.requests import NewClone
+from zsnapdb.verbs.requests import COMMANDS, SERVED, DelegatedCommand, NewClone
 
 VALUES = {
     "instance": "main",

@@ -21,7 +21,8 @@ from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import CloneSource, commits
 from zsnapdb.planning.clone.room import LEAST
 from zsnapdb.planning.clone.source_kind import SourceKind
-from zsnapdb.verbs.delegation import COMMANDS, SERVED, parse
+from zsnapdb.verbs.delegation import parse
+from zsnapdb.verbs.requests import COMMANDS, SERVED
 
 GIB = 1 << 30
 CLONES = CloneSettings(dataset=HOME)
