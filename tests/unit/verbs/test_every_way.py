@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_type_hints
 
 import click
 import pytest
 from mcp.client.client import Client as AgentClient
+from pydantic import BaseModel
 from typer.main import get_command
 
 from tests.unit.support.command_line import CHECKOUT
@@ -19,7 +20,7 @@ from zsnapdb.mcp.server import server_of
 from zsnapdb.mcp.toolbox import Toolbox
 from zsnapdb.serve import argv
 from zsnapdb.serve.argv import CloneTerms
-from zsnapdb.verbs.requests import COMMANDS, SERVED, DelegatedCommand, NewClone
+from zsnapdb.verbs.requests import COMMANDS, SERVED, VERBS, DelegatedCommand, NewClone, RoleVerb
 
 VALUES = {
     "instance": "main",
@@ -48,7 +49,10 @@ def of_command_line() -> set[str]:
 
 
 def of_command(command: DelegatedCommand) -> set[str]:
-    return {*(word.lower() for word in command.words), *(option.removeprefix("--") for option in command.options)}
+    return {
+        *(word.strip("[]").lower() for word in command.words),
+        *(option.removeprefix("--") for option in command.options),
+    }
 
 
 def of_clients() -> set[str]:
@@ -105,3 +109,25 @@ def test_each_option_of_the_clients_reaches_the_command() -> None:
     given = given_options(options)
     assert given == {ALIASES[name]: VALUES[name] for name in options}
     assert set(given) <= of_command(COMMANDS["create"])
+
+
+def names_of(model: type[BaseModel]) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from names_of(field.annotation)
+        elif name not in ("kind", "key"):
+            yield field.alias or name
+
+
+@pytest.mark.parametrize("verb", [one for one in VERBS if one.command], ids=lambda one: one.__name__)
+def test_each_field_of_a_verb_is_a_word_or_an_option_of_its_command(verb: type[RoleVerb]) -> None:
+    assert {*names_of(verb), *verb.fixed} <= of_command(SERVED[verb.command])
+
+
+def test_the_command_of_each_verb_is_a_command_of_zsnapdb() -> None:
+    root: Any = get_command(app)
+    for command in SERVED.values():
+        found = root
+        for word in command.runs.split():
+            found = found.get_command(click.Context(found), word)
+        assert {word for one in found.params for word in one.opts} >= set(command.options)
