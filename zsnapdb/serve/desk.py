@@ -131,11 +131,13 @@ class Desk:
                 raise told from error
 
     def _answer(self, asks: CredentialHolder, verb: verbs.RoleVerb, tell: Callable[[BegunAnswer], None]) -> Ending:
+        if isinstance(verb, verbs.AboutNothing):
+            messages.require(decide(asks.role, verb.kind, Belonging.NOBODY))
         match verb:
             case verbs.GetSubjectVerb():
                 return self._subject(asks)
             case verbs.ListInstancesVerb():
-                return self._instances(asks)
+                return ResultAnswer(document={"instances": [*instance_access.shown(asks.role, self.settings())]})
             case verbs.ListClonesVerb():
                 return self._clones(asks)
             case verbs.GetCloneVerb():
@@ -182,7 +184,6 @@ class Desk:
         return asks
 
     def _subject(self, asks: CredentialHolder) -> ResultAnswer:
-        messages.require(decide(asks.role, VerbKind.SUBJECT_GET, Belonging.NOBODY))
         limits = self.settings().serve
         longest = longest_lease(asks.subject, limits).seconds
         clones: dict[str, JsonValue] = {
@@ -199,17 +200,11 @@ class Desk:
             }
         )
 
-    def _instances(self, asks: CredentialHolder) -> ResultAnswer:
-        messages.require(decide(asks.role, VerbKind.INSTANCE_LIST, Belonging.NOBODY))
-        return ResultAnswer(document={"instances": [*instance_access.shown(asks.role, self.settings())]})
-
     def _clones(self, asks: CredentialHolder) -> ResultAnswer:
-        messages.require(decide(asks.role, VerbKind.CLONE_LIST, Belonging.NOBODY))
         seen = [one for one in seen_in(self.look()) if sees_all(asks.role) or one.belongs_to(asks.subject)]
         return ResultAnswer(document={"clones": [dict(one.fields) for one in seen]})
 
     def _protection(self, asks: CredentialHolder, verb: verbs.ProtectionRead) -> ResultAnswer:
-        messages.require(decide(asks.role, verb.kind, Belonging.NOBODY))
         match verb:
             case verbs.InstancePointsVerb():
                 _, instance = self.settings().one_instance(verb.name)
@@ -223,7 +218,6 @@ class Desk:
         return self.protection.read(verb, asks.subject)
 
     def _fleet(self, asks: CredentialHolder, verb: verbs.ListFleetVerb) -> ResultAnswer:
-        messages.require(decide(asks.role, verb.kind, Belonging.NOBODY))
         if self.fleet is None:
             raise messages.no_such("view of a fleet", "fleet.toml")
         return self.fleet(verb.asked, asks.role)

@@ -324,22 +324,26 @@ class AboutOperation(RoleVerb):
     id: OperationId
 
 
+class AboutNothing(RoleVerb):
+    """What is about no clone and no operation: the role alone decides."""
+
+
 class ToldOfClone(AboutClone):
     """What a command tells of a clone."""
 
 
-class ProtectionRead(RoleVerb):
+class ProtectionRead(AboutNothing):
     """What is asked about the protection of instances."""
 
 
-class GetSubjectVerb(RoleVerb):
+class GetSubjectVerb(AboutNothing):
     """Whoever asks: subject, role, until when the token is valid, and the limits of its clones."""
 
     kind: Literal[VerbKind.SUBJECT_GET] = VerbKind.SUBJECT_GET
     users = ALL
 
 
-class ListInstancesVerb(RoleVerb):
+class ListInstancesVerb(AboutNothing):
     """List the instances that clones can be made of."""
 
     kind: Literal[VerbKind.INSTANCE_LIST] = VerbKind.INSTANCE_LIST
@@ -354,7 +358,7 @@ class InstancePointsVerb(ProtectionRead):
     name: InstanceWord
 
 
-class ListClonesVerb(RoleVerb):
+class ListClonesVerb(AboutNothing):
     """List the clones that you may see."""
 
     kind: Literal[VerbKind.CLONE_LIST] = VerbKind.CLONE_LIST
@@ -545,7 +549,7 @@ class ListEvidenceVerb(ProtectionRead):
     limit: RecordCount = 100
 
 
-class ListFleetVerb(RoleVerb):
+class ListFleetVerb(AboutNothing):
     """List all instances of all hosts, red first, as they were read last."""
 
     kind: Literal[VerbKind.FLEET_LIST] = VerbKind.FLEET_LIST
