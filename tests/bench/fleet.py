@@ -191,7 +191,7 @@ def page(file: Path) -> list[Look]:
     from zsnapdb.serve.page_rows import Person
     from zsnapdb.serve.page_templates import PageTemplates
     from zsnapdb.serve.roles import Role
-    from zsnapdb.serve.verbs import FleetQuery
+    from zsnapdb.verbs.requests import FleetQuery
 
     look, templates, asked = FleetLook(Host(), file), PageTemplates(), FleetQuery(most=200)
     limits = {"most": 1, "ttl": 3600, "longest_lease": 3600}

@@ -46,9 +46,10 @@ from zsnapdb.notify.notifier import DeliveryFailure
 from zsnapdb.serve import issuer_requests
 from zsnapdb.serve.issuer_requests import HttpsRequest, https_ask
 from zsnapdb.serve.messages import FailureAnswer, HelperClient
-from zsnapdb.serve.verbs import HelperRequest, ListClonesVerb
+from zsnapdb.serve.verbs import HelperRequest
 from zsnapdb.store import s3_client, s3_listing
 from zsnapdb.store.s3 import S3Store
+from zsnapdb.verbs.requests import ListClonesVerb
 
 _SECONDS = 0.6
 _LATEST = 5.0

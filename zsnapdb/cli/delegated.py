@@ -1,7 +1,7 @@
 """`zsnapdb-clone`: clones for people without root, by one rule of sudo.
 
 The rule (`zsnapdb example sudoers.d/zsnapdb-clone`) lets the members of a group run this program as root. So everything
-they pass is hostile: words, values, environment. Only the words of `jobs/clone/delegation.py` are known. Of the
+they pass is hostile: words, values, environment. Only the words of `verbs/requests.py` are known. Of the
 environment only what shows text is kept, so neither ZSNAPDB_CONFIG nor a variable of an option is read: the
 configuration is /etc/zsnapdb/zsnapdb.toml.
 A clone is changed only for its owner, the account that sudo names.
@@ -21,8 +21,8 @@ from pathlib import Path
 from zsnapdb.base import audience
 from zsnapdb.base.errors import NotAllowedError, ZsnapdbError
 from zsnapdb.cli import exit_codes
-from zsnapdb.jobs.clone.delegation import parse, usage
 from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.verbs.delegation import parse, usage
 
 _KEPT = ("LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "TERM", "NO_COLOR", "COLUMNS", "SUDO_UID", "SUDO_USER")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

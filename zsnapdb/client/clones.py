@@ -11,8 +11,10 @@ import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Unpack
 
 from zsnapdb.client.errors import CloneCommandError as CloneCommandError
+from zsnapdb.client.exchange import CloneOptions, given_options
 from zsnapdb.client.holder import HEARTBEAT, CloneHolder, holding
 from zsnapdb.client.models import CloneReset, D, MadeClone, ReachableClone, failure_in, parsed, reachable
 
@@ -42,20 +44,12 @@ class LocalClones:
         self,
         instance: str,
         name: str,
-        *,
-        at: str | None = None,
-        ttl: str | None = None,
-        heartbeat: float | None = None,
+        **options: Unpack[CloneOptions],
     ) -> ReachableClone:
-        """Return a new clone of the instance of that name: of its newest set, or as of a point. `ttl` is its lease.
-
-        With `heartbeat` (seconds) it goes soon after nobody has called `beat` for so long. CloneCommandError says why
-        there is none.
-        """
+        """Return a new clone of the instance of that name. CloneCommandError says why there is none."""
         words = [instance, name] if self._is_member else [instance, "--name", name]
-        words += ["--at", at] if at is not None else []
-        words += ["--ttl", ttl] if ttl is not None else []
-        words += ["--heartbeat", f"{heartbeat:g}s"] if heartbeat is not None else []
+        for option, value in given_options(options).items():
+            words += [f"--{option}"] if value is True else [f"--{option}", value]
         return reachable(self._document(MadeClone, "create", *words), "127.0.0.1")
 
     def reset(self, clone: ReachableClone) -> int | None:
@@ -82,17 +76,15 @@ class LocalClones:
         self,
         instance: str,
         name: str,
-        *,
-        at: str | None = None,
-        ttl: str | None = None,
-        heartbeat: float = HEARTBEAT,
+        **options: Unpack[CloneOptions],
     ) -> Iterator[ReachableClone]:
         """Yield a new clone, which a process holds until the block ends; then it is destroyed.
 
         If this process is killed, that one ends, and the clone goes with the next `zsnapdb reap` after `heartbeat`
         seconds.
         """
-        made = self.create(instance, name, at=at, ttl=ttl, heartbeat=heartbeat)
+        options.setdefault("heartbeat", HEARTBEAT)
+        made = self.create(instance, name, **options)
         try:
             with holding([*self._words, "hold", made.name, "--json"]) as holder:
                 self._holders[made.id] = holder

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypedDict, TypeVar
+from functools import update_wrapper
+from typing import Annotated, Any, Generic, Literal, ParamSpec, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 from urllib.parse import quote, urlencode
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from zsnapdb.client.errors import CloneCommandError
 from zsnapdb.client.models import (
@@ -22,7 +23,6 @@ from zsnapdb.client.models import (
     BranchLog,
     CloneChange,
     CloneCommit,
-    ClonePoints,
     CloneReset,
     D,
     KnownBranches,
@@ -30,9 +30,7 @@ from zsnapdb.client.models import (
     KnownClones,
     KnownInstance,
     KnownInstances,
-    LogLines,
     MadeClone,
-    PendingOperation,
     Problem,
     ReachableClone,
     StateDifference,
@@ -40,6 +38,8 @@ from zsnapdb.client.models import (
     parsed,
     reachable,
 )
+from zsnapdb.documents.api import BegunOperation, LogsDocument, PointsDocument
+from zsnapdb.verbs import requests as verbs
 
 SECONDS = 3600.0
 """The longest that is waited for one thing: a clone of a backup that must be received first takes as long as that."""
@@ -69,11 +69,12 @@ class ApiPause:
 
 @dataclass(frozen=True)
 class ApiAnswer:
-    """The answer to a request. `retry_after` (seconds) is None if it does not say it."""
+    """The answer to a request, and the host that gave it. `retry_after` (seconds) is None if it does not say it."""
 
     status: int
     body: bytes = field(repr=False)
     retry_after: float | None = None
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,44 +84,35 @@ class LostAnswer:
     reason: str
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Exchange: TypeAlias = Generator[ApiRequest | ApiPause, ApiAnswer | LostAnswer | None, T]
 AnyClone = str | KnownClone | ReachableClone
 
 
 class CloneOptions(TypedDict, total=False):
-    """What a new clone may be asked for beside its instance and its name, see `WantedClone`."""
+    """What a new clone may be asked for beside its instance and its name: the fields of `NewClone`, by their names.
 
-    at: str | None
-    source: str | None
-    ttl: str | None
-    profile: str | None
-    mask: bool
+    It is of the newest set, as of the point `at`, or of the set or commit `source`. With `heartbeat` (seconds) it goes
+    soon after nobody has said for so long that its holder is there.
+    """
+
+    at: Annotated[str | None, Field(description="Which data: 2h (so long ago), a time with its zone, a GTID.")]
+    source: Annotated[str | None, Field(description="Which data: the id of a set or commit, not with at.")]
+    ttl: Annotated[str | None, Field(description="How long it stays, for example 4h.")]
+    profile: Annotated[str | None, Field(description="How large its server is: tiny or normal.")]
+    mask: Annotated[bool | None, Field(description="Mask it also where the site does not demand it.")]
     heartbeat: float | None
 
 
-@dataclass(frozen=True)
-class WantedClone:
-    """A new clone: of the newest set, as of the point `at`, or of the set or commit `source`.
-
-    With `heartbeat` (seconds) it goes soon after nobody has said for so long that its holder is there.
-    """
-
-    instance: str
-    name: str | None = None
-    at: str | None = None
-    source: str | None = None
-    ttl: str | None = None
-    profile: str | None = None
-    mask: bool = False
-    heartbeat: float | None = None
-
-    def body(self) -> dict[str, object]:
-        """Return the body of the request."""
-        given = {"name": self.name, "at": self.at, "from": self.source, "ttl": self.ttl, "profile": self.profile}
-        chosen = {key: value for key, value in given.items() if value is not None}
-        beats = {"heartbeat": f"{self.heartbeat:g}s"} if self.heartbeat is not None else {}
-        return {"instance": self.instance, **chosen, **beats, **({"mask": True} if self.mask else {})}
+def given_options(options: CloneOptions) -> Mapping[str, str | Literal[True]]:
+    """Return what is given of the options, by the names that the API and the command line have for them."""
+    given: dict[str, str | Literal[True]] = {}
+    for name, value in options.items():
+        if value is not None and value is not False:
+            text = f"{value:g}s" if isinstance(value, float | int) and value is not True else value
+            given[verbs.NewClone.model_fields[name].alias or name] = True if text is True else str(text)
+    return given
 
 
 def new_key() -> str:
@@ -128,131 +120,143 @@ def new_key() -> str:
     return secrets.token_urlsafe(18)
 
 
-def create(wanted: WantedClone, key: str, host: str) -> Exchange[ReachableClone]:
-    """Make a clone. A lost answer is asked for again by the same key, so it makes no second clone.
+def create(
+    instance: str, name: str | None = None, *, key: str | None = None, **options: Unpack[CloneOptions]
+) -> Exchange[ReachableClone]:
+    """Return a new clone: of the newest set, as of the point `at`, or of the set or commit `source`.
 
-    `host` is where a clone is reached that listens on every address.
+    `key` is the Idempotency-Key (None: one of this call): a second call with it has the clone of the first. A lost
+    answer is asked for again by the same key, so it makes no second clone.
     """
-    made = yield from _document(MadeClone, _creation(wanted, key))
+    answer = yield from _followed(_creation(key or new_key(), instance, name, options))
+    made = parsed(MadeClone, answer.body, _WHO)
     address = made.clone.bind_address
-    return reachable(made, host if address in EVERY_ADDRESS else address)
+    return reachable(made, answer.host if address in EVERY_ADDRESS else address)
 
 
-def take_back(wanted: WantedClone, key: str) -> Exchange[None]:
+def take_back(key: str, instance: str, name: str | None, options: CloneOptions) -> Exchange[None]:
     """End the making of the clone that was asked for by this key, and destroy the clone if it is made already."""
-    answer = yield from _answered(_creation(wanted, key))
+    answer = yield from _answered(_creation(key, instance, name, options))
     if answer.status == _ACCEPTED:
-        where = _operation(parsed(PendingOperation, answer.body, _WHO).operation)
+        operation = parsed(BegunOperation, answer.body, _WHO).operation
         try:
-            yield from _followed(ApiRequest("DELETE", where))
+            yield from _followed(_request(verbs.CancelOperationVerb, operation))
         except CloneCommandError:
             # It had ended: with a clone, or with an error.
-            answer = yield from _answered(ApiRequest("GET", where))
+            answer = yield from _answered(_request(verbs.GetOperationVerb, operation))
     if answer.status < _LEAST_ERROR and answer.status != _ACCEPTED:
         yield from destroy(parsed(CloneChange, answer.body, _WHO).clone)
 
 
-def _creation(wanted: WantedClone, key: str) -> ApiRequest:
-    return _keyed("POST", "/clones", wanted.body(), key)
+def _creation(key: str, instance: str, name: str | None, options: CloneOptions) -> ApiRequest:
+    named = {"name": name} if name is not None else {}
+    return _request(verbs.CreateCloneVerb, key=key, sent={"instance": instance, **named, **given_options(options)})
 
 
-def _keyed(method: str, path: str, body: Mapping[str, object] | None = None, key: str | None = None) -> ApiRequest:
-    """Return a request that changes something, by this key (None: one of its own): it is done once."""
-    return ApiRequest(method, path, body, {"Idempotency-Key": key or new_key()})
+def _request(
+    verb: type[verbs.RoleVerb], of: AnyClone = "", sent: Mapping[str, object] | None = None, key: str | None = None
+) -> ApiRequest:
+    """Return the request for a verb about what has that name. `sent` stands where the route of the verb has it.
+
+    What changes something has this key (None: one of its own): it is done once.
+    """
+    route = verb.route
+    assert route is not None
+    name = of if isinstance(of, str) else of.id
+    path = route.path.format(name=quote(name, safe=""), id=quote(name, safe=""))
+    headers = {"Idempotency-Key": key or new_key()} if "key" in verb.model_fields else {}
+    if route.method == "POST":
+        return ApiRequest(route.method, path, sent, headers)
+    return ApiRequest(route.method, f"{path}?{urlencode(sent)}" if sent else path, None, headers)
 
 
 def instances() -> Exchange[tuple[KnownInstance, ...]]:
-    """List the instances that clones can be made of."""
-    return (yield from _document(KnownInstances, ApiRequest("GET", "/instances"))).instances
+    """Return the instances that clones can be made of."""
+    return (yield from _document(KnownInstances, _request(verbs.ListInstancesVerb))).instances
 
 
-def points(instance: str) -> Exchange[ClonePoints]:
-    """Say of which states clones can be made."""
-    return (yield from _document(ClonePoints, ApiRequest("GET", f"/instances/{quote(instance, safe='')}/points")))
+def points(instance: str) -> Exchange[PointsDocument]:
+    """Return the states of the instance of which clones can be made."""
+    return (yield from _document(PointsDocument, _request(verbs.InstancePointsVerb, instance)))
 
 
 def clones() -> Exchange[tuple[KnownClone, ...]]:
-    """List the clones that one may see."""
-    return (yield from _document(KnownClones, ApiRequest("GET", "/clones"))).clones
+    """Return the clones that the holder of the token may see."""
+    return (yield from _document(KnownClones, _request(verbs.ListClonesVerb))).clones
 
 
 def get(clone: AnyClone) -> Exchange[KnownClone]:
-    """Show a clone."""
-    return (yield from _document(CloneChange, ApiRequest("GET", _path(clone)))).clone
+    """Return the clone as it is now."""
+    return (yield from _document(CloneChange, _request(verbs.GetCloneVerb, clone))).clone
 
 
 def reset(clone: AnyClone) -> Exchange[int | None]:
-    """Give a clone its first data again. Return how many changes of rows were undone (None: it was replaced)."""
-    return (yield from _document(CloneReset, _keyed("POST", _path(clone, "/reset")))).undone
+    """Give the clone its first data again. Return how many changes of rows were undone; None if it was replaced."""
+    return (yield from _document(CloneReset, _request(verbs.ResetCloneVerb, clone))).undone
 
 
-def extend(clone: AnyClone, ttl: str | None) -> Exchange[KnownClone]:
-    """Extend the lease of a clone."""
-    return (yield from _changed(clone, "/extend", {"ttl": ttl} if ttl is not None else {}))
+def extend(clone: AnyClone, ttl: str | None = None) -> Exchange[KnownClone]:
+    """Let the lease end `ttl` from now (None: as long as that of a new clone). It is never made shorter."""
+    sent = {"ttl": ttl} if ttl is not None else {}
+    return (yield from _document(CloneChange, _request(verbs.ExtendCloneVerb, clone, sent))).clone
 
 
 def protect(clone: AnyClone, duration: str) -> Exchange[KnownClone]:
-    """Keep a clone from `zsnapdb reap` for some time."""
-    return (yield from _changed(clone, "/protect", {"for": duration}))
+    """Keep the clone from `zsnapdb reap` for that time, such as 2d."""
+    return (yield from _document(CloneChange, _request(verbs.ProtectCloneVerb, clone, {"for": duration}))).clone
 
 
 def unprotect(clone: AnyClone) -> Exchange[KnownClone]:
-    """End the protection of a clone."""
-    return (yield from _changed(clone, "/unprotect"))
+    """End the protection of the clone."""
+    return (yield from _document(CloneChange, _request(verbs.UnprotectCloneVerb, clone))).clone
 
 
-def _changed(clone: AnyClone, below: str, body: Mapping[str, object] | None = None) -> Exchange[KnownClone]:
-    return (yield from _document(CloneChange, _keyed("POST", _path(clone, below), body))).clone
-
-
-def commit(clone: AnyClone, message: str) -> Exchange[CloneCommit]:
-    """Keep the present state of a clone."""
-    return (yield from _document(CloneCommit, _keyed("POST", _path(clone, "/commit"), {"message": message})))
+def commit(clone: AnyClone, message: str = "") -> Exchange[CloneCommit]:
+    """Keep the present state of the clone: `source` of a new clone takes the id."""
+    return (yield from _document(CloneCommit, _request(verbs.CommitCloneVerb, clone, {"message": message})))
 
 
 def branches(clone: AnyClone) -> Exchange[KnownBranches]:
-    """List the branches of a clone."""
-    return (yield from _document(KnownBranches, ApiRequest("GET", _path(clone, "/branches"))))
+    """Return the branches of the clone."""
+    return (yield from _document(KnownBranches, _request(verbs.ListBranchesVerb, clone)))
 
 
-def create_branch(clone: AnyClone, branch: str, start: str | None) -> Exchange[KnownBranches]:
-    """Begin a branch of a clone, at a branch or commit (None: at its present state)."""
-    body = {"branch": branch, **({"from": start} if start is not None else {})}
-    return (yield from _document(KnownBranches, _keyed("POST", _path(clone, "/branches"), body)))
+def create_branch(clone: AnyClone, branch: str, start: str | None = None) -> Exchange[KnownBranches]:
+    """Begin a branch at a branch or commit (None: at the present state, which is committed if need be)."""
+    sent = {"branch": branch, **({"from": start} if start is not None else {})}
+    return (yield from _document(KnownBranches, _request(verbs.CreateBranchVerb, clone, sent)))
 
 
 def switch_branch(clone: AnyClone, branch: str) -> Exchange[SwitchedClone]:
-    """Give a clone the newest commit of another branch."""
-    return (yield from _document(SwitchedClone, _keyed("POST", _path(clone, "/switch"), {"branch": branch})))
+    """Give the clone the newest commit of another branch. What was written on the one that is left is committed."""
+    return (yield from _document(SwitchedClone, _request(verbs.SwitchBranchVerb, clone, {"branch": branch})))
 
 
 def delete_branch(clone: AnyClone, branch: str) -> Exchange[KnownBranches]:
-    """Forget a branch of a clone."""
-    path = _path(clone, f"/branches?{urlencode({'branch': branch})}")
-    return (yield from _document(KnownBranches, _keyed("DELETE", path)))
+    """Forget a branch of the clone; its commits stay."""
+    return (yield from _document(KnownBranches, _request(verbs.DeleteBranchVerb, clone, {"branch": branch})))
 
 
-def commits(clone: AnyClone, state: str | None) -> Exchange[tuple[BranchCommit, ...]]:
-    """List the commits that lead to a branch or a commit of a clone, newest first."""
-    path = _path(clone, f"/commits?{urlencode({'of': state})}" if state is not None else "/commits")
-    return (yield from _document(BranchLog, ApiRequest("GET", path))).commits
+def commits(clone: AnyClone, state: str | None = None) -> Exchange[tuple[BranchCommit, ...]]:
+    """Return the commits that lead to a branch or a commit (None: the branch that it is on), newest first."""
+    sent = {"of": state} if state is not None else {}
+    return (yield from _document(BranchLog, _request(verbs.LogBranchVerb, clone, sent))).commits
 
 
-def diff(clone: AnyClone, before: str, after: str, limit: int) -> Exchange[StateDifference]:
-    """Compare two branches or commits of a clone."""
-    body = {"before": before, "after": after, "limit": limit}
-    return (yield from _document(StateDifference, _keyed("POST", _path(clone, "/diff"), body)))
+def diff(clone: AnyClone, before: str, after: str, limit: int = 10) -> Exchange[StateDifference]:
+    """Compare two branches or commits of the clone; at most `limit` rows that differ are told of each table."""
+    sent = {"before": before, "after": after, "limit": limit}
+    return (yield from _document(StateDifference, _request(verbs.DiffBranchesVerb, clone, sent)))
 
 
-def logs(clone: AnyClone, lines: int) -> Exchange[tuple[str, ...]]:
-    """Return the last lines of the error log of a clone's server. Others chose their text."""
-    path = _path(clone, f"/logs?{urlencode({'lines': lines})}")
-    return (yield from _document(LogLines, ApiRequest("GET", path))).lines
+def logs(clone: AnyClone, lines: int = 100) -> Exchange[tuple[str, ...]]:
+    """Return the last lines of the error log of the clone's server. Others chose their text."""
+    return (yield from _document(LogsDocument, _request(verbs.CloneLogsVerb, clone, {"lines": lines}))).lines
 
 
 def beat(clone: AnyClone) -> Exchange[None]:
-    """Say that the holder of a clone is there. It is tried once: another beat comes soon."""
-    answer = yield ApiRequest("POST", _path(clone, "/heartbeat"))
+    """Say that the holder of the clone is there. It is tried once: another beat comes soon."""
+    answer = yield _request(verbs.BeatCloneVerb, clone)
     if not isinstance(answer, ApiAnswer):
         raise CloneCommandError(answer.reason if answer is not None else "no answer", exit_code=6, code="unreachable")
     if answer.status >= _LEAST_ERROR:
@@ -260,45 +264,36 @@ def beat(clone: AnyClone) -> Exchange[None]:
 
 
 def destroy(clone: AnyClone) -> Exchange[None]:
-    """Destroy a clone. One that is gone is no error."""
+    """Destroy the clone. One that is gone is no error."""
     try:
-        yield from _followed(_keyed("DELETE", _path(clone)))
+        yield from _followed(_request(verbs.DestroyCloneVerb, clone))
     except CloneCommandError as error:
         if error.status != _NOT_FOUND:
             raise
 
 
-def _path(clone: AnyClone, below: str = "") -> str:
-    name = clone if isinstance(clone, str) else clone.id
-    return f"/clones/{quote(name, safe='')}{below}"
-
-
-def _operation(operation: str) -> str:
-    return f"/operations/{quote(operation, safe='')}"
-
-
 def _document(model: type[D], request: ApiRequest) -> Exchange[D]:
-    return parsed(model, (yield from _followed(request)), _WHO)
+    return parsed(model, (yield from _followed(request)).body, _WHO)
 
 
-def _followed(request: ApiRequest) -> Exchange[bytes]:
-    """Return the document of the request, after the end of its operation if it takes longer."""
+def _followed(request: ApiRequest) -> Exchange[ApiAnswer]:
+    """Return the answer to the request, after the end of its operation if it takes longer."""
     deadline, pause = time.monotonic() + SECONDS, _FIRST_PAUSE
     answer = yield from _answered(request)
     operation = ""
     while answer.status == _ACCEPTED:
         if not operation:
-            operation = parsed(PendingOperation, answer.body, _WHO).operation
+            operation = parsed(BegunOperation, answer.body, _WHO).operation
         if time.monotonic() >= deadline:
             raise CloneCommandError(
                 f"operation {operation} is still under way after {SECONDS:g} s", "look at the clone later"
             )
         yield ApiPause(pause)
         pause = min(pause * 1.5, _LONGEST_PAUSE)
-        answer = yield from _answered(ApiRequest("GET", _operation(operation)))
+        answer = yield from _answered(_request(verbs.GetOperationVerb, operation))
     if answer.status >= _LEAST_ERROR:
         raise _error(answer)
-    return answer.body
+    return answer
 
 
 def _answered(request: ApiRequest) -> Exchange[ApiAnswer]:
@@ -333,3 +328,63 @@ def _error(answer: ApiAnswer) -> CloneCommandError:
         )
     code = said.exit_code if said.exit_code is not None else 1
     return CloneCommandError(said.detail, said.hint, code, code=said.code, status=answer.status)
+
+
+class WithThreads:
+    """A client whose methods return when what they ask for is done."""
+
+    def _run(self, asked: Exchange[T]) -> T:
+        raise NotImplementedError
+
+
+class WithAsyncio:
+    """A client whose methods are awaited."""
+
+    async def _run(self, asked: Exchange[T]) -> T:
+        raise NotImplementedError
+
+
+class Asked(Generic[P, T]):
+    """A method of both clients: it drives the exchange that a function makes."""
+
+    def __init__(self, make: Callable[P, Exchange[T]]) -> None:
+        self._make, self.__doc__ = make, make.__doc__
+
+    @overload
+    def __get__(self, client: WithThreads, _owner: object = None) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: WithAsyncio, _owner: object = None) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    @overload
+    def __get__(self, client: None, _owner: object = None) -> Self: ...
+    def __get__(self, client: WithThreads | WithAsyncio | None, _owner: object = None) -> Any:
+        if client is None:
+            return self
+
+        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client._run(self._make(*args, **kwargs))
+
+        return update_wrapper(method, self._make)
+
+
+class CloneMethods:
+    """What both clients can do with clones."""
+
+    create = Asked(create)
+    instances = Asked(instances)
+    points = Asked(points)
+    clones = Asked(clones)
+    get = Asked(get)
+    reset = Asked(reset)
+    extend = Asked(extend)
+    protect = Asked(protect)
+    unprotect = Asked(unprotect)
+    commit = Asked(commit)
+    branches = Asked(branches)
+    create_branch = Asked(create_branch)
+    switch_branch = Asked(switch_branch)
+    delete_branch = Asked(delete_branch)
+    commits = Asked(commits)
+    diff = Asked(diff)
+    logs = Asked(logs)
+    beat = Asked(beat)
+    destroy = Asked(destroy)

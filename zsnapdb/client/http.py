@@ -23,28 +23,19 @@ from zsnapdb.client import exchange
 from zsnapdb.client.connection import ApiConnection, connection, other_form, unusable
 from zsnapdb.client.errors import CloneCommandError
 from zsnapdb.client.exchange import (
-    AnyClone,
     ApiAnswer,
     ApiPause,
     ApiRequest,
+    CloneMethods,
     CloneOptions,
     Exchange,
     LostAnswer,
     T,
-    WantedClone,
+    WithAsyncio,
+    WithThreads,
 )
 from zsnapdb.client.holder import HEARTBEAT, beating, beating_task
-from zsnapdb.client.models import (
-    BranchCommit,
-    CloneCommit,
-    ClonePoints,
-    KnownBranches,
-    KnownClone,
-    KnownInstance,
-    ReachableClone,
-    StateDifference,
-    SwitchedClone,
-)
+from zsnapdb.client.models import ReachableClone
 
 
 class _Thread(threading.local):
@@ -170,19 +161,16 @@ def _add(body: bytearray, part: bytes) -> None:
 
 def _answer(response: httpx.Response, body: bytearray) -> ApiAnswer:
     after = response.headers.get("Retry-After", "")
-    return ApiAnswer(response.status_code, bytes(body), float(after) if after.isdecimal() else None)
+    seconds = float(after) if after.isdecimal() else None
+    return ApiAnswer(response.status_code, bytes(body), seconds, response.url.host)
 
 
 def _lost(error: Exception) -> LostAnswer:
     return LostAnswer(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
 
-class Client:
-    """The clones of a host. `url` and `token` are those of ZSNAPDB_URL and ZSNAPDB_TOKEN if they are not given.
-
-    A clone is named by its name, or by the object that stands for it. Each method ends when what it asks for is done,
-    and raises CloneCommandError if it cannot be done.
-    """
+class _Connected:
+    """`url` and `token` are those of ZSNAPDB_URL and ZSNAPDB_TOKEN if they are not given."""
 
     def __init__(
         self,
@@ -193,10 +181,24 @@ class Client:
         ca_file: Path | None = None,
     ) -> None:
         self._to = connection(url, token, allows_http=allows_http, ca_file=ca_file)
-        self._http = limit(httpx.Client(**_options(self._to)))
+        self._open()
+
+    def _open(self) -> None:
+        raise NotImplementedError
 
     def __repr__(self) -> str:
-        return f"Client({self._to.base!r})"
+        return f"{type(self).__name__}({self._to.base!r})"
+
+
+class Client(_Connected, CloneMethods, WithThreads):
+    """The clones of a host. `url` and `token` are those of ZSNAPDB_URL and ZSNAPDB_TOKEN if they are not given.
+
+    A clone is named by its name, or by the object that stands for it. Each method ends when what it asks for is done,
+    and raises CloneCommandError if it cannot be done.
+    """
+
+    def _open(self) -> None:
+        self._http = limit(httpx.Client(**_options(self._to)))
 
     def __enter__(self) -> Client:
         return self
@@ -210,32 +212,6 @@ class Client:
         """Close the connections."""
         self._http.close()
 
-    def instances(self) -> tuple[KnownInstance, ...]:
-        """Return the instances that clones can be made of."""
-        return self._run(exchange.instances())
-
-    def points(self, instance: str) -> ClonePoints:
-        """Return the states of the instance of which clones can be made."""
-        return self._run(exchange.points(instance))
-
-    def clones(self) -> tuple[KnownClone, ...]:
-        """Return the clones that the holder of the token may see."""
-        return self._run(exchange.clones())
-
-    def get(self, clone: AnyClone) -> KnownClone:
-        """Return the clone as it is now."""
-        return self._run(exchange.get(clone))
-
-    def create(
-        self, instance: str, name: str | None = None, *, key: str | None = None, **options: Unpack[CloneOptions]
-    ) -> ReachableClone:
-        """Return a new clone: of the newest set, as of the point `at`, or of the set or commit `source`.
-
-        `key` is the Idempotency-Key (None: one of this call): a second call with it has the clone of the first.
-        """
-        wanted = WantedClone(instance, name, **options)
-        return self._run(exchange.create(wanted, key or exchange.new_key(), self._to.host))
-
     @contextlib.contextmanager
     def clone(
         self, instance: str, name: str | None = None, **options: Unpack[CloneOptions]
@@ -246,76 +222,20 @@ class Client:
         seconds (None: no beats, and it goes when its lease ends).
         """
         every = options.setdefault("heartbeat", HEARTBEAT)
-        wanted, key = WantedClone(instance, name, **options), exchange.new_key()
+        key = exchange.new_key()
         try:
-            made = self._run(exchange.create(wanted, key, self._to.host))
+            made = self.create(instance, name, key=key, **options)
         except CloneCommandError:
             raise
         except BaseException:
             with contextlib.suppress(CloneCommandError):
-                self._run(exchange.take_back(wanted, key))
+                self._run(exchange.take_back(key, instance, name, options))
             raise
         try:
             with beating(partial(self.beat, made), every) if every is not None else contextlib.nullcontext():
                 yield made
         finally:
             self.destroy(made)
-
-    def reset(self, clone: AnyClone) -> int | None:
-        """Give the clone its first data again. Return how many changes of rows were undone; None if it was replaced."""
-        return self._run(exchange.reset(clone))
-
-    def extend(self, clone: AnyClone, ttl: str | None = None) -> KnownClone:
-        """Let the lease end `ttl` from now (None: as long as that of a new clone). It is never made shorter."""
-        return self._run(exchange.extend(clone, ttl))
-
-    def protect(self, clone: AnyClone, duration: str) -> KnownClone:
-        """Keep the clone from `zsnapdb reap` for that time, such as 2d."""
-        return self._run(exchange.protect(clone, duration))
-
-    def unprotect(self, clone: AnyClone) -> KnownClone:
-        """End the protection of the clone."""
-        return self._run(exchange.unprotect(clone))
-
-    def commit(self, clone: AnyClone, message: str = "") -> CloneCommit:
-        """Keep the present state of the clone: `source` of a new clone takes the id."""
-        return self._run(exchange.commit(clone, message))
-
-    def branches(self, clone: AnyClone) -> KnownBranches:
-        """Return the branches of the clone."""
-        return self._run(exchange.branches(clone))
-
-    def create_branch(self, clone: AnyClone, branch: str, start: str | None = None) -> KnownBranches:
-        """Begin a branch at a branch or commit (None: at the present state, which is committed if need be)."""
-        return self._run(exchange.create_branch(clone, branch, start))
-
-    def switch_branch(self, clone: AnyClone, branch: str) -> SwitchedClone:
-        """Give the clone the newest commit of another branch. What was written on the one that is left is committed."""
-        return self._run(exchange.switch_branch(clone, branch))
-
-    def delete_branch(self, clone: AnyClone, branch: str) -> KnownBranches:
-        """Forget a branch of the clone; its commits stay."""
-        return self._run(exchange.delete_branch(clone, branch))
-
-    def commits(self, clone: AnyClone, state: str | None = None) -> tuple[BranchCommit, ...]:
-        """Return the commits that lead to a branch or a commit (None: the branch that it is on), newest first."""
-        return self._run(exchange.commits(clone, state))
-
-    def diff(self, clone: AnyClone, before: str, after: str, limit: int = 10) -> StateDifference:
-        """Compare two branches or commits of the clone; at most `limit` rows that differ are told of each table."""
-        return self._run(exchange.diff(clone, before, after, limit))
-
-    def logs(self, clone: AnyClone, lines: int = 100) -> tuple[str, ...]:
-        """Return the last lines of the error log of the clone's server. Others chose their text."""
-        return self._run(exchange.logs(clone, lines))
-
-    def beat(self, clone: AnyClone) -> None:
-        """Say that the holder of the clone is there."""
-        self._run(exchange.beat(clone))
-
-    def destroy(self, clone: AnyClone) -> None:
-        """Destroy the clone. One that is gone is no error."""
-        self._run(exchange.destroy(clone))
 
     def _run(self, asked: Exchange[T]) -> T:
         answer: ApiAnswer | LostAnswer | None = None
@@ -342,26 +262,15 @@ class Client:
         return _answer(response, body)
 
 
-class AsyncClient:
+class AsyncClient(_Connected, CloneMethods, WithAsyncio):
     """The clones of a host, for asyncio: what `Client` is, with methods that are awaited.
 
     A clone is named by its name, or by the object that stands for it. Each method ends when what it asks for is done,
     and raises CloneCommandError if it cannot be done.
     """
 
-    def __init__(
-        self,
-        url: str | None = None,
-        token: str | None = None,
-        *,
-        allows_http: bool = False,
-        ca_file: Path | None = None,
-    ) -> None:
-        self._to = connection(url, token, allows_http=allows_http, ca_file=ca_file)
+    def _open(self) -> None:
         self._http = httpx.AsyncClient(**_options(self._to))
-
-    def __repr__(self) -> str:
-        return f"AsyncClient({self._to.base!r})"
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -375,32 +284,6 @@ class AsyncClient:
         """Close the connections."""
         await self._http.aclose()
 
-    async def instances(self) -> tuple[KnownInstance, ...]:
-        """Return the instances that clones can be made of."""
-        return await self._run(exchange.instances())
-
-    async def points(self, instance: str) -> ClonePoints:
-        """Return the states of the instance of which clones can be made."""
-        return await self._run(exchange.points(instance))
-
-    async def clones(self) -> tuple[KnownClone, ...]:
-        """Return the clones that the holder of the token may see."""
-        return await self._run(exchange.clones())
-
-    async def get(self, clone: AnyClone) -> KnownClone:
-        """Return the clone as it is now."""
-        return await self._run(exchange.get(clone))
-
-    async def create(
-        self, instance: str, name: str | None = None, *, key: str | None = None, **options: Unpack[CloneOptions]
-    ) -> ReachableClone:
-        """Return a new clone: of the newest set, as of the point `at`, or of the set or commit `source`.
-
-        `key` is the Idempotency-Key (None: one of this call): a second call with it has the clone of the first.
-        """
-        wanted = WantedClone(instance, name, **options)
-        return await self._run(exchange.create(wanted, key or exchange.new_key(), self._to.host))
-
     @contextlib.asynccontextmanager
     async def clone(
         self, instance: str, name: str | None = None, **options: Unpack[CloneOptions]
@@ -411,76 +294,20 @@ class AsyncClient:
         seconds (None: no beats, and it goes when its lease ends).
         """
         every = options.setdefault("heartbeat", HEARTBEAT)
-        wanted, key = WantedClone(instance, name, **options), exchange.new_key()
+        key = exchange.new_key()
         try:
-            made = await self._run(exchange.create(wanted, key, self._to.host))
+            made = await self.create(instance, name, key=key, **options)
         except CloneCommandError:
             raise
         except BaseException:
             with contextlib.suppress(CloneCommandError):
-                await self._run(exchange.take_back(wanted, key))
+                await self._run(exchange.take_back(key, instance, name, options))
             raise
         try:
             async with beating_task(partial(self.beat, made), every) if every is not None else contextlib.nullcontext():
                 yield made
         finally:
             await self.destroy(made)
-
-    async def reset(self, clone: AnyClone) -> int | None:
-        """Give the clone its first data again. Return how many changes of rows were undone; None if it was replaced."""
-        return await self._run(exchange.reset(clone))
-
-    async def extend(self, clone: AnyClone, ttl: str | None = None) -> KnownClone:
-        """Let the lease end `ttl` from now (None: as long as that of a new clone). It is never made shorter."""
-        return await self._run(exchange.extend(clone, ttl))
-
-    async def protect(self, clone: AnyClone, duration: str) -> KnownClone:
-        """Keep the clone from `zsnapdb reap` for that time, such as 2d."""
-        return await self._run(exchange.protect(clone, duration))
-
-    async def unprotect(self, clone: AnyClone) -> KnownClone:
-        """End the protection of the clone."""
-        return await self._run(exchange.unprotect(clone))
-
-    async def commit(self, clone: AnyClone, message: str = "") -> CloneCommit:
-        """Keep the present state of the clone: `source` of a new clone takes the id."""
-        return await self._run(exchange.commit(clone, message))
-
-    async def branches(self, clone: AnyClone) -> KnownBranches:
-        """Return the branches of the clone."""
-        return await self._run(exchange.branches(clone))
-
-    async def create_branch(self, clone: AnyClone, branch: str, start: str | None = None) -> KnownBranches:
-        """Begin a branch at a branch or commit (None: at the present state, which is committed if need be)."""
-        return await self._run(exchange.create_branch(clone, branch, start))
-
-    async def switch_branch(self, clone: AnyClone, branch: str) -> SwitchedClone:
-        """Give the clone the newest commit of another branch. What was written on the one that is left is committed."""
-        return await self._run(exchange.switch_branch(clone, branch))
-
-    async def delete_branch(self, clone: AnyClone, branch: str) -> KnownBranches:
-        """Forget a branch of the clone; its commits stay."""
-        return await self._run(exchange.delete_branch(clone, branch))
-
-    async def commits(self, clone: AnyClone, state: str | None = None) -> tuple[BranchCommit, ...]:
-        """Return the commits that lead to a branch or a commit (None: the branch that it is on), newest first."""
-        return await self._run(exchange.commits(clone, state))
-
-    async def diff(self, clone: AnyClone, before: str, after: str, limit: int = 10) -> StateDifference:
-        """Compare two branches or commits of the clone; at most `limit` rows that differ are told of each table."""
-        return await self._run(exchange.diff(clone, before, after, limit))
-
-    async def logs(self, clone: AnyClone, lines: int = 100) -> tuple[str, ...]:
-        """Return the last lines of the error log of the clone's server. Others chose their text."""
-        return await self._run(exchange.logs(clone, lines))
-
-    async def beat(self, clone: AnyClone) -> None:
-        """Say that the holder of the clone is there."""
-        await self._run(exchange.beat(clone))
-
-    async def destroy(self, clone: AnyClone) -> None:
-        """Destroy the clone. One that is gone is no error."""
-        await self._run(exchange.destroy(clone))
 
     async def _run(self, asked: Exchange[T]) -> T:
         answer: ApiAnswer | LostAnswer | None = None

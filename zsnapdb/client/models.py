@@ -6,29 +6,24 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import quote
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import SecretStr, ValidationError
 
 from zsnapdb.client.errors import CloneCommandError
+from zsnapdb.documents.api import ListedClone
 from zsnapdb.documents.base import Document
+from zsnapdb.documents.comparison import BranchDifferenceDocument, TableDifferenceFields
 
 EVERY_ADDRESS = ("*", "::", "0.0.0.0")  # noqa: S104 - it is recognised, and not listened on
 
 
-class KnownClone(Document):
+class KnownClone(ListedClone):
     """A clone as it is listed. Times are UTC. `name` is what people call it, `id` never changes."""
 
-    name: str
-    id: str
     instance: str
     backup_id: str
     port: int
     masked: bool
     bind_address: str = "127.0.0.1"
-    phase: str = ""
-    owner: str = ""
-    created: str = ""
-    expires: str = ""
-    protected_until: str | None = None
 
 
 class MadeClone(Document):
@@ -111,45 +106,18 @@ class BranchLog(Document):
     commits: tuple[BranchCommit, ...]
 
 
-class RowDifference(Document):
-    """A row that differs: `added`, `removed` or `changed`. `before` and `after` are None where the row is not."""
+class TableDifference(TableDifferenceFields):
+    """A table at two states. Others chose the values in it."""
 
-    change: str
-    key: tuple[str | int | float | None, ...]
-    before: tuple[str | int | float | None, ...] | None
-    after: tuple[str | int | float | None, ...] | None
+    reason: str | None = None
 
 
-class TableDifference(Document):
-    """A table at two states. `by` says how it was compared: by `key`, by `checksum`, or by its `presence` alone."""
+class StateDifference(BranchDifferenceDocument):
+    """Two states of a clone compared."""
 
-    table: str
-    same: bool
-    by: str
-    rows_before: int | None
-    rows_after: int | None
-    added: int | None
-    removed: int | None
-    changed: int | None
-    columns: tuple[str, ...]
-    changes: tuple[RowDifference, ...]
-
-
-class StateDifference(Document):
-    """Two states of a clone compared. `left_out`: not everything that differs is shown. Others chose the values."""
-
-    before: str
-    after: str
-    same: bool
-    schema_difference: str
+    clone: str = ""
     tables: tuple[TableDifference, ...]
     left_out: bool = False
-
-
-class LogLines(Document):
-    """The last lines of the error log of a clone's server."""
-
-    lines: tuple[str, ...]
 
 
 class KnownInstance(Document):
@@ -164,29 +132,6 @@ class KnownInstances(Document):
     """All instances that clones can be made of."""
 
     instances: tuple[KnownInstance, ...]
-
-
-class TimeRange(Document):
-    """Every time of it can be given as `at`, and each of the backups as `source`."""
-
-    begin: str = Field(alias="from")
-    to: str
-    backups: tuple[str, ...]
-
-
-class SetOfHost(Document):
-    """A snapshot set that lies on the host: a clone of it is made soonest."""
-
-    id: str
-    state: str
-
-
-class ClonePoints(Document):
-    """The states of an instance of which clones can be made."""
-
-    instance: str
-    recoverable: tuple[TimeRange, ...]
-    sets: tuple[SetOfHost, ...]
 
 
 class FailureFields(Document):
@@ -210,12 +155,6 @@ class Problem(Document):
     hint: str = ""
     code: str = ""
     exit_code: int | None = None
-
-
-class PendingOperation(Document):
-    """A request that is under way."""
-
-    operation: str
 
 
 @dataclass(frozen=True)

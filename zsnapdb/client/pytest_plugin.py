@@ -11,12 +11,13 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, Unpack
 
 import pytest
 
 from zsnapdb.client.clones import LocalClones
 from zsnapdb.client.connection import URL
+from zsnapdb.client.exchange import CloneOptions
 from zsnapdb.client.models import ReachableClone
 
 _INSTANCE, _COMMAND, _AT, _URL, _TTL = (f"zsnapdb_{name}" for name in ("instance", "command", "at", "url", "ttl"))
@@ -26,7 +27,7 @@ class SessionClones(Protocol):
     """Where clones come from: this host, or one that is asked by HTTP."""
 
     def clone(
-        self, instance: str, name: str, *, at: str | None = None, ttl: str | None = None
+        self, instance: str, name: str, **options: Unpack[CloneOptions]
     ) -> AbstractContextManager[ReachableClone]:
         """Yield a new clone until the block ends."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, TypeVar, Unpack, get_type_hints
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -14,6 +15,7 @@ from zsnapdb import __version__
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.base.foreign_text import printed
 from zsnapdb.client.errors import CloneCommandError
+from zsnapdb.client.exchange import CloneOptions
 from zsnapdb.mcp.toolbox import Toolbox
 
 _INSTRUCTIONS = """Clones of MySQL and MariaDB servers, each with its own server and a copy of real data that is yours.
@@ -66,21 +68,23 @@ def _add_readers(server: MCPServer[Any], tools: Toolbox) -> None:
 
 
 def _add_changes(server: MCPServer[Any], tools: Toolbox) -> None:
-    @server.tool(
-        annotations=ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False),
-        structured_output=False,
-    )
     def create_clone(
         instance: Annotated[str, Field(description="A name of list_instances.")],
         name: Annotated[str | None, Field(description="What to call it: small letters, digits, - and _.")] = None,
-        at: Annotated[
-            str | None, Field(description="Which data: 2h (so long ago), a time with its zone, a GTID.")
-        ] = None,
-        ttl: Annotated[str | None, Field(description="How long it stays, for example 4h.")] = None,
-        profile: Annotated[str | None, Field(description="How large its server is: tiny or normal.")] = None,
+        **options: Unpack[CloneOptions],
     ) -> dict[str, Any]:
         """Make a clone: a server of its own with a copy of an instance's data. It can take minutes."""
-        return _told(lambda: tools.create(instance, name, at=at, ttl=ttl, profile=profile))
+        return _told(lambda: tools.create(instance, name, **options))
+
+    # The protocol knows no `**options`: each is a parameter of the tool. No agent beats.
+    hints = get_type_hints(CloneOptions, include_extras=True)
+    own = [one for one in signature(create_clone, eval_str=True).parameters.values() if one.name != "options"]
+    own += [_parameter(one, kind) for one, kind in hints.items() if one != "heartbeat"]
+    create_clone.__signature__ = Signature(own, return_annotation=dict[str, Any])  # type: ignore[attr-defined]
+    server.tool(
+        annotations=ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False),
+        structured_output=False,
+    )(create_clone)
 
     destroys = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
 
@@ -93,6 +97,10 @@ def _add_changes(server: MCPServer[Any], tools: Toolbox) -> None:
     def destroy_clone(clone: CloneName) -> dict[str, Any]:
         """Destroy a clone with all that is in it."""
         return _told(lambda: tools.destroy(clone))
+
+
+def _parameter(name: str, kind: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=None)
 
 
 def _told(work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:

@@ -29,16 +29,15 @@ from zsnapdb.serve.limits import (
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.roles import VerbKind
 from zsnapdb.serve.seen import SeenClone, SeenCommit
-from zsnapdb.serve.verbs import (
-    CloneDeed,
-    CommitCloneVerb,
-    CreateBranchVerb,
-    DiffBranchesVerb,
-    ResetCloneVerb,
-    SwitchBranchVerb,
-)
+from zsnapdb.verbs import requests as verbs
 
-COUNTED_DEED = CommitCloneVerb | CreateBranchVerb | DiffBranchesVerb | ResetCloneVerb | SwitchBranchVerb
+COUNTED_DEED = (
+    verbs.CommitCloneVerb
+    | verbs.CreateBranchVerb
+    | verbs.DiffBranchesVerb
+    | verbs.ResetCloneVerb
+    | verbs.SwitchBranchVerb
+)
 """What may make a commit, or let a server run."""
 _COMMITS = (VerbKind.CLONE_COMMIT, VerbKind.BRANCH_CREATE, VerbKind.BRANCH_SWITCH)
 _STARTS = (VerbKind.CLONE_RESET, VerbKind.BRANCH_SWITCH)
@@ -67,17 +66,17 @@ class Admission:
             raise messages.over_limit(answer)
         return answer
 
-    def deed(self, verb: CloneDeed, clone: SeenClone) -> None:
+    def deed(self, verb: verbs.CloneDeed, clone: SeenClone) -> None:
         """Refuse what would be one commit, or one running server, too many. RefusedRequest names the limit.
 
         Whoever does it for another uses the places of the clone's owner.
         """
-        if isinstance(verb, CommitCloneVerb | SwitchBranchVerb) or (
-            isinstance(verb, CreateBranchVerb) and verb.wanted.start is None
+        if isinstance(verb, verbs.CommitCloneVerb | verbs.SwitchBranchVerb) or (
+            isinstance(verb, verbs.CreateBranchVerb) and verb.wanted.start is None
         ):
             self._commit(clone)
-        if isinstance(verb, DiffBranchesVerb | ResetCloneVerb | SwitchBranchVerb):
-            self._servers(clone, is_compared=isinstance(verb, DiffBranchesVerb))
+        if isinstance(verb, verbs.DiffBranchesVerb | verbs.ResetCloneVerb | verbs.SwitchBranchVerb):
+            self._servers(clone, is_compared=isinstance(verb, verbs.DiffBranchesVerb))
 
     def _servers(self, clone: SeenClone, *, is_compared: bool) -> None:
         """Refuse to let the clone's server run, or to compare two of its states on servers of their own."""

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.jobs.clone.delegation import SERVED, parse
-from zsnapdb.serve.roles import VerbKind
-from zsnapdb.serve.verbs import (
-    CloneDeed,
-    CloneLogsVerb,
-    CommitCloneVerb,
-    CreateBranchVerb,
-    DeleteBranchVerb,
-    DiffBranchesVerb,
-    ExtendCloneVerb,
-    LogBranchVerb,
-    NewClone,
-    ProtectCloneVerb,
-    SwitchBranchVerb,
-    ToldOfClone,
-    UnprotectCloneVerb,
-)
+from pydantic import BaseModel
 
-_DIFFERENCE_BYTES = 256 << 10
-"""How much a difference of two states shows. The helper keeps it for a day, as how each operation ended."""
+from zsnapdb.verbs.delegation import parse
+from zsnapdb.verbs.requests import SERVED, AboutClone, CloneDeed, CreateCloneVerb, NewClone, ToldOfClone
 
 
 @dataclass(frozen=True)
@@ -42,14 +26,9 @@ class CloneTerms:
 
 def create(wanted: NewClone, terms: CloneTerms, subject: str) -> Sequence[str]:
     """Return the words that make a clone of the subject. Every clone has a lease."""
-    words = ["create", wanted.instance, terms.name, f"--ttl={_seconds(terms.ttl)}"]
-    words += [f"--from={wanted.source}"] if wanted.source is not None else []
-    words += [f"--at={wanted.at}"] if wanted.at is not None else []
-    words += [f"--profile={wanted.profile}"] if wanted.profile is not None else []
-    words += ["--mask"] if terms.masks else []
-    words += [f"--quota={terms.most_bytes}"] if terms.most_bytes is not None else []
-    words += [f"--heartbeat={wanted.heartbeat}"] if wanted.heartbeat is not None else []
-    return parse((*words, "--json"), subject, SERVED).words
+    ttl = {"ttl": _seconds(terms.ttl)}
+    decided = {"name": terms.name, **ttl, "mask": terms.masks, "quota": terms.most_bytes, "json": True}
+    return _words(CreateCloneVerb.command, {**ttl, **dict(_sent(wanted)), **decided}, subject)
 
 
 def deed(verb: CloneDeed, clone: str, ttl: float, subject: str) -> Sequence[str]:
@@ -57,54 +36,34 @@ def deed(verb: CloneDeed, clone: str, ttl: float, subject: str) -> Sequence[str]
 
     `ttl` (seconds) is the lease, or the protection, that it gets.
     """
-    match verb:
-        case ExtendCloneVerb():
-            words = ["extend", clone, f"--ttl={_seconds(ttl)}"]
-        case ProtectCloneVerb():
-            words = ["protect", clone, f"--for={_seconds(ttl)}"]
-        case UnprotectCloneVerb():
-            words = ["protect", clone, "--for=0s"]
-        case CommitCloneVerb():
-            words = ["commit", clone, f"--message={verb.commit.message}"]
-        case CreateBranchVerb():
-            words = [_command(verb.kind), clone, verb.wanted.branch]
-            words += [f"--from={verb.wanted.start}"] if verb.wanted.start is not None else []
-        case SwitchBranchVerb() | DeleteBranchVerb():
-            words = [_command(verb.kind), clone, verb.chosen.branch]
-        case DiffBranchesVerb():
-            states = verb.states
-            words = [_command(verb.kind), clone, states.before, states.after]
-            words += [f"--limit={states.limit}", f"--size={_DIFFERENCE_BYTES}"]
-        case _:
-            words = [_command(verb.kind), clone]
-    return parse((*words, "--json"), subject, SERVED).words
+    times = {name: _seconds(ttl) for name in ("ttl", "for") if f"--{name}" in SERVED[verb.command].options}
+    decided = {"name": clone, **times, **verb.fixed, "json": True}
+    return _words(verb.command, {**dict(_sent(verb)), **decided}, subject)
 
 
 def told(verb: ToldOfClone, clone: str, subject: str) -> Sequence[str]:
     """Return the words that tell something of the clone of that unchanging name."""
-    words = [_command(verb.kind), clone]
-    match verb:
-        case CloneLogsVerb():
-            words.append(f"--lines={verb.lines}")
-        case LogBranchVerb():
-            words += [verb.state] if verb.state is not None else []
-    return parse(words, subject, SERVED).words
+    return _words(verb.command, {**dict(_sent(verb)), "name": clone}, subject)
 
 
-def _command(kind: VerbKind) -> str:
-    return kind.removeprefix("clone.")
+def _sent(model: BaseModel) -> Iterator[tuple[str, object]]:
+    """Yield what was sent with a verb, by the names of words and options."""
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        if isinstance(value, BaseModel):
+            yield from _sent(value)
+        elif not (isinstance(model, AboutClone) and name in ("kind", "key")):
+            yield field.alias or name, value
+
+
+def _words(command: str, values: Mapping[str, object], subject: str) -> Sequence[str]:
+    """Return the words of zsnapdb. What is no word or option of the command is refused, as what people say is."""
+    rest = {name: value for name, value in values.items() if value is not None and value is not False}
+    positional = [word.strip("[]").lower() for word in SERVED[command].words]
+    words = [str(rest.pop(name)) for name in positional if name in rest]
+    options = [f"--{name}" if value is True else f"--{name}={value}" for name, value in rest.items()]
+    return parse((command, *options, *words), subject, SERVED).words
 
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.3f}s"
-
-
-def time_of(verb: CloneDeed) -> str | None:
-    """Return the time that the verb asks for (None: as a new clone has)."""
-    match verb:
-        case ExtendCloneVerb():
-            return verb.lease.ttl
-        case ProtectCloneVerb():
-            return verb.protection.time
-        case _:
-            return None

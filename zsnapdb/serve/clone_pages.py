@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import NotAllowedError, PreflightError
@@ -11,24 +11,9 @@ from zsnapdb.serve import messages, page_rows
 from zsnapdb.serve.messages import CANCELLED, FailureAnswer, PendingAnswer
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
 from zsnapdb.serve.page_rows import CloneRow
-from zsnapdb.serve.page_states import states
 from zsnapdb.serve.problems import ProblemDetails, problem_of
-from zsnapdb.serve.verbs import (
-    CancelOperationVerb,
-    CloneLogsVerb,
-    CommitCloneVerb,
-    CreateCloneVerb,
-    DestroyCloneVerb,
-    ExtendCloneVerb,
-    GetCloneVerb,
-    GetOperationVerb,
-    ListClonesVerb,
-    NewClone,
-    ProtectCloneVerb,
-    ResetCloneVerb,
-    UnprotectCloneVerb,
-)
 from zsnapdb.serve.visits import OtherPlace, PageAnswer, Visit, Visits
+from zsnapdb.verbs import requests as verbs
 
 
 @dataclass(frozen=True)
@@ -47,67 +32,48 @@ class ClonePages:
         visit = self.visits.visit(request)
         return visit.shows("clone.html", clone=self._one_clone(visit, request))
 
-    def confirm_reset(self, request: PageRequest) -> PageAnswer:
-        """Ask whether a clone is to be reset."""
-        visit = self.visits.visit(request)
-        return visit.shows("confirm.html", clone=self._one_clone(visit, request), doing="reset")
+    def confirm(self, doing: str) -> Callable[[PageRequest], PageAnswer]:
+        """Return what asks whether that is to be done with a clone."""
 
-    def confirm_destroy(self, request: PageRequest) -> PageAnswer:
-        """Ask whether a clone is to be destroyed."""
-        visit = self.visits.visit(request)
-        return visit.shows("confirm.html", clone=self._one_clone(visit, request), doing="destroy")
+        def page(request: PageRequest) -> PageAnswer:
+            visit = self.visits.visit(request)
+            return visit.shows("confirm.html", clone=self._one_clone(visit, request), doing=doing)
 
-    def reset(self, request: PageRequest) -> OtherPlace:
-        """Begin to give a clone its first data again."""
-        visit = self.visits.changing_visit(request)
-        clone = self._confirmed(visit, request)
-        return self.visits.begun(visit, ResetCloneVerb(name=clone.facts.id), f"Resetting {clone.facts.name}")
+        return page
 
-    def destroy(self, request: PageRequest) -> OtherPlace:
-        """Begin to destroy a clone."""
-        visit = self.visits.changing_visit(request)
-        clone = self._confirmed(visit, request)
-        return self.visits.begun(visit, DestroyCloneVerb(name=clone.facts.id), f"Destroying {clone.facts.name}")
+    def confirmed(self, verb: type[verbs.CloneDeed], doing: str) -> Callable[[PageRequest], OtherPlace]:
+        """Return what begins to do that with the clone that the person saw when he confirmed."""
 
-    def extend(self, request: PageRequest) -> OtherPlace:
-        """Begin to extend the lease of a clone."""
-        visit = self.visits.changing_visit(request)
-        name = _clone_name(request)
-        verb = parsed(ExtendCloneVerb, {"name": name, "lease": filled(request.form)})
-        return self.visits.begun(visit, verb, f"Extending {name}")
+        def page(request: PageRequest) -> OtherPlace:
+            visit = self.visits.changing_visit(request)
+            clone = self._confirmed(visit, request)
+            return self.visits.begun(visit, parsed(verb, {"name": clone.facts.id}), f"{doing} {clone.facts.name}")
 
-    def protect(self, request: PageRequest) -> OtherPlace:
-        """Begin to keep a clone from `zsnapdb reap` for some time."""
-        visit = self.visits.changing_visit(request)
-        name = _clone_name(request)
-        verb = parsed(ProtectCloneVerb, {"name": name, "protection": filled(request.form)})
-        return self.visits.begun(visit, verb, f"Protecting {name}")
+        return page
 
-    def unprotect(self, request: PageRequest) -> OtherPlace:
-        """Begin to end the protection of a clone."""
-        visit = self.visits.changing_visit(request)
-        name = _clone_name(request)
-        return self.visits.begun(visit, UnprotectCloneVerb(name=name), f"Ending the protection of {name}")
+    def begin(self, verb: type[verbs.CloneDeed], doing: str, sends: str = "") -> Callable[[PageRequest], OtherPlace]:
+        """Return what begins to do that with a clone. `sends` is the field of the verb that the form fills."""
 
-    def commit(self, request: PageRequest) -> OtherPlace:
-        """Begin to keep the present state of a clone."""
-        visit = self.visits.changing_visit(request)
-        name = _clone_name(request)
-        verb = parsed(CommitCloneVerb, {"name": name, "commit": filled(request.form)})
-        return self.visits.begun(visit, verb, f"Keeping the state of {name}")
+        def page(request: PageRequest) -> OtherPlace:
+            visit = self.visits.changing_visit(request)
+            name = _clone_name(request)
+            asked = parsed(verb, {"name": name, **({sends: filled(request.form)} if sends else {})})
+            return self.visits.begun(visit, asked, f"{doing} {name}")
+
+        return page
 
     def logs(self, request: PageRequest) -> PageAnswer:
         """Show the end of the log of a clone's server. A page of its own: a command reads it."""
         visit = self.visits.visit(request)
         clone = self._one_clone(visit, request)
-        lines = page_rows.log_lines_of(self.visits.ask(visit.session, CloneLogsVerb(name=clone.facts.id)))
+        lines = page_rows.log_lines_of(self.visits.ask(visit.session, verbs.CloneLogsVerb(name=clone.facts.id)))
         return visit.shows("logs.html", clone=clone, lines=lines)
 
     def _clones(self, visit: Visit) -> tuple[CloneRow, ...]:
-        return page_rows.clones_of(self.visits.ask(visit.session, ListClonesVerb()), visit.person, visit.now)
+        return page_rows.clones_of(self.visits.ask(visit.session, verbs.ListClonesVerb()), visit.person, visit.now)
 
     def _one_clone(self, visit: Visit, request: PageRequest) -> CloneRow:
-        document = self.visits.ask(visit.session, GetCloneVerb(name=_clone_name(request)))
+        document = self.visits.ask(visit.session, verbs.GetCloneVerb(name=_clone_name(request)))
         return page_rows.clone_of(document, visit.person, visit.now)
 
     def _confirmed(self, visit: Visit, request: PageRequest) -> CloneRow:
@@ -122,7 +88,7 @@ def _clone_name(request: PageRequest) -> str:
     """Return the name of the clone in the path. What is no name has the answer of one that nothing has."""
     name = request.path.get("name", "")
     try:
-        return parsed(GetCloneVerb, {"name": name}).name
+        return parsed(verbs.GetCloneVerb, {"name": name}).name
     except RefusedPage:
         raise RefusedPage(messages.no_such("clone", name[:40]).failure) from None
 
@@ -148,8 +114,8 @@ class NewClonePages:
         if "mask" in fields:
             fields["mask"] = fields["mask"] == "on"
         try:
-            wanted = parsed(NewClone, fields)
-            verb = parsed(CreateCloneVerb, {"wanted": wanted, "key": key})
+            wanted = parsed(verbs.NewClone, fields)
+            verb = parsed(verbs.CreateCloneVerb, {"wanted": wanted, "key": key})
             return self.visits.begun(visit, verb, f"Making a clone of {wanted.instance}")
         except RefusedPage as refused:
             return self._new_page(visit, request.form, problem_of(refused.failure))
@@ -166,7 +132,7 @@ class NewClonePages:
             problem.status if problem is not None else 200,
             instances=instances,
             chosen=chosen,
-            states=states(self.visits, visit, chosen) if is_known else None,
+            states=self.visits.states(visit, chosen) if is_known else None,
             fields=fields,
             problem=problem,
             key=secrets.token_urlsafe(_KEY_BYTES),
@@ -186,7 +152,7 @@ class OperationPages:
         """Show how far an operation is: a page that asks again by itself, and in the end shows the result."""
         visit = self.visits.visit(request)
         asked = _operation_id(request)
-        ending = self.visits.ending(visit.session, GetOperationVerb(id=asked))
+        ending = self.visits.ending(visit.session, verbs.GetOperationVerb(id=asked))
         begun = visit.session.begun(asked)
         doing = begun.doing if begun is not None else "An operation of yours"
         if isinstance(ending, PendingAnswer):
@@ -208,7 +174,7 @@ class OperationPages:
         """End an operation that is under way. Its page then says how it ended, also if it had ended before."""
         visit = self.visits.changing_visit(request)
         asked = _operation_id(request)
-        ending = self.visits.ending(visit.session, CancelOperationVerb(id=asked))
+        ending = self.visits.ending(visit.session, verbs.CancelOperationVerb(id=asked))
         if isinstance(ending, FailureAnswer) and ending.code != PreflightError.code:
             raise RefusedPage(ending)
         return OtherPlace(f"/operations/{asked}")
@@ -223,6 +189,6 @@ def _operation_id(request: PageRequest) -> str:
     """Return the id in the path. What is none has the answer of one that nothing has."""
     asked = request.path.get("id", "")
     try:
-        return parsed(GetOperationVerb, {"id": asked}).id
+        return parsed(verbs.GetOperationVerb, {"id": asked}).id
     except RefusedPage:
         raise RefusedPage(messages.no_such("operation", asked[:40]).failure) from None

@@ -39,32 +39,8 @@ from zsnapdb.serve.protection import ProtectionReader
 from zsnapdb.serve.roles import Belonging, Role, VerbKind, decide, may_see_results, may_see_unmasked, sees_all
 from zsnapdb.serve.seen import SeenClone, SeenCommit, belonging, seen_in, the_clone
 from zsnapdb.serve.tokens import CredentialBook, CredentialHolder
-from zsnapdb.serve.verbs import (
-    BeatCloneVerb,
-    CancelOperationVerb,
-    CloneDeed,
-    CloneLogsVerb,
-    CreateCloneVerb,
-    DiffBranchesVerb,
-    FleetQuery,
-    GetCloneVerb,
-    GetOperationVerb,
-    GetSubjectVerb,
-    HelperRequest,
-    InstancePointsVerb,
-    ListBranchesVerb,
-    ListClonesVerb,
-    ListDrillsVerb,
-    ListEvidenceVerb,
-    ListFleetVerb,
-    ListInstancesVerb,
-    ListObjectivesVerb,
-    LogBranchVerb,
-    ProtectionRead,
-    RoleVerb,
-    ToldOfClone,
-    WatchOperationVerb,
-)
+from zsnapdb.serve.verbs import HelperRequest
+from zsnapdb.verbs import requests as verbs
 
 if TYPE_CHECKING:
     from zsnapdb.serve.login_desk import LoginDesk
@@ -126,7 +102,7 @@ class Desk:
     beat: Callable[[str], None]
     now: Callable[[], datetime]
     logins: LoginDesk | None = None
-    fleet: Callable[[FleetQuery, Role], ResultAnswer] | None = None
+    fleet: Callable[[verbs.FleetQuery, Role], ResultAnswer] | None = None
     patience: float = PATIENCE
     turns: SubjectTurns = field(default_factory=SubjectTurns)
     _admission: Admission = field(init=False)
@@ -154,36 +130,40 @@ class Desk:
                     print(error, file=sys.stderr, flush=True)
                 raise told from error
 
-    def _answer(self, asks: CredentialHolder, verb: RoleVerb, tell: Callable[[BegunAnswer], None]) -> Ending:
+    def _answer(self, asks: CredentialHolder, verb: verbs.RoleVerb, tell: Callable[[BegunAnswer], None]) -> Ending:
+        if isinstance(verb, verbs.AboutNothing):
+            messages.require(decide(asks.role, verb.kind, Belonging.NOBODY))
         match verb:
-            case GetSubjectVerb():
+            case verbs.GetSubjectVerb():
                 return self._subject(asks)
-            case ListInstancesVerb():
-                return self._instances(asks)
-            case ListClonesVerb():
+            case verbs.ListInstancesVerb():
+                return ResultAnswer(document={"instances": [*instance_access.shown(asks.role, self.settings())]})
+            case verbs.ListClonesVerb():
                 return self._clones(asks)
-            case GetCloneVerb():
+            case verbs.GetCloneVerb():
                 return ResultAnswer(document={"clone": dict(self._permitted(asks, verb.kind, verb.name).fields)})
-            case GetOperationVerb():
+            case verbs.GetOperationVerb():
                 found = self._begun(asks, verb.kind, verb.id)
                 return found.ending or PendingAnswer(operation=found.id)
-            case WatchOperationVerb():
+            case verbs.WatchOperationVerb():
                 begun = self._begun(asks, verb.kind, verb.id)
                 return WatchedOperation(operation=begun.id, subject=begun.subject, ending=begun.ending).answer()
-            case CancelOperationVerb():
+            case verbs.CancelOperationVerb():
                 return self._cancel(self._begun(asks, verb.kind, verb.id))
-            case CloneLogsVerb() | ListBranchesVerb() | LogBranchVerb():
+            case verbs.ToldOfClone():
                 return self._told(asks, verb)
-            case BeatCloneVerb():
+            case verbs.BeatCloneVerb():
                 return self._beat(asks, verb)
-            case InstancePointsVerb() | ListObjectivesVerb() | ListDrillsVerb() | ListEvidenceVerb():
+            case verbs.ProtectionRead():
                 return self._protection(asks, verb)
-            case ListFleetVerb():
+            case verbs.ListFleetVerb():
                 return self._fleet(asks, verb)
-            case CreateCloneVerb():
+            case verbs.CreateCloneVerb():
                 return self._ended(self._create(asks, verb), tell)
-            case _:
+            case verbs.CloneDeed():
                 return self._ended(self._do(asks, verb), tell)
+            case _:
+                raise NotImplementedError(verb.kind)
 
     def _login(self, token: str, verb: LoginVerb) -> ResultAnswer:
         if self.logins is not None:
@@ -204,7 +184,6 @@ class Desk:
         return asks
 
     def _subject(self, asks: CredentialHolder) -> ResultAnswer:
-        messages.require(decide(asks.role, VerbKind.SUBJECT_GET, Belonging.NOBODY))
         limits = self.settings().serve
         longest = longest_lease(asks.subject, limits).seconds
         clones: dict[str, JsonValue] = {
@@ -221,38 +200,31 @@ class Desk:
             }
         )
 
-    def _instances(self, asks: CredentialHolder) -> ResultAnswer:
-        messages.require(decide(asks.role, VerbKind.INSTANCE_LIST, Belonging.NOBODY))
-        return ResultAnswer(document={"instances": [*instance_access.shown(asks.role, self.settings())]})
-
     def _clones(self, asks: CredentialHolder) -> ResultAnswer:
-        messages.require(decide(asks.role, VerbKind.CLONE_LIST, Belonging.NOBODY))
         seen = [one for one in seen_in(self.look()) if sees_all(asks.role) or one.belongs_to(asks.subject)]
         return ResultAnswer(document={"clones": [dict(one.fields) for one in seen]})
 
-    def _protection(self, asks: CredentialHolder, verb: ProtectionRead) -> ResultAnswer:
-        messages.require(decide(asks.role, verb.kind, Belonging.NOBODY))
+    def _protection(self, asks: CredentialHolder, verb: verbs.ProtectionRead) -> ResultAnswer:
         match verb:
-            case InstancePointsVerb():
+            case verbs.InstancePointsVerb():
                 _, instance = self.settings().one_instance(verb.name)
                 if instance.vm is not None:
                     raise UsageError(
                         f"{verb.name} is a virtual machine, and no clones of it are made here",
                         hint="`GET /api/v1/instances` lists of what there are clones",
                     )
-            case ListDrillsVerb() | ListEvidenceVerb():
+            case verbs.ListDrillsVerb() | verbs.ListEvidenceVerb():
                 self.settings().one_instance(verb.instance)
         return self.protection.read(verb, asks.subject)
 
-    def _fleet(self, asks: CredentialHolder, verb: ListFleetVerb) -> ResultAnswer:
-        messages.require(decide(asks.role, verb.kind, Belonging.NOBODY))
+    def _fleet(self, asks: CredentialHolder, verb: verbs.ListFleetVerb) -> ResultAnswer:
         if self.fleet is None:
             raise messages.no_such("view of a fleet", "fleet.toml")
         return self.fleet(verb.asked, asks.role)
 
-    def _told(self, asks: CredentialHolder, verb: ToldOfClone) -> ResultAnswer:
+    def _told(self, asks: CredentialHolder, verb: verbs.ToldOfClone) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name)
-        if isinstance(verb, CloneLogsVerb):
+        if isinstance(verb, verbs.CloneLogsVerb):
             self._require_visible(asks, clone)
         words = argv.told(verb, clone.id, asks.subject)
         told = self.protection.told(words, asks.subject, clone.meant, audience=audience_of(asks))
@@ -260,7 +232,7 @@ class Desk:
         gone = self._objection(asks, verb.kind, clone)
         if gone is not None:
             raise RefusedRequest(gone)
-        if not isinstance(verb, CloneLogsVerb):
+        if not isinstance(verb, verbs.CloneLogsVerb):
             return told
         return ResultAnswer(
             document={name: told.document[name] for name in ("clone", "lines") if name in told.document}
@@ -269,13 +241,11 @@ class Desk:
     def _require_visible(self, asks: CredentialHolder, clone: SeenClone) -> None:
         """Refuse words of the clone's data to who may not see it: a subject can have tokens of several roles."""
         if not (
-            clone.is_masked
-            or may_see_unmasked(asks.role)
-            or instance_access.is_for_all(self.settings(), clone.instance)
+            clone.masked or may_see_unmasked(asks.role) or instance_access.is_for_all(self.settings(), clone.instance)
         ):
             raise messages.unmasked_words(clone.name)
 
-    def _beat(self, asks: CredentialHolder, verb: BeatCloneVerb) -> ResultAnswer:
+    def _beat(self, asks: CredentialHolder, verb: verbs.BeatCloneVerb) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name)
         every = clone.fields.get("heartbeat")
         if every is None:
@@ -321,15 +291,15 @@ class Desk:
         messages.require(decide(asks.role, verb, belonging(clone, asks.subject)), "clone", name)
         return clone
 
-    def _do(self, asks: CredentialHolder, verb: CloneDeed) -> OperationRecord:
+    def _do(self, asks: CredentialHolder, verb: verbs.CloneDeed) -> OperationRecord:
         request = _digest(verb.model_dump_json(exclude={"key"}))
         before = self._before(asks, verb, request)
         if before is not None:
             return before
         clone = self._permitted(asks, verb.kind, verb.name)
-        if isinstance(verb, DiffBranchesVerb):
+        if isinstance(verb, verbs.DiffBranchesVerb):
             self._require_visible(asks, clone)
-        words = argv.deed(verb, clone.id, self._admission.lease(argv.time_of(verb), clone.owner), asks.subject)
+        words = argv.deed(verb, clone.id, self._admission.lease(verb.time, clone.owner), asks.subject)
         # Whoever counts, or looks for a key, and then begins is alone, as for clones.
         is_alone = verb.key is not None or isinstance(verb, COUNTED_DEED)
         with self._admission.alone if is_alone else contextlib.nullcontext():
@@ -345,12 +315,12 @@ class Desk:
                 request=request,
                 key=verb.key,
                 meant=clone.meant,
-                seconds=_DIFFERENCE_SECONDS if isinstance(verb, DiffBranchesVerb) else _CHANGE_SECONDS,
+                seconds=_DIFFERENCE_SECONDS if isinstance(verb, verbs.DiffBranchesVerb) else _CHANGE_SECONDS,
                 objection=lambda: self._objection(asks, verb.kind, clone),
             )
 
     def _before(
-        self, asks: CredentialHolder, verb: CreateCloneVerb | CloneDeed, request: str
+        self, asks: CredentialHolder, verb: verbs.CreateCloneVerb | verbs.CloneDeed, request: str
     ) -> OperationRecord | None:
         """Return what the subject began by the key of the verb, also if the clone is gone by now; None if nothing.
 
@@ -376,7 +346,7 @@ class Desk:
             return refused.failure
         return None if now.is_same_as(clone) else messages.no_such("clone", clone.name).failure
 
-    def _create(self, asks: CredentialHolder, verb: CreateCloneVerb) -> OperationRecord:
+    def _create(self, asks: CredentialHolder, verb: verbs.CreateCloneVerb) -> OperationRecord:
         settings = self.settings()
         refused = instance_access.refusal(asks.role, settings, verb.wanted.instance)
         if refused is not None:

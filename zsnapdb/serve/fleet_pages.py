@@ -23,8 +23,8 @@ from zsnapdb.serve.messages import FailureAnswer
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
 from zsnapdb.serve.page_rows import Document, moment, read
 from zsnapdb.serve.problems import problem_of
-from zsnapdb.serve.verbs import FleetQuery, ListFleetVerb
 from zsnapdb.serve.visits import FileAnswer, PageAnswer, Visits, document_of
+from zsnapdb.verbs.requests import FleetQuery, ListFleetVerb
 
 _STALE_SECONDS = 3600.0
 """How old a reading may be before the page says so."""

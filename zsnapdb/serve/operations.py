@@ -27,7 +27,7 @@ from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve.messages import INTERRUPTED, FailureAnswer, ResultAnswer, failure_of, too_busy
 from zsnapdb.serve.roles import Role, VerbKind, sees_all
 from zsnapdb.serve.tokens import CredentialHolder
-from zsnapdb.serve.verbs import Name
+from zsnapdb.verbs.values import Name
 
 _KEPT = timedelta(days=1)
 _MOST_OF_SUBJECT = 100

@@ -27,6 +27,7 @@ from zsnapdb.serve.verbs import MOST_BYTES
 from zsnapdb.serve.visits import FileAnswer, OtherPlace, PageHandler, SiteAnswer
 from zsnapdb.serve.web_answers import CLOSES, AsgiApp, Message, Receive, Scope, Send
 from zsnapdb.serve.web_app import create_app
+from zsnapdb.verbs import requests as verbs
 
 _FORM_SECONDS = 10.0
 """How long a browser may take to send a form."""
@@ -107,15 +108,15 @@ def _paths(pages: BrowserPages) -> tuple[tuple[str, str, PageHandler], ...]:
         ("POST", "/clones", new.create),
         ("GET", "/clones", clones.clones),
         ("GET", clone, clones.clone),
-        ("GET", f"{clone}/reset", clones.confirm_reset),
-        ("POST", f"{clone}/reset", clones.reset),
-        ("POST", f"{clone}/extend", clones.extend),
-        ("POST", f"{clone}/protect", clones.protect),
-        ("POST", f"{clone}/unprotect", clones.unprotect),
-        ("POST", f"{clone}/commit", clones.commit),
+        ("GET", f"{clone}/reset", clones.confirm("reset")),
+        ("POST", f"{clone}/reset", clones.confirmed(verbs.ResetCloneVerb, "Resetting")),
+        ("POST", f"{clone}/extend", clones.begin(verbs.ExtendCloneVerb, "Extending", "lease")),
+        ("POST", f"{clone}/protect", clones.begin(verbs.ProtectCloneVerb, "Protecting", "protection")),
+        ("POST", f"{clone}/unprotect", clones.begin(verbs.UnprotectCloneVerb, "Ending the protection of")),
+        ("POST", f"{clone}/commit", clones.begin(verbs.CommitCloneVerb, "Keeping the state of", "commit")),
         ("GET", f"{clone}/logs", clones.logs),
-        ("GET", f"{clone}/destroy", clones.confirm_destroy),
-        ("POST", f"{clone}/destroy", clones.destroy),
+        ("GET", f"{clone}/destroy", clones.confirm("destroy")),
+        ("POST", f"{clone}/destroy", clones.confirmed(verbs.DestroyCloneVerb, "Destroying")),
         ("GET", "/drills", protection.drills),
         ("GET", "/evidence", protection.evidence),
         ("GET", "/fleet", fleet.fleet),

@@ -13,6 +13,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue, SecretStr,
 
 from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.base.quantities import counted, format_duration, format_setting, size
+from zsnapdb.documents.api import ListedClone
 from zsnapdb.jobs.clone.credentials import Login, client_host
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
 from zsnapdb.serve.page_requests import RefusedPage
@@ -99,33 +100,11 @@ class InstanceRow(_Facts):
     clones_allowed: bool
 
 
-class _CloneFacts(_Facts):
-    name: str
-    id: str
-    owner: str = ""
-    instance: str = ""
-    requested: str = ""
-    backup_id: str = ""
-    position: str = ""
-    created: str = ""
-    expires: str = ""
-    protected_until: str | None = None
-    own_bytes: int | None = None
-    quota: int = 0
-    phase: str = ""
-    pid: int | None = None
-    elsewhere: str | None = None
-    port: int | None = None
-    bind_address: str = ""
-    masked: bool | None = None
-    profile: str = ""
-
-
 @dataclass(frozen=True)
 class CloneRow:
     """A clone as a page shows it, at a moment."""
 
-    facts: _CloneFacts
+    facts: ListedClone
     now: datetime
     is_mine: bool
 
@@ -314,7 +293,7 @@ def _login(document: Document, clone: CloneRow | None) -> LoginCard | None:
 
 
 def _clone(row: JsonValue, person: Person, now: datetime) -> CloneRow:
-    facts = read(_CloneFacts, row)
+    facts = read(ListedClone, row)
     return CloneRow(facts, now, person.owns(facts.owner))
 
 

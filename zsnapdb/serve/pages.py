@@ -17,7 +17,7 @@ from zsnapdb.serve.login_client import end_credential, end_evicted, known_logins
 from zsnapdb.serve.messages import UNAUTHENTICATED, FailureAnswer, HelperClient
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, require_same_origin, set_cookie
 from zsnapdb.serve.problems import ProblemDetails, problem_of
-from zsnapdb.serve.verbs import GetSubjectVerb, HelperRequest, ListClonesVerb, ListObjectivesVerb
+from zsnapdb.serve.verbs import HelperRequest
 from zsnapdb.serve.visits import (
     SECONDS,
     BrowserSessions,
@@ -30,6 +30,7 @@ from zsnapdb.serve.visits import (
     Visits,
     document_of,
 )
+from zsnapdb.verbs.requests import GetSubjectVerb, ListClonesVerb, ListObjectivesVerb
 
 _LOGIN_HINT = "an administrator of the host makes a token: `zsnapdb token create`"
 

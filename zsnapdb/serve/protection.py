@@ -16,19 +16,25 @@ from pydantic import ValidationError
 
 from zsnapdb.base import run_id
 from zsnapdb.base.errors import ConsistencyError, ZsnapdbError
-from zsnapdb.jobs.clone.meant import MeantClone
-from zsnapdb.serve.children import CommandCall, RunCommand, StopServing
-from zsnapdb.serve.messages import FailureAnswer, RefusedRequest, ResultAnswer
-from zsnapdb.serve.protection_documents import (
+from zsnapdb.documents.api import (
     EvidenceDocument,
     InstanceObjectives,
     ObjectivesDocument,
     PointsDocument,
     ToldDrills,
-    ToldPart,
     UsableSet,
 )
-from zsnapdb.serve.verbs import InstancePointsVerb, ListDrillsVerb, ListEvidenceVerb, ListObjectivesVerb, ProtectionRead
+from zsnapdb.documents.base import Document
+from zsnapdb.jobs.clone.meant import MeantClone
+from zsnapdb.serve.children import CommandCall, RunCommand, StopServing
+from zsnapdb.serve.messages import FailureAnswer, RefusedRequest, ResultAnswer
+from zsnapdb.verbs.requests import (
+    InstancePointsVerb,
+    ListDrillsVerb,
+    ListEvidenceVerb,
+    ListObjectivesVerb,
+    ProtectionRead,
+)
 
 Read = Callable[[], ResultAnswer]
 
@@ -134,25 +140,25 @@ _SECONDS = 25.0
 """The longest that such a command may take: two of them, and their turns, are shorter than the patience of the web."""
 
 
-class _Sets(ToldPart):
+class _Sets(Document):
     sets: tuple[UsableSet, ...]
 
 
-class _ErrorCode(ToldPart):
+class _ErrorCode(Document):
     code: str
 
 
-class _State(ToldPart):
+class _State(Document):
     instance: str
     status: InstanceObjectives | None
     error: _ErrorCode | None
 
 
-class _States(ToldPart):
+class _States(Document):
     instances: tuple[_State, ...]
 
 
-_M = TypeVar("_M", bound=ToldPart)
+_M = TypeVar("_M", bound=Document)
 
 
 @dataclass(frozen=True)
@@ -185,6 +191,8 @@ class ProtectionReader:
             case ListEvidenceVerb():
                 page = ("report", "records", verb.instance, f"--after={verb.after}", f"--most={verb.limit}")
                 return _told(self._document(EvidenceDocument, page, subject))
+            case _:
+                raise NotImplementedError(verb.kind)
 
     def _points(self, instance: str, subject: str) -> PointsDocument:
         here = self._document(_Sets, ("list", instance, "--local"), subject)
@@ -225,6 +233,6 @@ def _objectives(state: _State) -> InstanceObjectives:
     return InstanceObjectives(instance=state.instance, error=state.error.code if state.error is not None else None)
 
 
-def _told(document: ToldPart) -> ResultAnswer:
+def _told(document: Document) -> ResultAnswer:
     fields: dict[str, Any] = document.model_dump(mode="json", by_alias=True)
     return ResultAnswer(document=fields)

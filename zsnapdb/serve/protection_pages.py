@@ -10,11 +10,10 @@ from pydantic import BaseModel, ConfigDict
 
 from zsnapdb.serve import messages, protection_rows
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
-from zsnapdb.serve.page_states import states
 from zsnapdb.serve.problems import problem_of
-from zsnapdb.serve.verbs import InstanceWord, ListDrillsVerb, ListEvidenceVerb, Point
 from zsnapdb.serve.visits import PageAnswer, Visit, Visits
-from zsnapdb.serve.web_answers import EvidenceQuery
+from zsnapdb.verbs.requests import ListDrillsVerb, ListEvidenceVerb
+from zsnapdb.verbs.values import InstanceWord, Point
 
 _DRILLS = 30
 _RECORDS = 50
@@ -62,9 +61,8 @@ class ProtectionPages:
         card, after = None, 0
         if chosen:
             given = {"instance": chosen, "after": request.query.get("after") or 0, "limit": _RECORDS}
-            asked = parsed(EvidenceQuery, given)
-            after = asked.after
-            verb = ListEvidenceVerb(instance=chosen, after=after, limit=_RECORDS)
+            verb = parsed(ListEvidenceVerb, given)
+            after = verb.after
             card = protection_rows.evidence_of(self.visits.ask(visit.session, verb))
         return visit.shows("evidence.html", instances=instances, chosen=chosen, card=card, after=after)
 
@@ -86,7 +84,7 @@ class ProtectionPages:
             instances=instances,
             fields=fields,
             asked=asked,
-            states=states(self.visits, visit, asked.instance) if asked is not None else None,
+            states=self.visits.states(visit, asked.instance) if asked is not None else None,
             problem=problem,
         )
 

@@ -9,9 +9,7 @@ from datetime import datetime, timedelta
 from pydantic import BaseModel, ConfigDict
 
 from zsnapdb.base.quantities import format_duration
-from zsnapdb.serve.charts import PlotPoint, TimedValue, Timeline, TimeSpan, line, plot, timeline
-from zsnapdb.serve.page_rows import Document, moment, read
-from zsnapdb.serve.protection_documents import (
+from zsnapdb.documents.api import (
     EvidenceDocument,
     InstanceObjectives,
     ObjectivesDocument,
@@ -20,6 +18,8 @@ from zsnapdb.serve.protection_documents import (
     ToldDrills,
     ToldObjective,
 )
+from zsnapdb.serve.charts import PlotPoint, TimedValue, Timeline, TimeSpan, line, plot, timeline
+from zsnapdb.serve.page_rows import Document, moment, read
 
 _MOST_SPANS = 20
 _MOST_CHOICES = 200

@@ -6,50 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-
-class Role(StrEnum):
-    """What the holder of a token is.
-
-    viewer: reads instances and own clones. developer: has clones of its own. operator: may all with all clones.
-    auditor: reads everything, changes nothing.
-    """
-
-    VIEWER = "viewer"
-    DEVELOPER = "developer"
-    OPERATOR = "operator"
-    AUDITOR = "auditor"
-
-
-class VerbKind(StrEnum):
-    """What the helper can be asked for."""
-
-    SUBJECT_GET = "subject.get"
-    INSTANCE_LIST = "instance.list"
-    CLONE_LIST = "clone.list"
-    CLONE_GET = "clone.get"
-    CLONE_CREATE = "clone.create"
-    CLONE_RESET = "clone.reset"
-    CLONE_EXTEND = "clone.extend"
-    CLONE_PROTECT = "clone.protect"
-    CLONE_UNPROTECT = "clone.unprotect"
-    CLONE_COMMIT = "clone.commit"
-    CLONE_LOGS = "clone.logs"
-    CLONE_BEAT = "clone.beat"
-    CLONE_DESTROY = "clone.destroy"
-    BRANCH_LIST = "clone.branch.list"
-    BRANCH_LOG = "clone.branch.log"
-    BRANCH_CREATE = "clone.branch.create"
-    BRANCH_SWITCH = "clone.branch.switch"
-    BRANCH_DIFF = "clone.branch.diff"
-    BRANCH_DELETE = "clone.branch.delete"
-    OPERATION_GET = "operation.get"
-    OPERATION_CANCEL = "operation.cancel"
-    OPERATION_WATCH = "operation.watch"
-    INSTANCE_POINTS = "instance.points"
-    OBJECTIVE_LIST = "objective.list"
-    DRILL_LIST = "drill.list"
-    EVIDENCE_LIST = "evidence.list"
-    FLEET_LIST = "fleet.list"
+from zsnapdb.verbs.requests import VERBS, AboutOperation
+from zsnapdb.verbs.requests import VerbKind as VerbKind
+from zsnapdb.verbs.roles import CHANGES, SEES_ALL
+from zsnapdb.verbs.roles import Role as Role
 
 
 class Belonging(StrEnum):
@@ -76,44 +36,9 @@ class RoleDecision:
     reason: str = ""
 
 
-_ALL = frozenset(Role)
-_SEES_ALL = frozenset({Role.OPERATOR, Role.AUDITOR})
-_CHANGES = frozenset({Role.DEVELOPER, Role.OPERATOR})
-USERS: Mapping[VerbKind, frozenset[Role]] = {
-    VerbKind.SUBJECT_GET: _ALL,
-    VerbKind.INSTANCE_LIST: _ALL,
-    VerbKind.INSTANCE_POINTS: _ALL,
-    VerbKind.OBJECTIVE_LIST: _ALL,
-    VerbKind.DRILL_LIST: _ALL,
-    VerbKind.EVIDENCE_LIST: _SEES_ALL,
-    VerbKind.FLEET_LIST: _SEES_ALL | {Role.VIEWER},
-    VerbKind.CLONE_LIST: _ALL,
-    VerbKind.CLONE_GET: _ALL,
-    VerbKind.CLONE_LOGS: _CHANGES,
-    VerbKind.CLONE_BEAT: _CHANGES,
-    VerbKind.CLONE_CREATE: _CHANGES,
-    VerbKind.CLONE_RESET: _CHANGES,
-    VerbKind.CLONE_EXTEND: _CHANGES,
-    VerbKind.CLONE_PROTECT: _CHANGES,
-    VerbKind.CLONE_UNPROTECT: _CHANGES,
-    VerbKind.CLONE_COMMIT: _CHANGES,
-    VerbKind.CLONE_DESTROY: _CHANGES,
-    VerbKind.BRANCH_LIST: _ALL,
-    VerbKind.BRANCH_LOG: _ALL,
-    VerbKind.BRANCH_CREATE: _CHANGES,
-    VerbKind.BRANCH_SWITCH: _CHANGES,
-    VerbKind.BRANCH_DIFF: _CHANGES,
-    VerbKind.BRANCH_DELETE: _CHANGES,
-    VerbKind.OPERATION_GET: _CHANGES,
-    VerbKind.OPERATION_CANCEL: _CHANGES,
-    VerbKind.OPERATION_WATCH: _CHANGES,
-}
-"""Who may use each verb, on what he sees.
-
-A log and a difference have words of the clone's data, so they are for who may have its login.
-"""
-_OWN_ALONE = frozenset({VerbKind.OPERATION_GET, VerbKind.OPERATION_CANCEL, VerbKind.OPERATION_WATCH})
-"""The result of an operation can have the login of a clone."""
+USERS: Mapping[VerbKind, frozenset[Role]] = {verb.model_fields["kind"].default: verb.users for verb in VERBS}
+"""Who may use each verb, on what he sees."""
+_OWN_ALONE = frozenset(verb.model_fields["kind"].default for verb in VERBS if issubclass(verb, AboutOperation))
 
 
 def decide(role: Role, verb: VerbKind, belonging: Belonging) -> RoleDecision:
@@ -134,12 +59,12 @@ def _users(verb: VerbKind) -> str:
 
 def may_change(role: Role) -> bool:
     """Whether the role may change anything, such as its own clones."""
-    return role in _CHANGES
+    return role in CHANGES
 
 
 def sees_all(role: Role) -> bool:
     """Whether the role sees the clones of others, and the texts of errors about what is not its own."""
-    return role in _SEES_ALL
+    return role in SEES_ALL
 
 
 def may_see_results(role: Role, begun_as: Role) -> bool:

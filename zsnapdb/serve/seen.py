@@ -5,29 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import JsonValue, ValidationError
 
 from zsnapdb.base.errors import ConsistencyError
+from zsnapdb.documents.api import ListedClone
 from zsnapdb.jobs.clone.meant import MeantClone
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve.messages import ResultAnswer
 from zsnapdb.serve.roles import Belonging
-
-
-class _CloneFacts(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    name: str
-    id: str
-    owner: str
-    created: str
-    set: str | None = None
-    waits: bool = False
-    own_bytes: int | None = None
-    quota: int = 0
-    pid: int | None = None
-    instance: str = ""
-    masked: bool | str | None = None
 
 
 @dataclass(frozen=True)
@@ -42,24 +27,24 @@ class SeenCommit:
         return self.owner == owner_text(subject)
 
 
-@dataclass(frozen=True)
-class SeenClone:
-    """A clone: what people call it, its unchanging name, its owner, when it was made, its set ("": none), fields.
+class SeenClone(ListedClone):
+    """A clone of the list: `set` is that of clones which it is one of. `fields` are all that the list says of it."""
 
-    `most_bytes` is how much it may have of its own, with what its commits keep, or has if that is more.
-    `runs` is whether its server does, `instance` what it is of, `is_masked` whether its data is.
-    """
-
-    name: str
-    id: str
     owner: str
     created: str
-    set_name: str
-    most_bytes: int
-    runs: bool
-    instance: str
-    is_masked: bool
+    set: str | None = None
+    waits: bool = False
     fields: Mapping[str, JsonValue]
+
+    @property
+    def most_bytes(self) -> int:
+        """How much it may have of its own, with what its commits keep, or has if that is more."""
+        return max(self.quota, self.own_bytes or 0)
+
+    @property
+    def runs(self) -> bool:
+        """Whether its server does."""
+        return self.pid is not None
 
     def belongs_to(self, subject: str) -> bool:
         """Whether it is the subject's."""
@@ -81,25 +66,10 @@ def seen_in(result: ResultAnswer) -> tuple[SeenClone, ...]:
     if not isinstance(rows, list):
         raise ConsistencyError("the list of clones is none", hint="update zsnapdb and its helper together")
     try:
-        found = [(_CloneFacts.model_validate(row), row) for row in rows]
+        found = [SeenClone.model_validate({**row, "fields": row} if isinstance(row, dict) else row) for row in rows]
     except ValidationError as error:
         raise ConsistencyError("the list of clones has another form", hint="restart the helper", about=()) from error
-    return tuple(
-        SeenClone(
-            name=one.name,
-            id=one.id,
-            owner=one.owner,
-            created=one.created,
-            set_name=one.set or "",
-            most_bytes=max(one.quota, one.own_bytes or 0),
-            runs=one.pid is not None,
-            instance=one.instance,
-            is_masked=bool(one.masked),
-            fields=row,
-        )
-        for one, row in found
-        if isinstance(row, dict) and not one.waits
-    )
+    return tuple(one for one in found if not one.waits)
 
 
 def the_clone(clones: Sequence[SeenClone], name: str) -> SeenClone | None:
@@ -110,7 +80,7 @@ def the_clone(clones: Sequence[SeenClone], name: str) -> SeenClone | None:
     found = [clone for clone in clones if name in (clone.name, clone.id)]
     if len(found) != 1:
         return None
-    others = [one for one in clones if one is not found[0] and found[0].id in (one.name, one.id, one.set_name)]
+    others = [one for one in clones if one is not found[0] and found[0].id in (one.name, one.id, one.set)]
     return found[0] if not others else None
 
 

@@ -21,7 +21,10 @@ from zsnapdb.serve import page_rows
 from zsnapdb.serve.messages import UNAUTHENTICATED, BegunAnswer, Ending, FailureAnswer, HelperClient, PendingAnswer
 from zsnapdb.serve.page_requests import CSRF_FIELD, PageRequest, RefusedPage, require_same_origin
 from zsnapdb.serve.page_rows import Document, InstanceRow, Person
-from zsnapdb.serve.verbs import GetSubjectVerb, HelperRequest, ListInstancesVerb, Verb
+from zsnapdb.serve.problems import ProblemDetails, problem_of
+from zsnapdb.serve.protection_rows import PointsCard, points_of
+from zsnapdb.serve.verbs import HelperRequest, Verb
+from zsnapdb.verbs.requests import GetSubjectVerb, InstancePointsVerb, ListInstancesVerb
 
 SECONDS = 8 * 3600.0
 """The longest that a session lasts."""
@@ -188,6 +191,14 @@ class EndedSession(Exception):
     """The token of the session is not valid any more."""
 
 
+@dataclass(frozen=True)
+class StatesPart:
+    """The states of which clones of an instance can be made, or why they are not known: a page is of use without."""
+
+    card: PointsCard | None
+    problem: ProblemDetails | None
+
+
 SiteAnswer = PageAnswer | OtherPlace | FileAnswer
 PageHandler = Callable[[PageRequest], SiteAnswer]
 
@@ -239,6 +250,13 @@ class Visits:
     def instances(self, session: BrowserSession) -> tuple[InstanceRow, ...]:
         """Return the instances that clones can be made of."""
         return page_rows.instances_of(self.ask(session, ListInstancesVerb()))
+
+    def states(self, visit: Visit, instance: str) -> StatesPart:
+        """Return what the helper says of the states of an instance that it listed."""
+        ending = self.ending(visit.session, InstancePointsVerb(name=instance))
+        if isinstance(ending, FailureAnswer):
+            return StatesPart(None, problem_of(ending))
+        return StatesPart(points_of(document_of(ending), visit.now), None)
 
     def begun(self, visit: Visit, verb: Verb, doing: str) -> OtherPlace:
         """Begin it, and return where one sees what becomes of it."""

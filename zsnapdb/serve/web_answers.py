@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse, Response
 
 from zsnapdb.base.errors import BusyError
@@ -15,7 +14,7 @@ from zsnapdb.serve.messages import Ending, FailureAnswer, PendingAnswer
 from zsnapdb.serve.operation_events import MEDIA_TYPE as EVENTS_TYPE
 from zsnapdb.serve.operation_events import OpenedEvents, OperationEvents
 from zsnapdb.serve.problems import MEDIA_TYPE, ProblemDetails, headers_of, problem_of
-from zsnapdb.serve.verbs import MOST_BYTES, BranchWord, DrillCount, InstanceWord, LogLines, RecordCount, RecordNumber
+from zsnapdb.serve.verbs import MOST_BYTES
 
 ROOT = "/api/v1"
 _TOO_LARGE, _TOO_SLOW = 413, 408
@@ -131,80 +130,3 @@ def refusal(
 ) -> JSONResponse:
     """Return the answer to what the helper is not asked for."""
     return problem_answer(ProblemDetails(title=code, status=status, detail=detail, code=code, hint=hint), headers)
-
-
-KINDS: Mapping[str, str] = {
-    "create": "clone",
-    "reset": "clone-reset",
-    "extend": "clone-changed",
-    "protect": "clone-changed",
-    "unprotect": "clone-changed",
-    "commit": "clone-commit",
-    "branches": "clone-branches",
-    "create_branch": "clone-branches",
-    "switch_branch": "clone-switched",
-    "delete_branch": "clone-branches",
-    "commits": "clone-branch-log",
-    "diff": "clone-branch-difference",
-    "destroy": "clone-destroyed",
-    "fleet": "fleet-status",
-}
-"""The document of the command line that a request answers, by what answers it."""
-
-
-class _Query(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class LogsQuery(_Query):
-    """How many lines of a log are wanted."""
-
-    lines: LogLines = 100
-
-
-class CommitsQuery(_Query):
-    """To which branch or commit the commits lead (None: the branch that the clone is on)."""
-
-    of: BranchWord | None = None
-
-
-class DrillsQuery(_Query):
-    """Of which instance, and how many."""
-
-    instance: InstanceWord
-    limit: DrillCount = 100
-
-
-class EvidenceQuery(_Query):
-    """Of which instance, after which record, and how many."""
-
-    instance: InstanceWord
-    after: RecordNumber = 0
-    limit: RecordCount = 100
-
-
-class LogsDocument(BaseModel):
-    """The last lines of the error log of a clone's server. The server, and who uses the clone, chose their text."""
-
-    clone: str
-    lines: tuple[str, ...]
-
-
-class HeartbeatDocument(BaseModel):
-    """A clone whose holder is there, and how many seconds may pass until he says so again."""
-
-    clone: str
-    heartbeat: int
-
-
-class BegunOperation(BaseModel):
-    """A request that is under way. `Location` names where it is followed."""
-
-    operation: str
-
-
-class CancelledOperation(BaseModel):
-    """A request that was ended early."""
-
-    operation: str
-    state: Literal["cancelled"]

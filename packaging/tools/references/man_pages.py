@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tools.references.commands import CommandText, OptionText, commands
 from zsnapdb.base.errors import EXIT_CODES
-from zsnapdb.jobs.clone import delegation
+from zsnapdb.verbs import delegation
 
 _PROGRAM = (
     "Members of the group zsnapdb-clone run it by sudo, as their administrator allows (`zsnapdb example"

@@ -26,8 +26,9 @@ from zsnapdb.config import settings as configuration
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import ownership
-from zsnapdb.jobs.clone.delegation import COMMANDS, DelegatedRequest, parse
 from zsnapdb.planning.restore.targets import ago, parse_target
+from zsnapdb.verbs.delegation import DelegatedRequest, parse
+from zsnapdb.verbs.requests import COMMANDS
 
 RULE = Path(__file__).parents[3] / "configs" / "sudoers.d" / "zsnapdb-clone"
 DANGEROUS = (

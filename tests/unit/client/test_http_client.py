@@ -20,7 +20,7 @@ from tests.unit.support.served_api import LossyLine, served
 from zsnapdb.client import exchange
 from zsnapdb.client.clones import CloneCommandError
 from zsnapdb.client.connection import connection
-from zsnapdb.client.exchange import ApiAnswer, ApiPause, ApiRequest, LostAnswer, WantedClone
+from zsnapdb.client.exchange import ApiAnswer, ApiPause, ApiRequest, LostAnswer
 from zsnapdb.client.http import AsyncClient, Client
 from zsnapdb.serve.roles import Role
 
@@ -333,7 +333,7 @@ def test_a_busy_helper_is_asked_again_a_few_times() -> None:
 
 
 def test_each_attempt_to_make_a_clone_has_the_same_key() -> None:
-    sent, error = driven(exchange.create(WantedClone("main"), "build-7", "h"), *[LostAnswer("reset by peer")] * 6)
+    sent, error = driven(exchange.create("main", key="build-7"), *[LostAnswer("reset by peer")] * 6)
     assert {request.headers["Idempotency-Key"] for request in sent} == {"build-7"}
     assert (error.code, error.exit_code) == ("unreachable", 6)
 

@@ -26,7 +26,7 @@ from zsnapdb.serve.fleet_pages import csv_of, fleet_of
 from zsnapdb.serve.page_app import create_pages
 from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.roles import Role
-from zsnapdb.serve.verbs import FleetQuery, ListFleetVerb
+from zsnapdb.verbs.requests import FleetQuery, ListFleetVerb
 
 OBJECTIVES = ObjectiveSettings(backup_age=7200.0, drill_age=7 * 86400.0)
 

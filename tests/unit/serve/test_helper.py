@@ -19,14 +19,14 @@ from tests.unit.support.serve_host import ServeHost
 from zsnapdb.serve.messages import BegunAnswer, FailureAnswer, PendingAnswer, ResultAnswer
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.roles import Role
-from zsnapdb.serve.verbs import (
+from zsnapdb.serve.verbs import HelperRequest
+from zsnapdb.verbs.requests import (
     CreateCloneVerb,
     DestroyCloneVerb,
     ExtendCloneVerb,
     GetCloneVerb,
     GetOperationVerb,
     GetSubjectVerb,
-    HelperRequest,
     ListClonesVerb,
     ListInstancesVerb,
     NewClone,

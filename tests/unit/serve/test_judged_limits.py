@@ -11,12 +11,13 @@ import zsnapdb
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.config.settings import CloneSettings
-from zsnapdb.jobs.clone.delegation import COMMANDS, SERVED
 from zsnapdb.serve.limits import JUDGED_BY
 from zsnapdb.serve.messages import FailureAnswer
 from zsnapdb.serve.roles import VerbKind
 from zsnapdb.serve.seen import SeenCommit
-from zsnapdb.serve.verbs import (
+from zsnapdb.verbs.requests import (
+    COMMANDS,
+    SERVED,
     ChosenBranch,
     CommitCloneVerb,
     CreateBranchVerb,

@@ -28,7 +28,7 @@ from zsnapdb.serve.limits import (
 )
 from zsnapdb.serve.messages import FailureAnswer
 from zsnapdb.serve.roles import Role
-from zsnapdb.serve.verbs import (
+from zsnapdb.verbs.requests import (
     CreateCloneVerb,
     DiffBranchesVerb,
     ExtendCloneVerb,

@@ -42,8 +42,8 @@ from zsnapdb.serve.page_requests import RefusedPage, address_of
 from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.tokens import TokenKind
-from zsnapdb.serve.verbs import GetSubjectVerb
 from zsnapdb.serve.visits import BrowserSessions
+from zsnapdb.verbs.requests import GetSubjectVerb
 
 VERIFIER, NONCE = "v" * 43, "n" * 43
 

@@ -18,7 +18,8 @@ from zsnapdb.serve.messages import FailureAnswer, PendingAnswer, ResultAnswer
 from zsnapdb.serve.problems import status_of
 from zsnapdb.serve.roles import Belonging, Role, VerbKind
 from zsnapdb.serve.seen import SeenCommit
-from zsnapdb.serve.verbs import (
+from zsnapdb.serve.verbs import Verb
+from zsnapdb.verbs.requests import (
     BeatCloneVerb,
     CancelOperationVerb,
     ChosenBranch,
@@ -51,7 +52,6 @@ from zsnapdb.serve.verbs import (
     SwitchBranchVerb,
     TwoStates,
     UnprotectCloneVerb,
-    Verb,
     WatchOperationVerb,
 )
 

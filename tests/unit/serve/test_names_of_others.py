@@ -20,7 +20,7 @@ from zsnapdb.base import run_id
 from zsnapdb.serve.messages import FailureAnswer, ResultAnswer
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.seen import SeenCommit
-from zsnapdb.serve.verbs import CreateCloneVerb, ListInstancesVerb, NewClone, RoleVerb
+from zsnapdb.verbs.requests import VERBS, CreateCloneVerb, ListInstancesVerb, NewClone, RoleVerb
 
 OTHER = "user:boss@rival.example"
 PLANTED = {
@@ -44,9 +44,6 @@ def kinds(of: Any) -> Iterator[type[BaseModel]]:
             yield from kinds(one)
     elif isinstance(of, type) and issubclass(of, BaseModel):
         yield of
-
-
-VERBS = sorted(set(kinds(RoleVerb)), key=lambda verb: verb.__name__)
 
 
 def filled(model: type[BaseModel], strings: Sequence[str] = STRINGS) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from zsnapdb.base.errors import UnreachableError
 from zsnapdb.serve.messages import Ending, HelperClient, PendingAnswer, failure_of
 from zsnapdb.serve.operation_events import OperationEvents
 from zsnapdb.serve.roles import Role
-from zsnapdb.serve.verbs import CancelOperationVerb, CreateCloneVerb, HelperRequest, NewClone
+from zsnapdb.serve.verbs import HelperRequest
+from zsnapdb.verbs.requests import CancelOperationVerb, CreateCloneVerb, NewClone
 
 WEB = "ci:shop/web"
 

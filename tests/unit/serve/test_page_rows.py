@@ -11,7 +11,7 @@ from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.serve.fleet_pages import fleet_of
 from zsnapdb.serve.page_requests import RefusedPage
 from zsnapdb.serve.page_rows import CloneRow, clock_time, clones_of, concerns_of, person_of, result_of
-from zsnapdb.serve.verbs import FleetQuery
+from zsnapdb.verbs.requests import FleetQuery
 
 NOW = datetime(2026, 11, 27, 8, 0, tzinfo=UTC)
 PERSON = person_of(

@@ -13,7 +13,7 @@ from tests.unit.support.serve_host import ServeHost
 from tests.unit.support.told import NEWEST, OLDER, tells
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.seen import SeenCommit
-from zsnapdb.serve.verbs import ListInstancesVerb
+from zsnapdb.verbs.requests import ListInstancesVerb
 
 SUBJECT = "ci:shop/web"
 MINE = {"name": "mine", "owner": SUBJECT, "instance": "main", "phase": "ready", "pid": 7}

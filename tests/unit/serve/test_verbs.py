@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from tests.unit.cli.test_delegated import DANGEROUS
 from zsnapdb.base.errors import UsageError
-from zsnapdb.jobs.clone.delegation import SERVED
 from zsnapdb.serve import argv
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.roles import VerbKind
-from zsnapdb.serve.verbs import (
+from zsnapdb.serve.verbs import HelperRequest, parse
+from zsnapdb.verbs.requests import (
+    SERVED,
     ChosenBranch,
     CloneDeed,
     CloneLogsVerb,
@@ -25,7 +26,6 @@ from zsnapdb.serve.verbs import (
     DestroyCloneVerb,
     DiffBranchesVerb,
     ExtendCloneVerb,
-    HelperRequest,
     ListBranchesVerb,
     LogBranchVerb,
     NewBranch,
@@ -38,7 +38,6 @@ from zsnapdb.serve.verbs import (
     SwitchBranchVerb,
     TwoStates,
     UnprotectCloneVerb,
-    parse,
 )
 
 TOKEN = "zsnapdb_secret"

@@ -29,7 +29,8 @@ from zsnapdb.serve.protection import ProtectionReader
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.seen import SeenCommit
 from zsnapdb.serve.tokens import CredentialBook, EveryCredential, TokenBook
-from zsnapdb.serve.verbs import FleetQuery, HelperRequest, Verb
+from zsnapdb.serve.verbs import HelperRequest, Verb
+from zsnapdb.verbs.requests import FleetQuery
 
 PROGRAM = Path(__file__).with_name("fake_zsnapdb.py")
 CONFIGURATION = """

@@ -25,7 +25,7 @@ from zsnapdb.report.metrics import BUILD, JUDGED, METRICS, VERDICT, Metric, Samp
 from zsnapdb.report.view import Part, Table, TabularView
 from zsnapdb.serve.messages import ResultAnswer
 from zsnapdb.serve.roles import Role, sees_all
-from zsnapdb.serve.verbs import FleetQuery
+from zsnapdb.verbs.requests import FleetQuery
 
 _OLD_SECONDS = 600.0
 """How old a reading may be before its age is said."""

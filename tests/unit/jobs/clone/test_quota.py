@@ -17,11 +17,12 @@ from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.clone import catalogue, create_plan, data_reset, lifecycle, reaper, room, taken_over, volumes
 from zsnapdb.jobs.clone import pool as clone_pool
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.delegation import COMMANDS, SERVED, parse
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import CloneSource, commits
 from zsnapdb.planning.clone.room import LEAST
 from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.verbs.delegation import parse
+from zsnapdb.verbs.requests import COMMANDS, SERVED
 
 GIB = 1 << 30
 CLONES = CloneSettings(dataset=HOME)

@@ -1,0 +1,80 @@
+"""Reads what people without root ask for about clones, by the table of `requests.py`: `COMMANDS`, `SERVED`.
+
+One reader for `zsnapdb-clone`, which sudo runs as root, and for the helper of `zsnapdb serve`. Whatever they pass is
+hostile: only these words are known, no word can be shortened, each value has a pattern, and no option names a file, a
+program, an address or an owner. Whoever asks is named by the caller, never by the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from zsnapdb.base.errors import UsageError
+from zsnapdb.verbs.requests import COMMANDS, DelegatedCommand
+
+
+@dataclass(frozen=True)
+class DelegatedRequest:
+    """A command line that may be run: its command, the clone that it is about ("" if none), the words for zsnapdb."""
+
+    command: str
+    clone: str
+    words: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        """The snapshot set that the clone is to be made of; "" if none is named."""
+        return next((word.removeprefix("--from=") for word in self.words if word.startswith("--from=")), "")
+
+    @property
+    def wants_login_file(self) -> bool:
+        """Whether the login is to be written to a file of the caller."""
+        if self.command == "create":
+            return not {"--plan", "--no-start"} & set(self.words)
+        return self.command == "login" and not {"--dsn", "--env", "--json"} & set(self.words)
+
+
+def usage() -> str:
+    """Return what the program can be asked for."""
+    lines = ["Usage: zsnapdb-clone COMMAND, one of:"]
+    for name, command in COMMANDS.items():
+        options = [option if form is None else f"{option}=VALUE" for option, form in command.options.items()]
+        lines.append(f"  {' '.join((name, *command.words, *(f'[{option}]' for option in options)))}")
+        lines.append(f"      {command.help}")
+    return "\n".join(lines)
+
+
+def parse(argv: Sequence[str], caller: str, commands: Mapping[str, DelegatedCommand] = COMMANDS) -> DelegatedRequest:
+    """Return the command line that zsnapdb runs for this caller. UsageError if a word of it is not known."""
+    command = commands.get(argv[0]) if argv else None
+    if command is None:
+        raise UsageError(f"unknown command {argv[0]!r}" if argv else "no command is given", hint=usage())
+    values: dict[str, str] = {}
+    options: dict[str, str] = {}
+    rest = list(argv[1:])
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("-"):
+            name, equals, value = word.partition("=")
+            if name not in command.options:
+                raise UsageError(f"unknown option {name!r} of {argv[0]}", hint=usage())
+            form = command.options[name]
+            if form is not None and not equals:
+                value = rest.pop(0) if rest else ""
+            if (form is None and equals) or (form is not None and form.fullmatch(value) is None):
+                raise UsageError(f"invalid value {value!r} of {name}", hint=usage())
+            options[name] = name if form is None else f"{name}={value}"
+        else:
+            expected = next((name for name in command.words if name not in values), None)
+            if expected is None or command.words[expected].fullmatch(word) is None:
+                raise UsageError(f"invalid {expected or 'word'} {word!r}", hint=usage())
+            values[expected] = word
+    missing = [name for name in command.words if name not in values and not name.startswith("[")]
+    if missing:
+        raise UsageError(f"{missing[0]} is missing", hint=usage())
+    own = [f"--name={values['NAME']}", f"--owner={caller}"] if argv[0] == "create" else []
+    positional = [value for name, value in values.items() if name != "NAME" or argv[0] != "create"]
+    return DelegatedRequest(
+        argv[0], values.get("NAME", ""), (*command.runs.split(), *own, *options.values(), *positional)
+    )
