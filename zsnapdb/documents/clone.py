@@ -163,23 +163,23 @@ class ClonePlanDocument(Document):
 
     name: str
     instance: str
-    source: Annotated[str, At("kind")]
-    backup_id: Annotated[str | None, At("set_id", or_null)]
-    snapshots: dict[str, str]
-    receives: tuple[str, ...]
-    prepared: Annotated[bool, At("is_prepared")]
-    replays: int
+    source: Annotated[str, At("made_from.kind")]
+    backup_id: Annotated[str | None, At("made_from.set_id", or_null)]
+    snapshots: Annotated[dict[str, str], At("made_from.snapshots")]
+    receives: Annotated[tuple[str, ...], At("made_from.receives")]
+    prepared: Annotated[bool, At("made_from.is_prepared")]
+    replays: Annotated[int, At("made_from.replays")]
     datasets: Annotated[dict[str, str], At("layout.datasets")]
     mount: Annotated[str, At("copy.root")]
     port: int
     bind_address: str
     expires: Annotated[str, At("lease.expires", stamp)]
     owner: str
-    profile: str
-    starts: bool
+    profile: Annotated[str, At("request.profile")]
+    starts: Annotated[bool, At("request.starts")]
     masks: bool
-    masked_source: Annotated[bool, At("rules", given, False)]
-    masked_how: Annotated[MaskingWayFields, At("masking")]
+    masked_source: Annotated[bool, At("made_from.rules", given, False)]
+    masked_how: Annotated[MaskingWayFields, At("made_from.masking")]
     notes: tuple[str, ...]
 
 
@@ -360,7 +360,7 @@ class CloneSetPlanDocument(Document):
     names: tuple[str, ...]
     topology: str
     instance: Annotated[str, At("first.instance")]
-    backup_id: Annotated[str | None, At("first.set_id", or_null)]
+    backup_id: Annotated[str | None, At("first.made_from.set_id", or_null)]
 
 
 class MemberFields(Document):

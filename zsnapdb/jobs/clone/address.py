@@ -19,7 +19,6 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import catalogue, haproxy, locks
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
-from zsnapdb.jobs.clone.properties import ADDRESS_PROPERTY, NO_ADDRESS
 from zsnapdb.planning.clone import addresses
 from zsnapdb.planning.clone.addresses import KeptRoute
 
@@ -31,16 +30,16 @@ def settings_of(settings: Settings) -> AddressSettings:
     return settings.clones.address
 
 
-def facts_for(settings: Settings, clones: Iterable[CloneClaim], bind_address: str) -> dict[str, str]:
-    """Return the property of a clone that gets a port to keep now; the caller holds the lock of names and ports.
+def choose(settings: Settings, clones: Iterable[CloneClaim], bind_address: str) -> int | None:
+    """Return the port that a clone is to keep from now on (None: none); the caller holds the lock of names and ports.
 
     HAProxy listens at `clones.bind_address` alone: a clone with another address keeps none, nor does one too many.
     """
-    configured, port = settings.clones.address, None
-    if configured is not None and bind_address == settings.clones.bind_address:
-        taken = {claim.address for claim in clones if claim.address is not None}
-        port = addresses.choose(configured.ports, {*taken, *settings.clones.reserved_ports})
-    return {ADDRESS_PROPERTY: str(port) if port is not None else NO_ADDRESS}
+    configured = settings.clones.address
+    if configured is None or bind_address != settings.clones.bind_address:
+        return None
+    taken = {claim.address for claim in clones if claim.address is not None}
+    return addresses.choose(configured.ports, {*taken, *settings.clones.reserved_ports})
 
 
 def route_of(info: CloneInfo) -> KeptRoute:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
@@ -14,10 +13,11 @@ from zsnapdb.base.errors import BusyError, PreflightError
 from zsnapdb.base.model import Position
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
+from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY
 from zsnapdb.jobs.clone import (
     address,
     contract,
@@ -30,6 +30,7 @@ from zsnapdb.jobs.clone import (
     room,
 )
 from zsnapdb.jobs.clone.catalogue import of_dataset
+from zsnapdb.jobs.clone.clone_info import CloneRecord
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.create_plan import ClonePlan, plan_for, plan_from, planned_source
 from zsnapdb.jobs.clone.created import Created, CreateDurations
@@ -44,6 +45,7 @@ from zsnapdb.jobs.clone.request import CloneRequest, random_name
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, production_history, with_volumes
 from zsnapdb.jobs.clone.volumes import clone_volumes, mount_for_good
 from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
 from zsnapdb.jobs.restore.without_store import reopen
@@ -54,7 +56,6 @@ from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets
 
 if TYPE_CHECKING:
@@ -116,17 +117,17 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
             planned, server_id = _make_datasets(settings, instance, request, source, masking)
             cloned = time.monotonic()
             with undone_on_error(lambda: remove_all(instance.host, planned.anchor, planned.name, planned.copy.root)):
-                separated = _separate(settings, instance, planned, server_id, request.follows, rules)
+                separated = _separate(settings, instance, planned, server_id, rules)
                 facts = {
                     POSITION_PROPERTY: separated.position.short(_POSITION_BYTES),
-                    copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.starts else CopyPhase.NEW,
+                    copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.request.starts else CopyPhase.NEW,
                     properties.USED_PROPERTY: stamp(instance.host.latest()),
                 }
                 if request.waits:
                     facts |= {properties.POOL_PROPERTY: PoolMark.WAITS}
                     facts |= {properties.RULES_PROPERTY: rules} if rules else {}
                     facts |= {properties.HISTORY_PROPERTY: production_history(configured, source.origin)}
-                if planned.heartbeat is not None:
+                if planned.lease.heartbeat is not None:
                     # Its holder could not beat as long as it was being made.
                     heartbeat.beat(instance.host, planned.name)
                 datasets.set_properties(planned.anchor, facts)
@@ -185,9 +186,7 @@ def _obtain(
     return bring_here(settings, instance, planned)
 
 
-def _separate(
-    settings: Settings, instance: Instance, planned: ClonePlan, server_id: int, follows: int | None, rules: str
-) -> _Separated:
+def _separate(settings: Settings, instance: Instance, planned: ClonePlan, server_id: int, rules: str) -> _Separated:
     """Remove the source's identity from the files; then mask them and start the server, if the plan starts it."""
     accounts_are_locked = settings.clones.accounts == "lock"
     clone = CloneServer(
@@ -197,11 +196,11 @@ def _separate(
         planned.port,
         planned.bind_address,
         accounts_are_locked,
-        planned.rights,
-        follows,
+        planned.request.rights,
+        planned.request.follows,
     )
     position = contract.make_separate(clone, tail_record.read(instance, planned.origin.flavour))
-    if not planned.starts:
+    if not planned.request.starts:
         return _Separated(position, None, None, time.monotonic())
     report = masking_policy.ensure(
         instance.settings.masking,
@@ -211,16 +210,16 @@ def _separate(
         instance=instance.name,
         name=planned.name,
         rules=rules,
-        is_of_commit=planned.kind is SourceKind.COMMIT,
+        is_of_commit=planned.made_from.kind is SourceKind.COMMIT,
         volumes=planned.layout.datasets.values(),
     )
     separate_at = time.monotonic()
     password = fresh_password()
-    data = HandedData(planned.name, planned.set_id, 1, rules, accounts_are_locked)
+    data = HandedData(planned.name, planned.made_from.set_id, 1, rules, accounts_are_locked)
 
     def note(session: Session) -> None:
         # A command that made the clone for itself resets nothing.
-        if not planned.is_ephemeral:
+        if not planned.request.is_ephemeral:
             handed.note(instance.host, data, clone.copy, session)
 
     position = contract.first_start(clone, position, password, note)
@@ -241,8 +240,7 @@ def _make_datasets(
         datasets.ensure(planned.home.home)
         # Nothing was made since the plan looked.
         room.guard(settings, known=planned.home)
-        facts = {**_facts(planned, source.key, server_id, instance.host.latest()), RUN_PROPERTY: instance.host.run_id()}
-        datasets.create(planned.anchor, facts)
+        datasets.create(planned.anchor, _facts(planned, source.key, server_id, instance.host))
     with (
         undone_on_error(lambda: remove_all(instance.host, planned.anchor, planned.name, planned.copy.root)),
         locks.turn(),
@@ -252,35 +250,38 @@ def _make_datasets(
     return planned, server_id
 
 
-def _facts(planned: ClonePlan, key: str, server_id: int, created: datetime) -> dict[str, str]:
-    requested = properties.requested_text(planned.requested)
-    original = f"@{planned.set_id}" if planned.kind is SourceKind.SNAPSHOT else planned.set_id
-    return {
-        **NO_SNAPSHOTS,
-        CLONE_PROPERTY: planned.name,
-        copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
-        INSTANCE_PROPERTY: planned.instance,
-        BACKUP_PROPERTY: planned.set_id,
-        properties.SOURCE_PROPERTY: planned.kind,
-        properties.REQUESTED_PROPERTY: requested,
-        properties.ORIGINAL_PROPERTY: f"{original} {requested}",
-        properties.KEY_PROPERTY: key,
-        properties.ORIGINAL_KEY_PROPERTY: key,
-        ORIGIN_PROPERTY: planned.origin.encode(),
-        properties.PORT_PROPERTY: str(planned.port),
-        properties.BIND_PROPERTY: planned.bind_address,
-        properties.SERVER_ID_PROPERTY: str(server_id),
-        copy_properties.CREATED_PROPERTY: stamp(created),
-        properties.FLAVOUR_PROPERTY: planned.origin.flavour,
-        properties.ROOT_PROPERTY: str(planned.copy.root),
-        properties.REVISION_PROPERTY: "1",
-        properties.BEGUN_PROPERTY: planned.begun,
-        copy_properties.OWNER_PROPERTY: planned.owner,
-        **copy_properties.lease_values(planned.lease),
-        properties.PROFILE_PROPERTY: planned.profile,
-        properties.RIGHTS_PROPERTY: planned.rights,
-        properties.MASK_PROPERTY: "yes" if planned.masks else "no",
-        properties.HEARTBEAT_PROPERTY: str(planned.heartbeat or properties.NO_HEARTBEAT),
-        properties.EPHEMERAL_PROPERTY: "yes" if planned.is_ephemeral else "no",
-        **planned.address,
-    }
+def _facts(planned: ClonePlan, key: str, server_id: int, host: Host) -> dict[str, str]:
+    """Return what the anchor of a clone that is being made records."""
+    request, made_from = planned.request, planned.made_from
+    requested = properties.requested_text(request.names_source)
+    original = f"@{made_from.set_id}" if made_from.kind is SourceKind.SNAPSHOT else made_from.set_id
+    new = CloneRecord(
+        name=planned.name,
+        top=planned.anchor,
+        phase=CopyPhase.MAKING,
+        instance=planned.instance,
+        backup_id=made_from.set_id,
+        source=made_from.kind,
+        requested=requested,
+        original_words=f"{original} {requested}",
+        key=key,
+        original_key=key,
+        origin=planned.origin,
+        port=planned.port,
+        address=planned.address,
+        bind_address=planned.bind_address,
+        server_id=server_id,
+        created=stamp(host.latest()),
+        flavour=planned.origin.flavour,
+        mount=planned.copy.root,
+        revision=1,
+        begun=planned.begun,
+        owner=planned.owner,
+        lease=planned.lease,
+        profile=request.profile,
+        rights=request.rights,
+        asks_for_masking=planned.masks,
+        is_ephemeral=request.is_ephemeral,
+        run_id=host.run_id(),
+    )
+    return {**NO_SNAPSHOTS, CLONE_PROPERTY: planned.name, **record.properties_of(new)}

@@ -43,12 +43,10 @@ from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout
 from zsnapdb.mysql.process import server_program
 from zsnapdb.planning.clone.addresses import choose_port
-from zsnapdb.planning.clone.contract import AccountRights, ServerProfile
 from zsnapdb.planning.clone.lease import (
     CloneLease,
     admit,
     first_lease,
-    heartbeat_seconds,
     policy,
     quota_of,
 )
@@ -60,63 +58,14 @@ from zsnapdb.zfs import datasets
 
 
 @dataclass(frozen=True)
-class ClonePlan:
-    """What `create` does.
-
-    `source` is what the clone is made from: snapshots on this host, a backup that must be received, or the restore plan
-    that leads to a point. None means a snapshot set that is taken now.
-
-    `snapshots` (by role) are those that exist already. `receives` are the backups that are received first, oldest
-    first. `replays` counts the batches of archived binlogs that are replayed first. `masks`: whether it must be masked;
-    `rules` is the digest of the rules by which its source is masked already ("": it is not), `masking` how it is
-    masked. `home` is what the home of all clones had then. `address` is the property that says which port it keeps.
-    `begun` is when its data was cloned from an instance first.
-    """
-
-    name: str
-    instance: str
-    kind: SourceKind
-    source: CloneSource | RemoteBackup | RestorePlan | None
-    set_id: str
-    snapshots: Mapping[str, str]
-    receives: tuple[str, ...]
-    is_prepared: bool
-    replays: int
-    origin: Origin
-    anchor: str
-    layout: CopyLayout
-    copy: Copy
-    port: int
-    bind_address: str
-    lease: CloneLease
-    quota: int
-    owner: str
-    profile: ServerProfile
-    rights: AccountRights
-    starts: bool
-    masks: bool
-    masking: MaskingChoice
-    requested: str
-    home: HomeRoom
-    is_ephemeral: bool = False
-    heartbeat: int | None = None
-    rules: str = ""
-    address: Mapping[str, str] = field(default_factory=dict)
-    begun: str = ""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The settings of the source that the clone does not get, with reasons."""
-        zones = time.tzname if self.origin.zone is None else None
-        return (
-            *notes_on(self.origin.variables, self.copy.settings.options, zones),
-            *restorable.zone_differences(self.copy.settings, self.origin),
-        )
-
-
-@dataclass(frozen=True)
 class PlannedSource:
-    """What a planned clone is made from; the fields are those of the same names in `ClonePlan`."""
+    """What a planned clone is made from.
+
+    `source` is snapshots on this host, a backup that must be received, or the restore plan that leads to a point. None
+    means a snapshot set that is taken now. `snapshots` (by role) are those that exist already. `receives` are the
+    backups that are received first, oldest first. `replays` counts the batches of archived binlogs that are replayed
+    first. `rules` is the digest of the rules by which it is masked already ("": it is not), `masking` how the clone is.
+    """
 
     kind: SourceKind
     source: CloneSource | RemoteBackup | RestorePlan | None
@@ -133,6 +82,46 @@ class PlannedSource:
     def pool(self) -> str | None:
         """The pool of the snapshots; None as long as there are no snapshots."""
         return next((pool_of(snapshot.partition("@")[0]) for snapshot in self.snapshots.values()), None)
+
+
+@dataclass(frozen=True)
+class ClonePlan:
+    """What `create` does for the request with this source.
+
+    `masks`: whether the clone must be masked. `home` is what the home of all clones had then. `address` is the port
+    that the clone keeps. `begun` is when its data was cloned from an instance first.
+    """
+
+    name: str
+    instance: str
+    request: CloneRequest
+    made_from: PlannedSource
+    anchor: str
+    layout: CopyLayout
+    copy: Copy
+    port: int
+    address: int | None
+    bind_address: str
+    lease: CloneLease
+    quota: int
+    owner: str
+    masks: bool
+    home: HomeRoom
+    begun: str
+
+    @property
+    def origin(self) -> Origin:
+        """The server that its data is of."""
+        return self.made_from.origin
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The settings of the source that the clone does not get, with reasons."""
+        zones = time.tzname if self.origin.zone is None else None
+        return (
+            *notes_on(self.origin.variables, self.copy.settings.options, zones),
+            *restorable.zone_differences(self.copy.settings, self.origin),
+        )
 
 
 def plan(settings: Settings, instance: Instance, request: CloneRequest) -> ClonePlan:
@@ -268,33 +257,19 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     return ClonePlan(
         name=name,
         instance=instance.name,
-        kind=made_from.kind,
-        source=made_from.source,
-        set_id=made_from.set_id,
-        snapshots=made_from.snapshots,
-        receives=made_from.receives,
-        is_prepared=made_from.is_prepared,
-        replays=made_from.replays,
-        origin=origin,
+        request=request,
+        made_from=made_from,
         anchor=anchor,
         layout=layout,
         copy=copy,
         port=port,
+        address=kept,
         bind_address=bind,
         lease=lease,
         quota=room.of_new_clone(settings, seen.free, request.quota),
         owner=owner_text(request.owner),
-        profile=request.profile,
-        rights=request.rights,
-        is_ephemeral=request.is_ephemeral,
-        starts=request.starts,
         masks=masks,
-        masking=made_from.masking,
-        requested=request.names_source,
-        heartbeat=heartbeat_seconds(request.heartbeat) if request.heartbeat is not None else None,
-        rules=made_from.rules,
         home=seen,
-        address=kept,
         begun=begun,
     )
 
@@ -310,8 +285,8 @@ def _refuse_files_in(root: Path) -> None:
 
 def _admitted(
     settings: Settings, host: Host, request: CloneRequest, name: str, free: int, known: KnownCopies[CloneClaim]
-) -> tuple[CloneLease, int, Mapping[str, str]]:
-    """Return the lease of a new clone, the port of its server, and the property that says which port it keeps.
+) -> tuple[CloneLease, int, int | None]:
+    """Return the lease of a new clone, the port of its server, and the port that it keeps.
 
     PreflightError if a quota, the lease or the ports forbid the clone.
 
@@ -325,9 +300,9 @@ def _admitted(
     # A clone that cannot be read is somebody's, and takes its room all the same.
     owners = [*(claim.owner for claim in clones), *("" for _ in known.unreadable)]
     admit(quota, owner_text(request.owner), owners, free)
-    lease = first_lease(request.ttl, policy(limits), host.latest())
+    lease = first_lease(request.ttl, policy(limits), host.latest(), request.heartbeat)
     used = {claim.port for claim in clones} | set(limits.reserved_ports) | haproxy.ports_led_to(limits.address)
     port = choose_port(limits.first_port, limits.last_port, used, port_is_free)
     if request.waits or request.is_ephemeral:
-        return lease, port, {}
-    return lease, port, address.facts_for(settings, clones, request.bind_address or limits.bind_address)
+        return lease, port, None
+    return lease, port, address.choose(settings, clones, request.bind_address or limits.bind_address)

@@ -399,7 +399,7 @@ def begun(source: object, known: Iterable[CloneClaim], host: Host) -> str:
     of_commit = begun_of(source)
     if of_commit or not isinstance(source, CloneSource):
         return of_commit or stamp(host.latest())
-    held = (one.begun for one in known if one.key == source.key and one.owner != ROOT)
+    held = (one.since for one in known if one.key == source.key and one.owner != ROOT)
     return min((stamp(host.latest()), *held), key=read_stamp)
 
 
@@ -408,7 +408,7 @@ def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSo
 
     PreflightError if that is older than what it has, and its lease longer than a subject may keep it.
     """
-    before = info.begun or info.created
+    before = info.since
     others = [one for one in catalogue.claims(settings).copies if one.name != info.name]
     found = begun(source, others, host)
     if source.kind is SourceKind.COMMIT or source.key == info.key or commits(info.current):

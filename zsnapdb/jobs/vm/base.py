@@ -15,9 +15,10 @@ from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.vm import catalogue, origins, removal
-from zsnapdb.jobs.vm.catalogue import MachineBase
+from zsnapdb.jobs.vm.catalogue import BaseRecord, MachineBase
 from zsnapdb.jobs.vm.create import copy_nvram
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.dataset_properties import explicit_values
@@ -141,14 +142,15 @@ def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePl
         top = planned.anchor.rpartition("/")[0]
         datasets.ensure(top)
         mark = catalogue.base_mark(wanted.name)
-        facts = {
-            catalogue.BASE_PROPERTY: wanted.name,
-            copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
-            copy_properties.CREATED_PROPERTY: stamp(host.latest()),
-            catalogue.MADE_OF_PROPERTY: planned.made_of,
-            catalogue.DOMAIN_PROPERTY: catalogue.encode_domain(planned.xml),
-        }
-        datasets.create(planned.anchor, facts)
+        new = BaseRecord(
+            name=wanted.name,
+            anchor=planned.anchor,
+            phase=CopyPhase.MAKING,
+            created=stamp(host.latest()),
+            made_of=planned.made_of,
+            encoded=catalogue.encode_domain(planned.xml),
+        )
+        datasets.create(planned.anchor, {mark.name: wanted.name, **record.properties_of(new)})
         with undone_on_error(lambda: _undo(settings, planned)):
             marks = {mark.name: wanted.name}
             if planned.image is not None:
@@ -203,7 +205,16 @@ def _undo(settings: Settings, planned: MachineBasePlan) -> None:
 
 def _as_base(planned: MachineBasePlan) -> MachineBase:
     volumes = {target: name for target, name in planned.volumes.items() if datasets.exists(name)}
-    return MachineBase(planned.name, planned.anchor, CopyPhase.MAKING, "", planned.made_of, volumes, "", 0)
+    return MachineBase(
+        name=planned.name,
+        anchor=planned.anchor,
+        phase=CopyPhase.MAKING,
+        created="",
+        made_of=planned.made_of,
+        encoded="",
+        volumes=volumes,
+        own_bytes=0,
+    )
 
 
 def plan_destroy(settings: Settings, name: str) -> MachineBase | None:
