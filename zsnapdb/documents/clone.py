@@ -43,7 +43,7 @@ class CloneFields(Document):
     part: Annotated[str | None, At("part", or_null)]
     phase: str
     port: Annotated[int, At("client_port")]
-    kept_port: Annotated[int | None, At("address")]
+    kept_port: int | None
     server_port: Annotated[int, At("port")]
     bind_address: str
     server_id: int

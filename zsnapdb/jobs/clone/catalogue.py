@@ -113,7 +113,7 @@ def _info(
     route = KeptRoute(client_host(known.bind_address), known.port)
     return CloneInfo(
         **{**vars(known), "lease": _beaten(host, known)},
-        is_led_to=known.address is not None and routes().get(known.address) == route,
+        is_led_to=known.kept_port is not None and routes().get(known.kept_port) == route,
         masked=_masked(members[dataset] for dataset in volumes.values()),
         datasets=tuple(members),
         volumes=volumes,

@@ -31,6 +31,7 @@ from zsnapdb.jobs.copies.properties import CREATED_PROPERTY, CopyPhase, lease_va
 from zsnapdb.jobs.copies.record import (
     CREATED,
     LEASE,
+    ORIGIN,
     OWNER,
     PHASE,
     Fate,
@@ -40,6 +41,7 @@ from zsnapdb.jobs.copies.record import (
     choice_or,
     flag,
     number,
+    optional,
     own_text,
     stored,
     text,
@@ -50,7 +52,7 @@ from zsnapdb.planning.clone.contract import AccountRights, ServerProfile
 from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, read_stamp
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.room import LEAST
-from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
+from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.zfs.command import is_number
 
 
@@ -102,27 +104,16 @@ def _lease_values(lease: CloneLease) -> dict[str, str]:
     return {**lease_values(lease), _HEARTBEAT: str(lease.heartbeat.every) if lease.heartbeat is not None else _NONE}
 
 
-def _follows(found: CopyDatasets) -> int | None:
-    return found.number(FOLLOWS_PROPERTY) if found.facts[FOLLOWS_PROPERTY].is_local else None
-
-
-def _history(found: CopyDatasets) -> str | None:
-    recorded = found.facts[HISTORY_PROPERTY]
-    return recorded.value if recorded.is_local else None
-
-
 _GUID, _ADDRESS, _HEARTBEAT, _ROOT = (f"{PROPERTY}:{word}" for word in ("guid", "address", "heartbeat", "root"))
 _NONE, _LAST_PORT = "no", 65535
 _PORT = Form((_ADDRESS,), _address, lambda port: {_ADDRESS: str(port) if port is not None else _NONE})
+_OWN_GUID = Form((_GUID, "guid"), _guid, lambda guid: {_GUID: guid})
+_FOLLOWS, _HISTORY = optional(number(FOLLOWS_PROPERTY)), optional(own_text(HISTORY_PROPERTY))
+_POOL = choice_or(POOL_PROPERTY, PoolMark, None)
 _BRANCHES = Form(
     (BRANCHES_PROPERTY,),
     own_text(BRANCHES_PROPERTY).read,
     lambda branches: {BRANCHES_PROPERTY: branches} if branches else {},
-)
-_ORIGIN = Form(
-    (ORIGIN_PROPERTY,),
-    lambda found: decode(found.text(ORIGIN_PROPERTY), found.anchor),
-    lambda origin: {ORIGIN_PROPERTY: origin.encode()},
 )
 
 
@@ -139,7 +130,7 @@ class CloneClaim:
     label: str = field(default="", metadata=_of(_called(LABEL_PROPERTY), _TAKEN, _EXCHANGED, _STAYS))
     id: str = field(default="", metadata=_of(_called(f"{PROPERTY}:id"), _STAYS, _EXCHANGED, _STAYS))
     port: int = field(metadata=_of(number(f"{PROPERTY}:port", _LAST_PORT), _STAYS, _STAYS, _STAYS))
-    address: int | None = field(default=None, metadata=_of(_PORT, _TAKEN, _EXCHANGED, _STAYS))
+    kept_port: int | None = field(default=None, metadata=_of(_PORT, _TAKEN, _EXCHANGED, _STAYS))
     """The port that it keeps whatever its server is, at which HAProxy listens."""
     owner: str = field(metadata=_of(OWNER, _TAKEN, _EXCHANGED, _STAYS))
     set_words: str = field(default="", metadata=_of(text(SET_PROPERTY), _STAYS, _STAYS, _STAYS))
@@ -179,10 +170,7 @@ class CloneRecord(CloneClaim):
     """
 
     instance: str = field(metadata=_of(text(INSTANCE_PROPERTY), _STAYS, _STAYS, _STAYS))
-    guid: str = field(
-        default="",
-        metadata=_of(Form((_GUID, "guid"), _guid, lambda guid: {_GUID: guid}), _STAYS, _EXCHANGED, _STAYS),
-    )
+    guid: str = field(default="", metadata=_of(_OWN_GUID, _STAYS, _EXCHANGED, _STAYS))
     """The GUID of its anchor, or of that which its holder got first: another clone of the same name has another one."""
     backup_id: str = field(metadata=_of(text(BACKUP_PROPERTY), _STAYS, _STAYS, _TAKEN))
     source: str = field(metadata=_of(text(SOURCE_PROPERTY), _STAYS, _STAYS, _TAKEN))
@@ -206,31 +194,16 @@ class CloneRecord(CloneClaim):
     used: str = field(default="", metadata=_of(text(USED_PROPERTY), _TAKEN, _TAKEN, _STAYS))
     revision: int = field(metadata=_of(number(REVISION_PROPERTY), _STAYS, _STAYS, _TAKEN))
     mount: Path = field(metadata=_of(Form((_ROOT,), _mount, lambda path: {_ROOT: str(path)}), _STAYS, _STAYS, _STAYS))
-    origin: Origin = field(metadata=_of(_ORIGIN, _STAYS, _STAYS, _TAKEN))
+    origin: Origin = field(metadata=_of(ORIGIN, _STAYS, _STAYS, _TAKEN))
     is_ephemeral: bool = field(metadata=_of(flag(f"{PROPERTY}:ephemeral"), _STAYS, _STAYS, _STAYS))
     """Whether a command made it for itself. The clone goes when that command is gone (`locks.as_maker`)."""
-    follows: int | None = field(
-        default=None,
-        metadata=_of(
-            Form((FOLLOWS_PROPERTY,), _follows, lambda port: {FOLLOWS_PROPERTY: str(port or "")}),
-            _STAYS,
-            _STAYS,
-            _STAYS,
-        ),
-    )
+    follows: int | None = field(default=None, metadata=_of(_FOLLOWS, _STAYS, _STAYS, _STAYS))
     """The port of the clone that it replicates from."""
-    pool: PoolMark | None = field(
-        default=None, metadata=_of(choice_or(POOL_PROPERTY, PoolMark, None), _TAKEN, _EXCHANGED, _STAYS)
-    )
+    pool: PoolMark | None = field(default=None, metadata=_of(_POOL, _TAKEN, _EXCHANGED, _STAYS))
     """Where it is, if it was made for the pool of its instance."""
     rules: str = field(default="", metadata=_of(own_text(RULES_PROPERTY), _STAYS, _STAYS, _STAYS))
     """Of a clone that was made for a pool: the digest of the rules by which it was masked."""
-    history: str | None = field(
-        default=None,
-        metadata=_of(
-            Form((HISTORY_PROPERTY,), _history, lambda value: {HISTORY_PROPERTY: value or ""}), _STAYS, _STAYS, _STAYS
-        ),
-    )
+    history: str | None = field(default=None, metadata=_of(_HISTORY, _STAYS, _STAYS, _STAYS))
     """Of a clone that was made for a pool: `sources.production_history` then (None: an older version made it)."""
     asks_for_masking: bool = field(metadata=_of(flag(f"{PROPERTY}:mask"), _TAKEN, _TAKEN, _STAYS))
     """Whether its request asks for masking, at every first start of new files."""
@@ -292,7 +265,7 @@ class CloneInfo(CloneRecord):
     @property
     def client_port(self) -> int:
         """The port at which clients reach it: the one that it keeps, or that of its server where HAProxy is away."""
-        return self.address if self.address is not None and self.is_led_to else self.port
+        return self.kept_port if self.kept_port is not None and self.is_led_to else self.port
 
     @property
     def current(self) -> str:

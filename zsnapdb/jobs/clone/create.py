@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
@@ -57,11 +56,6 @@ from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.zfs import datasets
-
-if TYPE_CHECKING:
-    from zsnapdb.jobs.clone.masking import MaskingReport
-    from zsnapdb.planning.clone.masking import MaskingChoice
-
 
 _POSITION_BYTES = 4000
 
@@ -268,7 +262,7 @@ def _facts(planned: ClonePlan, key: str, server_id: int, host: Host) -> dict[str
         original_key=key,
         origin=planned.origin,
         port=planned.port,
-        address=planned.address,
+        kept_port=planned.kept_port,
         bind_address=planned.bind_address,
         server_id=server_id,
         created=stamp(host.latest()),

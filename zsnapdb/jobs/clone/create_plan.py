@@ -88,7 +88,7 @@ class PlannedSource:
 class ClonePlan:
     """What `create` does for the request with this source.
 
-    `masks`: whether the clone must be masked. `home` is what the home of all clones had then. `address` is the port
+    `masks`: whether the clone must be masked. `home` is what the home of all clones had then. `kept_port` is the port
     that the clone keeps. `begun` is when its data was cloned from an instance first.
     """
 
@@ -100,7 +100,7 @@ class ClonePlan:
     layout: CopyLayout
     copy: Copy
     port: int
-    address: int | None
+    kept_port: int | None
     bind_address: str
     lease: CloneLease
     quota: int
@@ -263,7 +263,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         layout=layout,
         copy=copy,
         port=port,
-        address=kept,
+        kept_port=kept,
         bind_address=bind,
         lease=lease,
         quota=room.of_new_clone(settings, seen.free, request.quota),

@@ -171,7 +171,7 @@ def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: 
         run_id=instance.host.run_id(),
         owner=owner_text(request.owner),
         created=stamp(now),
-        address=address.choose(settings, others, info.bind_address),
+        kept_port=address.choose(settings, others, info.bind_address),
     )
     return record.changed_by("hand_out", taken, Fate.TAKEN)
 

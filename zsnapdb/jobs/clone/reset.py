@@ -282,8 +282,8 @@ def _case(settings: Settings, info: CloneInfo) -> SwapCase:
     instance, configured = settings.instance.get(info.instance), settings.clones.address
     return SwapCase(
         has_pool=instance is not None and instance.pool is not None,
-        address=info.address,
-        is_listened_at=configured is not None and info.address in haproxy.routes_or_none(configured),
+        address=info.kept_port,
+        is_listened_at=configured is not None and info.kept_port in haproxy.routes_or_none(configured),
         is_of_set=bool(info.set_name) or info.follows is not None,
         has_commits=bool(info.branches) or bool(snapshots.below(info.top, ())),
     )
@@ -339,5 +339,5 @@ def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
 
 def _of_nobody(slot: CloneInfo) -> dict[str, str]:
     """Return the properties by which the clone that the user had becomes nobody's, called as the other one was."""
-    now = replace(slot, pool=PoolMark.REPLACED, address=None, lease=replace(slot.lease, heartbeat=None))
+    now = replace(slot, pool=PoolMark.REPLACED, kept_port=None, lease=replace(slot.lease, heartbeat=None))
     return record.changed_by("swap", now, Fate.EXCHANGED)

@@ -20,6 +20,7 @@ from zsnapdb.jobs.copies.properties import (
     PROTECTED_PROPERTY,
     lease_values,
 )
+from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, decode
 from zsnapdb.zfs.datasets import Property
 
 T = TypeVar("T")
@@ -133,11 +134,26 @@ def choice_or(name: str, kind: type[E], otherwise: T) -> Form[E | T]:
     )
 
 
+def optional(form: Form[T]) -> Form[T | None]:
+    """None unless it was set on the anchor itself."""
+    (name,) = form.names
+    return Form(
+        (name,),
+        lambda found: form.read(found) if found.facts[name].is_local else None,
+        lambda value: form.write(value) if value is not None else {},
+    )
+
+
 def _own(recorded: Property) -> str:
     return recorded.value if recorded.is_local else ""
 
 
 PHASE = Form((PHASE_PROPERTY,), CopyDatasets.phase, lambda phase: {PHASE_PROPERTY: phase.value})
+ORIGIN = Form(
+    (ORIGIN_PROPERTY,),
+    lambda found: decode(found.text(ORIGIN_PROPERTY), found.anchor),
+    lambda origin: {ORIGIN_PROPERTY: origin.encode()},
+)
 CREATED = text(CREATED_PROPERTY)
 OWNER = text(OWNER_PROPERTY)
 LEASE = Form((EXPIRES_PROPERTY, PROTECTED_PROPERTY), CopyDatasets.lease, lease_values)

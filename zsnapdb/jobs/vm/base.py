@@ -151,7 +151,7 @@ def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePl
             encoded=catalogue.encode_domain(planned.xml),
         )
         datasets.create(planned.anchor, {mark.name: wanted.name, **record.properties_of(new)})
-        with undone_on_error(lambda: _undo(settings, planned)):
+        with undone_on_error(lambda: _undo(settings, planned, new)):
             marks = {mark.name: wanted.name}
             if planned.image is not None:
                 _copy_image(settings, planned, planned.image, marks)
@@ -195,26 +195,13 @@ def _snapshot(names: list[str], marks: Mapping[str, str]) -> dict[str, int]:
     return {one.full_name: one.guid for one in described}
 
 
-def _undo(settings: Settings, planned: MachineBasePlan) -> None:
-    removal.remove_base(settings, _as_base(planned))
+def _undo(settings: Settings, planned: MachineBasePlan, new: BaseRecord) -> None:
+    volumes = {target: name for target, name in planned.volumes.items() if datasets.exists(name)}
+    removal.remove_base(settings, MachineBase(**vars(new), volumes=volumes, own_bytes=0))
     mark = catalogue.base_mark(planned.name)
     for name in planned.source_snapshots.values():
         if owned.is_ours(name, mark):
             owned.destroy_snapshot(name, mark)
-
-
-def _as_base(planned: MachineBasePlan) -> MachineBase:
-    volumes = {target: name for target, name in planned.volumes.items() if datasets.exists(name)}
-    return MachineBase(
-        name=planned.name,
-        anchor=planned.anchor,
-        phase=CopyPhase.MAKING,
-        created="",
-        made_of=planned.made_of,
-        encoded="",
-        volumes=volumes,
-        own_bytes=0,
-    )
 
 
 def plan_destroy(settings: Settings, name: str) -> MachineBase | None:

@@ -20,7 +20,6 @@ from zsnapdb.report.clone.masking import masking_lines
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.clone.clone_info import CloneInfo
     from zsnapdb.jobs.clone.create_plan import ClonePlan
     from zsnapdb.jobs.clone.created import Created
     from zsnapdb.jobs.clone.prepare import PreparedSet

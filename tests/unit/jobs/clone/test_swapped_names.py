@@ -56,7 +56,7 @@ def swapped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: Settings)
 def test_label_id_and_all_that_is_the_holders_lead_to_the_new_dataset(swapped: ClonePool, settings: Settings) -> None:
     found = catalogue.find(settings, THIS_HOST, "dev")
     assert (found.name, found.label, found.id, found.owner) == ("main-x", "dev", "dev", "ada")
-    assert (found.address, found.port, found.pool, found.guid) == (23170, 23071, PoolMark.HANDED_OUT, "100")
+    assert (found.kept_port, found.port, found.pool, found.guid) == (23170, 23071, PoolMark.HANDED_OUT, "100")
     assert (found.lease.protected_until is not None, found.lease.heartbeat is not None) == (True, True)
     with catalogue.held(settings, THIS_HOST, "dev") as held:
         assert held.name == "main-x"
@@ -65,7 +65,7 @@ def test_label_id_and_all_that_is_the_holders_lead_to_the_new_dataset(swapped: C
 
 def test_what_the_holder_had_is_nobodys_and_not_called_as_the_clone(swapped: ClonePool, settings: Settings) -> None:
     old = catalogue.find(settings, THIS_HOST, "main-x")
-    assert (old.name, old.owner, old.pool, old.address) == ("dev", "the pool", PoolMark.REPLACED, None)
+    assert (old.name, old.owner, old.pool, old.kept_port) == ("dev", "the pool", PoolMark.REPLACED, None)
     assert (old.lease.protected_until, old.lease.heartbeat) == (None, None)
     with pytest.raises(PreflightError, match="replaced by a reset"):
         catalogue.ready(settings, THIS_HOST, "main-x")
