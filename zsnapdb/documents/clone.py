@@ -163,8 +163,8 @@ class ClonePlanDocument(Document):
 
     name: str
     instance: str
-    source: Annotated[str, At("made_from.kind")]
-    backup_id: Annotated[str | None, At("made_from.set_id", or_null)]
+    source: str
+    backup_id: Annotated[str | None, At("backup_id", or_null)]
     snapshots: Annotated[dict[str, str], At("made_from.snapshots")]
     receives: Annotated[tuple[str, ...], At("made_from.receives")]
     prepared: Annotated[bool, At("made_from.is_prepared")]
@@ -175,9 +175,9 @@ class ClonePlanDocument(Document):
     bind_address: str
     expires: Annotated[str, At("lease.expires", stamp)]
     owner: str
-    profile: Annotated[str, At("request.profile")]
+    profile: str
     starts: Annotated[bool, At("request.starts")]
-    masks: bool
+    masks: Annotated[bool, At("asks_for_masking")]
     masked_source: Annotated[bool, At("made_from.rules", given, False)]
     masked_how: Annotated[MaskingWayFields, At("made_from.masking")]
     notes: tuple[str, ...]
@@ -360,7 +360,7 @@ class CloneSetPlanDocument(Document):
     names: tuple[str, ...]
     topology: str
     instance: Annotated[str, At("first.instance")]
-    backup_id: Annotated[str | None, At("first.made_from.set_id", or_null)]
+    backup_id: Annotated[str | None, At("first.backup_id", or_null)]
 
 
 class MemberFields(Document):

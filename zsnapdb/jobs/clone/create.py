@@ -12,10 +12,9 @@ from zsnapdb.base.errors import BusyError, PreflightError
 from zsnapdb.base.model import Position
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
-from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
+from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY
 from zsnapdb.jobs.clone import (
     address,
@@ -29,7 +28,6 @@ from zsnapdb.jobs.clone import (
     room,
 )
 from zsnapdb.jobs.clone.catalogue import of_dataset
-from zsnapdb.jobs.clone.clone_info import CloneRecord
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.create_plan import ClonePlan, plan_for, plan_from, planned_source
 from zsnapdb.jobs.clone.created import Created, CreateDurations
@@ -108,10 +106,10 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
             masking = MaskingChoice(MaskingWay.ALONE, "its set could not be masked once for all clones")
         obtained = time.monotonic()
         with undone_on_error(lambda: drop_live(source)), at_low_priority():
-            planned, server_id = _make_datasets(settings, instance, request, source, masking)
+            planned = _make_datasets(settings, instance, request, source, masking)
             cloned = time.monotonic()
-            with undone_on_error(lambda: remove_all(instance.host, planned.anchor, planned.name, planned.copy.root)):
-                separated = _separate(settings, instance, planned, server_id, rules)
+            with undone_on_error(lambda: remove_all(instance.host, planned.top, planned.name, planned.copy.root)):
+                separated = _separate(settings, instance, planned, rules)
                 facts = {
                     POSITION_PROPERTY: separated.position.short(_POSITION_BYTES),
                     copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.request.starts else CopyPhase.NEW,
@@ -124,9 +122,9 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                 if planned.lease.heartbeat is not None:
                     # Its holder could not beat as long as it was being made.
                     heartbeat.beat(instance.host, planned.name)
-                datasets.set_properties(planned.anchor, facts)
+                datasets.set_properties(planned.top, facts)
     used = instance.host.latest()
-    reusable_sets.mark_used(settings, planned.anchor.rpartition("/")[0], source, used)
+    reusable_sets.mark_used(settings, planned.top.rpartition("/")[0], source, used)
     before = prepared.masking if prepared is not None else None
     seconds = CreateDurations(
         source=obtained - began - _seconds(before),
@@ -180,13 +178,13 @@ def _obtain(
     return bring_here(settings, instance, planned)
 
 
-def _separate(settings: Settings, instance: Instance, planned: ClonePlan, server_id: int, rules: str) -> _Separated:
+def _separate(settings: Settings, instance: Instance, planned: ClonePlan, rules: str) -> _Separated:
     """Remove the source's identity from the files; then mask them and start the server, if the plan starts it."""
     accounts_are_locked = settings.clones.accounts == "lock"
     clone = CloneServer(
         planned.copy,
         planned.origin,
-        server_id,
+        planned.server_id,
         planned.port,
         planned.bind_address,
         accounts_are_locked,
@@ -209,7 +207,7 @@ def _separate(settings: Settings, instance: Instance, planned: ClonePlan, server
     )
     separate_at = time.monotonic()
     password = fresh_password()
-    data = HandedData(planned.name, planned.made_from.set_id, 1, rules, accounts_are_locked)
+    data = HandedData(planned.name, planned.backup_id, 1, rules, accounts_are_locked)
 
     def note(session: Session) -> None:
         # A command that made the clone for itself resets nothing.
@@ -222,60 +220,22 @@ def _separate(settings: Settings, instance: Instance, planned: ClonePlan, server
 
 def _make_datasets(
     settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource, masking: MaskingChoice
-) -> tuple[ClonePlan, int]:
-    """Make the anchor, which reserves name and port, then clone every volume below it. Return plan and server id.
+) -> ClonePlan:
+    """Make the anchor, which reserves name and port, then clone every volume below it. Return the plan.
 
     After an error nothing of the clone is left.
     """
-    server_id = fresh_server_id()
     with locks.names_and_ports():
         # Under this lock no two runs take the same name or port. The slow parts run after it.
         planned = plan_from(settings, instance, request, source, masking)
         datasets.ensure(planned.home.home)
         # Nothing was made since the plan looked.
         room.guard(settings, known=planned.home)
-        datasets.create(planned.anchor, _facts(planned, source.key, server_id, instance.host))
+        datasets.create(planned.top, {**NO_SNAPSHOTS, CLONE_PROPERTY: planned.name, **record.properties_of(planned)})
     with (
-        undone_on_error(lambda: remove_all(instance.host, planned.anchor, planned.name, planned.copy.root)),
+        undone_on_error(lambda: remove_all(instance.host, planned.top, planned.name, planned.copy.root)),
         locks.turn(),
     ):
         clone_volumes(source, planned.layout, {CLONE_PROPERTY: planned.name}, planned.quota)
         mount_for_good(planned.layout.datasets.values())
-    return planned, server_id
-
-
-def _facts(planned: ClonePlan, key: str, server_id: int, host: Host) -> dict[str, str]:
-    """Return what the anchor of a clone that is being made records."""
-    request, made_from = planned.request, planned.made_from
-    requested = properties.requested_text(request.names_source)
-    original = f"@{made_from.set_id}" if made_from.kind is SourceKind.SNAPSHOT else made_from.set_id
-    new = CloneRecord(
-        name=planned.name,
-        top=planned.anchor,
-        phase=CopyPhase.MAKING,
-        instance=planned.instance,
-        backup_id=made_from.set_id,
-        source=made_from.kind,
-        requested=requested,
-        original_words=f"{original} {requested}",
-        key=key,
-        original_key=key,
-        origin=planned.origin,
-        port=planned.port,
-        kept_port=planned.kept_port,
-        bind_address=planned.bind_address,
-        server_id=server_id,
-        created=stamp(host.latest()),
-        flavour=planned.origin.flavour,
-        mount=planned.copy.root,
-        revision=1,
-        begun=planned.begun,
-        owner=planned.owner,
-        lease=planned.lease,
-        profile=request.profile,
-        rights=request.rights,
-        asks_for_masking=planned.masks,
-        is_ephemeral=request.is_ephemeral,
-        run_id=host.run_id(),
-    )
-    return {**NO_SNAPSHOTS, CLONE_PROPERTY: planned.name, **record.properties_of(new)}
+    return planned

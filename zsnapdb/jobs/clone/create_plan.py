@@ -12,6 +12,7 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.clone import (
     account,
     address,
@@ -24,17 +25,17 @@ from zsnapdb.jobs.clone import (
     room,
 )
 from zsnapdb.jobs.clone.catalogue import home
-from zsnapdb.jobs.clone.clone_info import CloneClaim
+from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneRecord
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
 from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
-from zsnapdb.jobs.clone.properties import is_clone_name
+from zsnapdb.jobs.clone.properties import is_clone_name, requested_text
 from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
 from zsnapdb.jobs.clone.room import HomeRoom
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, origin_at, origin_in, with_volumes
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
 from zsnapdb.jobs.copies.catalogue import KnownCopies
-from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
 from zsnapdb.jobs.host import restorable
 from zsnapdb.jobs.host.capacity import refuse_alternate_root
 from zsnapdb.jobs.restore.choice import first_manifest
@@ -49,6 +50,7 @@ from zsnapdb.planning.clone.lease import (
     first_lease,
     policy,
     quota_of,
+    stamp,
 )
 from zsnapdb.planning.clone.masking import MaskingCase, MaskingChoice, masking_choice
 from zsnapdb.planning.clone.source_kind import SourceKind
@@ -84,35 +86,19 @@ class PlannedSource:
         return next((pool_of(snapshot.partition("@")[0]) for snapshot in self.snapshots.values()), None)
 
 
-@dataclass(frozen=True)
-class ClonePlan:
-    """What `create` does for the request with this source.
+@dataclass(frozen=True, kw_only=True)
+class ClonePlan(CloneRecord):
+    """What `create` does for the request with this source, and what the anchor records of the clone meanwhile.
 
-    `masks`: whether the clone must be masked. `home` is what the home of all clones had then. `kept_port` is the port
-    that the clone keeps. `begun` is when its data was cloned from an instance first.
+    `home` is what the home of all clones had when this was planned.
     """
 
-    name: str
-    instance: str
     request: CloneRequest
     made_from: PlannedSource
-    anchor: str
     layout: CopyLayout
     copy: Copy
-    port: int
-    kept_port: int | None
-    bind_address: str
-    lease: CloneLease
     quota: int
-    owner: str
-    masks: bool
     home: HomeRoom
-    begun: str
-
-    @property
-    def origin(self) -> Origin:
-        """The server that its data is of."""
-        return self.made_from.origin
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -219,7 +205,6 @@ def _of_snapshots(source: CloneSource, masking: MaskingChoice) -> PlannedSource:
 def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made_from: PlannedSource) -> ClonePlan:
     """Return what `create` would do with this source; change nothing. The errors are those of `plan`."""
     origin = made_from.origin
-    masks = masking_policy.masks_new_clone(instance.settings.masking, requested=request.masks)
     name = request.name or random_name(instance)
     if not is_clone_name(name):
         raise UsageError(f"invalid clone name {name!r}", hint="use at most 32 of: small letters, digits, - and _")
@@ -254,23 +239,42 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     if missing is not None:
         raise missing
     copy.render(CloneServer(copy, origin, 1, port, bind, limits.accounts == "lock", request.rights).identity())
+    requested, source = requested_text(request.names_source), made_from.source
+    key = source.key if isinstance(source, CloneSource) else ""
     return ClonePlan(
         name=name,
+        top=anchor,
+        phase=CopyPhase.MAKING,
         instance=instance.name,
-        request=request,
-        made_from=made_from,
-        anchor=anchor,
-        layout=layout,
-        copy=copy,
+        backup_id=made_from.set_id,
+        source=made_from.kind,
+        requested=requested,
+        original_words=f"{'@' * (made_from.kind is SourceKind.SNAPSHOT)}{made_from.set_id} {requested}",
+        key=key,
+        original_key=key,
+        origin=origin,
+        flavour=origin.flavour,
         port=port,
         kept_port=kept,
         bind_address=bind,
-        lease=lease,
-        quota=room.of_new_clone(settings, seen.free, request.quota),
-        owner=owner_text(request.owner),
-        masks=masks,
-        home=seen,
+        server_id=fresh_server_id(),
+        created=stamp(instance.host.latest()),
         begun=begun,
+        mount=root,
+        revision=1,
+        owner=owner_text(request.owner),
+        lease=lease,
+        profile=request.profile,
+        rights=request.rights,
+        asks_for_masking=masking_policy.masks_new_clone(instance.settings.masking, requested=request.masks),
+        is_ephemeral=request.is_ephemeral,
+        run_id=instance.host.run_id(),
+        request=request,
+        made_from=made_from,
+        layout=layout,
+        copy=copy,
+        quota=room.of_new_clone(settings, seen.free, request.quota),
+        home=seen,
     )
 
 
