@@ -125,12 +125,12 @@ from pathlib import Path
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.clone import address, reset, swap
+from zsnapdb.jobs.clone import address, reset
 
 def dies(*_words, **_named):
     os.kill(os.getpid(), signal.SIGKILL)
 
-make_ready, set_together, calls = swap._make_ready, swap.datasets.set_together, []
+make_ready, set_together, calls = reset._make_ready, reset.datasets.set_together, []
 
 def made_ready(*words):
     make_ready(*words)
@@ -141,8 +141,8 @@ def second_dies(values):
     return set_together(values) if len(calls) == 1 else dies()
 
 place, name, work = {
-    "given the password": (swap, "_make_ready", made_ready),
-    "the server is ended": (swap.datasets, "set_together", second_dies),
+    "given the password": (reset, "_make_ready", made_ready),
+    "the server is ended": (reset.datasets, "set_together", second_dies),
     "exchanged": (address, "lead", dies),
 }[sys.argv[1]]
 setattr(place, name, work)

@@ -43,7 +43,7 @@ class CloneFields(Document):
     part: Annotated[str | None, At("part", or_null)]
     phase: str
     port: Annotated[int, At("client_port")]
-    kept_port: Annotated[int | None, At("address")]
+    kept_port: int | None
     server_port: Annotated[int, At("port")]
     bind_address: str
     server_id: int
@@ -164,12 +164,12 @@ class ClonePlanDocument(Document):
 
     name: str
     instance: str
-    source: Annotated[str, At("kind")]
-    backup_id: Annotated[str | None, At("set_id", or_null)]
-    snapshots: dict[str, str]
-    receives: tuple[str, ...]
-    prepared: Annotated[bool, At("is_prepared")]
-    replays: int
+    source: str
+    backup_id: Annotated[str | None, At("backup_id", or_null)]
+    snapshots: Annotated[dict[str, str], At("made_from.snapshots")]
+    receives: Annotated[tuple[str, ...], At("made_from.receives")]
+    prepared: Annotated[bool, At("made_from.is_prepared")]
+    replays: Annotated[int, At("made_from.replays")]
     datasets: Annotated[dict[str, str], At("layout.datasets")]
     mount: Annotated[str, At("copy.root")]
     port: int
@@ -177,10 +177,10 @@ class ClonePlanDocument(Document):
     expires: Annotated[str, At("lease.expires", stamp)]
     owner: str
     profile: str
-    starts: bool
-    masks: bool
-    masked_source: Annotated[bool, At("rules", given, False)]
-    masked_how: Annotated[MaskingWayFields, At("masking")]
+    starts: Annotated[bool, At("request.starts")]
+    masks: Annotated[bool, At("asks_for_masking")]
+    masked_source: Annotated[bool, At("made_from.rules", given, False)]
+    masked_how: Annotated[MaskingWayFields, At("made_from.masking")]
     notes: tuple[str, ...]
 
 
@@ -361,7 +361,7 @@ class CloneSetPlanDocument(Document):
     names: tuple[str, ...]
     topology: str
     instance: Annotated[str, At("first.instance")]
-    backup_id: Annotated[str | None, At("first.set_id", or_null)]
+    backup_id: Annotated[str | None, At("first.backup_id", or_null)]
 
 
 class MemberFields(Document):

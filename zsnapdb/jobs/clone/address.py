@@ -19,7 +19,6 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import catalogue, haproxy, locks
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
-from zsnapdb.jobs.clone.properties import ADDRESS_PROPERTY, NO_ADDRESS
 from zsnapdb.planning.clone import addresses
 from zsnapdb.planning.clone.addresses import KeptRoute
 
@@ -31,16 +30,16 @@ def settings_of(settings: Settings) -> AddressSettings:
     return settings.clones.address
 
 
-def facts_for(settings: Settings, clones: Iterable[CloneClaim], bind_address: str) -> dict[str, str]:
-    """Return the property of a clone that gets a port to keep now; the caller holds the lock of names and ports.
+def choose(settings: Settings, clones: Iterable[CloneClaim], bind_address: str) -> int | None:
+    """Return the port that a clone is to keep from now on (None: none); the caller holds the lock of names and ports.
 
     HAProxy listens at `clones.bind_address` alone: a clone with another address keeps none, nor does one too many.
     """
-    configured, port = settings.clones.address, None
-    if configured is not None and bind_address == settings.clones.bind_address:
-        taken = {claim.address for claim in clones if claim.address is not None}
-        port = addresses.choose(configured.ports, {*taken, *settings.clones.reserved_ports})
-    return {ADDRESS_PROPERTY: str(port) if port is not None else NO_ADDRESS}
+    configured = settings.clones.address
+    if configured is None or bind_address != settings.clones.bind_address:
+        return None
+    taken = {claim.kept_port for claim in clones if claim.kept_port is not None}
+    return addresses.choose(configured.ports, {*taken, *settings.clones.reserved_ports})
 
 
 def route_of(info: CloneInfo) -> KeptRoute:
@@ -54,10 +53,10 @@ def lead(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
     The caller holds the lock of names and ports. Return the clone with what is true of its port now.
     """
     configured = settings.clones.address
-    if configured is None or info.address is None:
+    if configured is None or info.kept_port is None:
         return info
     try:
-        haproxy.lead_port(configured, info.address, route_of(info))
+        haproxy.lead_port(configured, info.kept_port, route_of(info))
     except ZsnapdbError as error:
         events.warn(f"clone {info.label} is reached at port {info.port} of its server: {error.message}")
         return replace(info, is_led_to=False)
@@ -66,7 +65,7 @@ def lead(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
 
 def open_to(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
     """As `lead`, if HAProxy does not lead there yet; the caller holds the clone's lock."""
-    if info.address is None or info.is_led_to:
+    if info.kept_port is None or info.is_led_to:
         return info
     with locks.names_and_ports():
         return lead(settings, info, events)
@@ -117,7 +116,7 @@ class KeptPorts:
 def look(settings: Settings, host: Host) -> KeptPorts:
     """Return the ports that clones keep, and those that lead somewhere. ConfigError if clones keep none here."""
     configured, error = settings_of(settings), None
-    of_port = {info.address: info for info in catalogue.listing(settings, host) if info.address is not None}
+    of_port = {info.kept_port: info for info in catalogue.listing(settings, host) if info.kept_port is not None}
     try:
         seen = haproxy.routes(configured)
     except ZsnapdbError as failed:
@@ -153,7 +152,7 @@ def follow_if_there(settings: Settings, host: Host) -> None:
 def configuration(settings: Settings, host: Host) -> str:
     """Return the configuration of HAProxy, with every port led where it must now."""
     listed = catalogue.listing(settings, host)
-    must = {info.address: route_of(info) for info in listed if info.address is not None}
+    must = {info.kept_port: route_of(info) for info in listed if info.kept_port is not None}
     return addresses.configuration(settings_of(settings), settings.clones.bind_address, must, haproxy.account())
 
 

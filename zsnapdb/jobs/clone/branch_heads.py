@@ -7,7 +7,7 @@ So a commit moves it by itself, in the moment of its snapshots.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.clone.clone_info import CloneInfo
@@ -50,13 +50,13 @@ def parent(info: CloneInfo) -> str:
     return info.backup_id
 
 
-def kept(info: CloneInfo, made: Sequence[Commit] | None = None) -> Mapping[str, str]:
-    """Return the property that keeps the head of its branch when the clone gets other data; none if there is no head.
+def kept(info: CloneInfo, made: Sequence[Commit] | None = None) -> str:
+    """Return the branches as the anchor has to record them before the clone gets other data ("": as it does).
 
     A reset changes the data and no branch, and a detach changes neither. `made` is as for `newest`.
     """
     with contextlib.suppress(DamagedError):
         known = read(info, made)
         if info.branches or known.head:
-            return {BRANCHES_PROPERTY: known.encode()}
-    return {}
+            return known.encode()
+    return ""

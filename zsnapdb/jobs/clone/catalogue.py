@@ -12,89 +12,35 @@ from functools import cache, partial
 from pathlib import Path
 
 from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, PreflightError, UnknownNameError
-from zsnapdb.base.model import Flavour
-from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
 from zsnapdb.jobs.clone import haproxy, heartbeat, locks, meant, taken_over
 from zsnapdb.jobs.clone import properties as clone_properties
-from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
+from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo, CloneRecord
 from zsnapdb.jobs.clone.credentials import client_host
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.copies import catalogue as copies
-from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies, Properties
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.clone.addresses import KeptRoute, KeptRoutes
-from zsnapdb.planning.clone.contract import AccountRights, ServerProfile
-from zsnapdb.planning.clone.lease import Heartbeat, read_stamp
+from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.planning.clone.pool import PoolMark
-from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, decode
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import is_number
 
 _HOME = "zsnapdb/clones"
 _COLUMNS = (
+    *record.columns(CloneInfo),
     clone_properties.ROLE_PROPERTY,
-    clone_properties.LABEL_PROPERTY,
-    clone_properties.ID_PROPERTY,
-    clone_properties.GUID_PROPERTY,
-    clone_properties.ADDRESS_PROPERTY,
-    BACKUP_PROPERTY,
-    POSITION_PROPERTY,
-    ORIGIN_PROPERTY,
-    clone_properties.PORT_PROPERTY,
-    clone_properties.BIND_PROPERTY,
-    copy_properties.CREATED_PROPERTY,
-    clone_properties.FLAVOUR_PROPERTY,
-    clone_properties.ROOT_PROPERTY,
-    clone_properties.REVISION_PROPERTY,
-    clone_properties.SOURCE_PROPERTY,
-    clone_properties.SERVER_ID_PROPERTY,
-    copy_properties.OWNER_PROPERTY,
-    copy_properties.EXPIRES_PROPERTY,
-    copy_properties.PROTECTED_PROPERTY,
-    copy_properties.CHANGED_PROPERTY,
-    clone_properties.PROFILE_PROPERTY,
-    clone_properties.USED_PROPERTY,
-    clone_properties.SET_PROPERTY,
-    clone_properties.REQUESTED_PROPERTY,
-    clone_properties.ORIGINAL_PROPERTY,
-    clone_properties.KEY_PROPERTY,
-    clone_properties.ORIGINAL_KEY_PROPERTY,
     clone_properties.MASKED_PROPERTY,
-    clone_properties.RIGHTS_PROPERTY,
-    clone_properties.EPHEMERAL_PROPERTY,
-    clone_properties.HEARTBEAT_PROPERTY,
-    clone_properties.FOLLOWS_PROPERTY,
-    clone_properties.MASK_PROPERTY,
-    clone_properties.POOL_PROPERTY,
-    clone_properties.RULES_PROPERTY,
-    clone_properties.HISTORY_PROPERTY,
-    clone_properties.BRANCHES_PROPERTY,
-    clone_properties.BEGUN_PROPERTY,
     clone_properties.GROWN_PROPERTY,
     clone_properties.TAKES_OVER_PROPERTY,
-    RUN_PROPERTY,
-    "guid",
     "used",
     "quota",
     "origin",
 )
-_CLAIM_COLUMNS = (
-    clone_properties.LABEL_PROPERTY,
-    clone_properties.ID_PROPERTY,
-    clone_properties.PORT_PROPERTY,
-    clone_properties.ADDRESS_PROPERTY,
-    copy_properties.OWNER_PROPERTY,
-    clone_properties.SET_PROPERTY,
-    clone_properties.KEY_PROPERTY,
-    clone_properties.BEGUN_PROPERTY,
-    copy_properties.CREATED_PROPERTY,
-)
-_LAST_PORT = 65535
 
 
 def home(settings: Settings, pool: str) -> str:
@@ -126,23 +72,15 @@ def listing(settings: Settings, host: Host) -> list[CloneInfo]:
 
 def claims(settings: Settings) -> KnownCopies[CloneClaim]:
     """Return what the clones on this host have that no other may have. Nothing below their anchors is looked at."""
-    return copies.known("clone", homes(settings), _CLAIM_COLUMNS, CLONE_PROPERTY, _claim, depth=1, is_named=False)
-
-
-def _claim(found: CopyDatasets) -> CloneClaim:
-    def called(key: str) -> str:
-        recorded = found.facts[key]
-        return recorded.value if recorded.is_local and clone_properties.is_clone_name(recorded.value) else found.name
-
-    label, own_id = called(clone_properties.LABEL_PROPERTY), called(clone_properties.ID_PROPERTY)
-    port, owner = found.number(clone_properties.PORT_PROPERTY), found.text(copy_properties.OWNER_PROPERTY)
-    if not 0 <= port <= _LAST_PORT:
-        raise ValueError(f"{port} is not a port")
-    address = _address(found.facts[clone_properties.ADDRESS_PROPERTY])
-    set_name, _, part = found.text(clone_properties.SET_PROPERTY).partition(" ")
-    begun = _local(found.facts[clone_properties.BEGUN_PROPERTY]) or found.text(copy_properties.CREATED_PROPERTY)
-    held = (set_name if part else "", _local(found.facts[clone_properties.KEY_PROPERTY]), begun)
-    return CloneClaim(found.name, label, own_id, found.anchor, port, address, owner, *held)
+    return copies.known(
+        "clone",
+        homes(settings),
+        record.columns(CloneClaim),
+        CLONE_PROPERTY,
+        lambda found: CloneClaim(name=found.name, top=found.anchor, **record.read(CloneClaim, found)),
+        depth=1,
+        is_named=False,
+    )
 
 
 def _routes(settings: Settings) -> Callable[[], KeptRoutes]:
@@ -156,97 +94,46 @@ def _info(
     found: CopyDatasets,
     users: server.OptionFileUsers | None = None,
 ) -> CloneInfo:
-    value, top, facts, members = found.text, found.anchor, found.facts, found.members
-    claim = _claim(found)
-    if not is_mount_point(value(clone_properties.ROOT_PROPERTY)):
-        raise ValueError(f"{clone_properties.ROOT_PROPERTY} is not an absolute path")
-    revision = found.number(clone_properties.REVISION_PROPERTY)
-    current = f"{top}/r{revision}"
+    top, members = found.anchor, found.members
+    known = CloneRecord(name=found.name, top=top, **record.read(CloneRecord, found))
+    current = f"{top}/r{known.revision}"
+    now = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")}
     volumes = {
-        members[dataset][clone_properties.ROLE_PROPERTY].value: dataset
-        for dataset in members
-        if (dataset == current or dataset.startswith(current + "/"))
-        and members[dataset][clone_properties.ROLE_PROPERTY].is_local
+        values[clone_properties.ROLE_PROPERTY].value: dataset
+        for dataset, values in members.items()
+        if dataset in now and values[clone_properties.ROLE_PROPERTY].is_local
     }
     origins = {role: members[dataset]["origin"].value for role, dataset in volumes.items()}
-    inside = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")} | {top}
     quota = int(members[current]["quota"].value) if current in members else 0
     kept = sum(
         int(values["used"].value)
         for dataset, values in members.items()
         if dataset.rpartition("/")[0] == top and dataset != current
     )
-    mount = Path(value(clone_properties.ROOT_PROPERTY))
-    follows = facts[clone_properties.FOLLOWS_PROPERTY]
-    bind_address, address = value(clone_properties.BIND_PROPERTY), claim.address
-    own_guid = facts[clone_properties.GUID_PROPERTY]
-    history = facts[clone_properties.HISTORY_PROPERTY]
-    original, _, original_request = value(clone_properties.ORIGINAL_PROPERTY).partition(" ")
-    part = value(clone_properties.SET_PROPERTY).partition(" ")[2]
+    route = KeptRoute(client_host(known.bind_address), known.port)
     return CloneInfo(
-        name=found.name,
-        label=claim.label,
-        id=claim.id,
-        guid=(own_guid if own_guid.is_local else facts["guid"]).value,
-        address=address,
-        is_led_to=address is not None and routes().get(address) == KeptRoute(client_host(bind_address), claim.port),
-        instance=value(INSTANCE_PROPERTY),
-        backup_id=value(BACKUP_PROPERTY),
-        source=value(clone_properties.SOURCE_PROPERTY),
-        requested=value(clone_properties.REQUESTED_PROPERTY),
-        original=original,
-        original_request=original_request,
-        key=_local(facts[clone_properties.KEY_PROPERTY]),
-        original_key=_local(facts[clone_properties.ORIGINAL_KEY_PROPERTY]),
+        **{**vars(known), "lease": _beaten(host, known)},
+        is_led_to=known.kept_port is not None and routes().get(known.kept_port) == route,
         masked=_masked(members[dataset] for dataset in volumes.values()),
-        set_name=claim.set_name,
-        part=part,
-        flavour=Flavour(value(clone_properties.FLAVOUR_PROPERTY)),
-        port=claim.port,
-        bind_address=bind_address,
-        server_id=found.number(clone_properties.SERVER_ID_PROPERTY),
-        created=value(copy_properties.CREATED_PROPERTY),
-        position=value(POSITION_PROPERTY),
-        phase=found.phase(),
-        owner=claim.owner,
-        lease=replace(found.lease(), heartbeat=_heartbeat(host, found)),
-        profile=ServerProfile(value(clone_properties.PROFILE_PROPERTY)),
-        rights=AccountRights(value(clone_properties.RIGHTS_PROPERTY)),
-        used=value(clone_properties.USED_PROPERTY),
-        top=top,
-        revision=revision,
         datasets=tuple(members),
         volumes=volumes,
         origins=origins,
-        leftovers=tuple(dataset for dataset in members if dataset not in inside),
-        mount=mount,
+        leftovers=tuple(dataset for dataset in members if dataset not in now and dataset != top),
         own_bytes=found.number("used"),
         quota=quota + kept if quota else 0,
         kept_bytes=kept,
         takes_over=tuple(dataset for dataset, values in members.items() if _takes_over(values)),
         grown=_grown(members[current]) if current in members else 0,
         is_independent=all(origin in (datasets.UNSET, "") for origin in origins.values()),
-        origin=decode(value(ORIGIN_PROPERTY), top),
-        pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(users),
-        is_ephemeral=facts[clone_properties.EPHEMERAL_PROPERTY] == datasets.Property("yes", "local"),
-        pool=_pool_mark(facts[clone_properties.POOL_PROPERTY]),
-        rules=_local(facts[clone_properties.RULES_PROPERTY]),
-        follows=found.number(clone_properties.FOLLOWS_PROPERTY) if follows.is_local else None,
-        run_id=_local(facts[RUN_PROPERTY]),
-        asks_for_masking=facts[clone_properties.MASK_PROPERTY] == datasets.Property("yes", "local"),
-        begun=_local(facts[clone_properties.BEGUN_PROPERTY]),
-        branches=_local(facts[clone_properties.BRANCHES_PROPERTY]),
-        history=history.value if history.is_local else None,
+        pid=server.ServerProcess(known.mount / PRIVATE_FOLDER).pid(users),
     )
 
 
-def _local(recorded: datasets.Property) -> str:
-    return recorded.value if recorded.is_local else ""
-
-
-def _address(recorded: datasets.Property) -> int | None:
-    is_port = recorded.is_local and is_number(recorded.value) and len(recorded.value) <= 5
-    return int(recorded.value) if is_port and int(recorded.value) <= _LAST_PORT else None
+def _beaten(host: Host, known: CloneRecord) -> CloneLease:
+    beats = known.lease.heartbeat
+    if beats is None:
+        return known.lease
+    return replace(known.lease, heartbeat=heartbeat.heartbeat(host, known.name, beats.every, beats.last))
 
 
 def _grown(revision: Properties) -> int:
@@ -257,19 +144,6 @@ def _grown(revision: Properties) -> int:
 def _takes_over(revision: Properties) -> bool:
     noted = revision[clone_properties.TAKES_OVER_PROPERTY]
     return noted.is_local and noted.value != clone_properties.TAKES_NOTHING_OVER
-
-
-def _pool_mark(recorded: datasets.Property) -> PoolMark | None:
-    known = {mark.value: mark for mark in PoolMark}
-    return known.get(recorded.value) if recorded.is_local else None
-
-
-def _heartbeat(host: Host, found: CopyDatasets) -> Heartbeat | None:
-    recorded = found.facts[clone_properties.HEARTBEAT_PROPERTY]
-    if not recorded.is_local or recorded.value == clone_properties.NO_HEARTBEAT:
-        return None
-    every = found.number(clone_properties.HEARTBEAT_PROPERTY)
-    return heartbeat.heartbeat(host, found.name, every, read_stamp(found.text(copy_properties.CREATED_PROPERTY)))
 
 
 def _masked(volumes: Iterable[Properties]) -> str | None:

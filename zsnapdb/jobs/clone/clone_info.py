@@ -3,132 +3,256 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.model import PROPERTY, Flavour
+from zsnapdb.base.patterns import is_mount_point
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE, client_host
-from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.clone.properties import (
+    BEGUN_PROPERTY,
+    BRANCHES_PROPERTY,
+    FOLLOWS_PROPERTY,
+    HISTORY_PROPERTY,
+    KEY_PROPERTY,
+    LABEL_PROPERTY,
+    POOL_PROPERTY,
+    REVISION_PROPERTY,
+    RULES_PROPERTY,
+    SET_PROPERTY,
+    SOURCE_PROPERTY,
+    USED_PROPERTY,
+    is_clone_name,
+)
+from zsnapdb.jobs.copies.catalogue import CopyDatasets
+from zsnapdb.jobs.copies.properties import CREATED_PROPERTY, CopyPhase, lease_values
+from zsnapdb.jobs.copies.record import (
+    CREATED,
+    LEASE,
+    ORIGIN,
+    OWNER,
+    PHASE,
+    Fate,
+    Form,
+    StoredField,
+    choice,
+    choice_or,
+    flag,
+    number,
+    optional,
+    own_text,
+    stored,
+    text,
+)
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.clone.contract import AccountRights, ServerProfile
-from zsnapdb.planning.clone.lease import CloneLease
+from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, read_stamp
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.room import LEAST
 from zsnapdb.planning.server_copy.origin import Origin
+from zsnapdb.zfs.command import is_number
 
 
-@dataclass(frozen=True)
+def _of(form: Form[Any], hand_out: Fate, swap: Fate, reset: Fate) -> Mapping[str, StoredField]:
+    return stored(form, hand_out=hand_out, swap=swap, reset=reset)
+
+
+_STAYS, _TAKEN, _EXCHANGED = Fate.STAYS, Fate.TAKEN, Fate.EXCHANGED
+
+
+def _called(name: str) -> Form[str]:
+    """What people call the clone. Not set, or no name of a clone: the name of its dataset, which never changes."""
+
+    def value(found: CopyDatasets) -> str:
+        recorded = found.facts[name]
+        return recorded.value if recorded.is_local and is_clone_name(recorded.value) else found.name
+
+    return Form((name,), value, lambda text: {name: text})
+
+
+def _guid(found: CopyDatasets) -> str:
+    recorded = found.facts[_GUID]
+    return (recorded if recorded.is_local else found.facts["guid"]).value
+
+
+def _address(found: CopyDatasets) -> int | None:
+    recorded = found.facts[_ADDRESS]
+    is_port = recorded.is_local and is_number(recorded.value) and len(recorded.value) <= 5
+    return int(recorded.value) if is_port and int(recorded.value) <= _LAST_PORT else None
+
+
+def _mount(found: CopyDatasets) -> Path:
+    text = found.text(_ROOT)
+    if not is_mount_point(text):
+        raise ValueError(f"{_ROOT} is not an absolute path")
+    return Path(text)
+
+
+def _lease(found: CopyDatasets) -> CloneLease:
+    """Return the lease; its heartbeat counts from when the clone was made, as far as the properties say."""
+    recorded = found.facts[_HEARTBEAT]
+    if not recorded.is_local or recorded.value == _NONE:
+        return found.lease()
+    begun = read_stamp(found.text(CREATED_PROPERTY))
+    return replace(found.lease(), heartbeat=Heartbeat(found.number(_HEARTBEAT), begun))
+
+
+def _lease_values(lease: CloneLease) -> dict[str, str]:
+    return {**lease_values(lease), _HEARTBEAT: str(lease.heartbeat.every) if lease.heartbeat is not None else _NONE}
+
+
+_GUID, _ADDRESS, _HEARTBEAT, _ROOT = (f"{PROPERTY}:{word}" for word in ("guid", "address", "heartbeat", "root"))
+_NONE, _LAST_PORT = "no", 65535
+_PORT = Form((_ADDRESS,), _address, lambda port: {_ADDRESS: str(port) if port is not None else _NONE})
+_OWN_GUID = Form((_GUID, "guid"), _guid, lambda guid: {_GUID: guid})
+_FOLLOWS, _HISTORY = optional(number(FOLLOWS_PROPERTY)), optional(own_text(HISTORY_PROPERTY))
+_POOL = choice_or(POOL_PROPERTY, PoolMark, None)
+_BRANCHES = Form(
+    (BRANCHES_PROPERTY,),
+    own_text(BRANCHES_PROPERTY).read,
+    lambda branches: {BRANCHES_PROPERTY: branches} if branches else {},
+)
+
+
+@dataclass(frozen=True, kw_only=True)
 class CloneClaim:
-    """What a clone has that no other may have, and whose it is. Its anchor alone says so.
+    """What a clone has that no other may have, and whose it is. Its anchor, `top`, alone says so.
 
-    `name`, `label`, `id`, `top`, `port`, `address`, `owner`, `set_name`, `key` and `begun` are those of CloneInfo.
+    `name` is that of its dataset, `label` what people call it, and `id` what never changes for its holder: a swap gives
+    the clone another dataset. No two clones have a label or an id in common.
     """
 
     name: str
-    label: str
-    id: str
     top: str
-    port: int
-    address: int | None
-    owner: str
-    set_name: str = ""
-    key: str = ""
-    begun: str = ""
+    label: str = field(default="", metadata=_of(_called(LABEL_PROPERTY), _TAKEN, _EXCHANGED, _STAYS))
+    id: str = field(default="", metadata=_of(_called(f"{PROPERTY}:id"), _STAYS, _EXCHANGED, _STAYS))
+    port: int = field(metadata=_of(number(f"{PROPERTY}:port", _LAST_PORT), _STAYS, _STAYS, _STAYS))
+    kept_port: int | None = field(default=None, metadata=_of(_PORT, _TAKEN, _EXCHANGED, _STAYS))
+    """The port that it keeps whatever its server is, at which HAProxy listens."""
+    owner: str = field(metadata=_of(OWNER, _TAKEN, _EXCHANGED, _STAYS))
+    set_words: str = field(default="", metadata=_of(text(SET_PROPERTY), _STAYS, _STAYS, _STAYS))
+    """Of a clone in a set: the name of the set and the part of the clone (source, replica, member)."""
+    key: str = field(default="", metadata=_of(own_text(KEY_PROPERTY), _STAYS, _STAYS, _TAKEN))
+    """The identity of the data that it has (`CloneSource.key`); "": an older version made it."""
+    begun: str = field(default="", metadata=_of(own_text(BEGUN_PROPERTY), _STAYS, _STAYS, _TAKEN))
+    """When its data was cloned from an instance first; clones of its commits inherit that. "": at `created`."""
+    created: str = field(metadata=_of(CREATED, _TAKEN, _TAKEN, _STAYS))
 
     def is_called(self, word: str) -> bool:
         """Whether people call it so."""
         return word in (self.label, self.id)
 
+    @property
+    def set_name(self) -> str:
+        """The name of the set that it is in, or ""."""
+        return self.set_words.partition(" ")[0] if self.part else ""
 
-@dataclass(frozen=True)
-class CloneInfo:
-    """A clone as the properties of its datasets describe it.
+    @property
+    def part(self) -> str:
+        """What it is in its set, or ""."""
+        return self.set_words.partition(" ")[2]
 
-    `name` is that of its dataset, `label` what people call it, and `id` what never changes for its holder. No two
-    clones have a label or an id in common.
-    `top` is the anchor. `datasets` are the anchor and all datasets below it that carry the clone's name, outer datasets
-    first. `volumes` (by role) are the datasets of the current revision, `origins` (by role) the snapshots that these
-    were cloned from ("-" or "" for one that depends on none); `leftovers` are the datasets of other revisions.
-    `source` is the kind of source that the data is of, `requested` what the user named to get this data. `original` is
-    the snapshot set that the clone was created from, as `--from` takes it, and `original_request` what the user named
-    then. `masked` is when masking was complete (None: not masked). `set_name` and `part` are those of a clone in a set,
-    else empty. `own_bytes` is the space that only the clone occupies, snapshots included, and `quota` the most that it
-    may have of that (0: no limit).
+    @property
+    def since(self) -> str:
+        """Since when its data is kept."""
+        return self.begun or self.created
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloneRecord(CloneClaim):
+    """All that the anchor of a clone records. What is not set there has a default here.
+
+    Each field says what becomes of its property when the clone is handed out by a pool, when it takes the place of
+    another one (`swap`), and when its data is replaced (`reset`). A first start then records position and use.
     """
 
-    name: str
-    instance: str
-    backup_id: str
-    source: str
-    requested: str
-    original: str
-    original_request: str
+    instance: str = field(metadata=_of(text(INSTANCE_PROPERTY), _STAYS, _STAYS, _STAYS))
+    guid: str = field(default="", metadata=_of(_OWN_GUID, _STAYS, _EXCHANGED, _STAYS))
+    """The GUID of its anchor, or of that which its holder got first: another clone of the same name has another one."""
+    backup_id: str = field(metadata=_of(text(BACKUP_PROPERTY), _STAYS, _STAYS, _TAKEN))
+    source: str = field(metadata=_of(text(SOURCE_PROPERTY), _STAYS, _STAYS, _TAKEN))
+    """The kind of source that the data is of."""
+    requested: str = field(metadata=_of(text(f"{PROPERTY}:requested"), _STAYS, _TAKEN, _TAKEN))
+    """The source or the point that the data was requested for, as the user named it."""
+    original_words: str = field(metadata=_of(text(f"{PROPERTY}:original"), _STAYS, _TAKEN, _STAYS))
+    """The snapshot set that the clone was created from, as `--from` takes it, and what the user named then."""
+    original_key: str = field(default="", metadata=_of(own_text(f"{PROPERTY}:original-key"), _STAYS, _TAKEN, _STAYS))
+    """The identity of the data that it was created from, whatever that is called since."""
+    flavour: Flavour = field(metadata=_of(choice(f"{PROPERTY}:flavour", Flavour), _STAYS, _STAYS, _STAYS))
+    bind_address: str = field(metadata=_of(text(f"{PROPERTY}:bind"), _STAYS, _STAYS, _STAYS))
+    server_id: int = field(metadata=_of(number(f"{PROPERTY}:server-id"), _STAYS, _STAYS, _STAYS))
+    position: str = field(default="", metadata=_of(text(POSITION_PROPERTY), _STAYS, _STAYS, _STAYS))
+    phase: CopyPhase = field(metadata=_of(PHASE, _STAYS, _STAYS, _TAKEN))
+    lease: CloneLease = field(
+        metadata=_of(Form((*LEASE.names, _HEARTBEAT), _lease, _lease_values), _TAKEN, _EXCHANGED, _STAYS)
+    )
+    profile: ServerProfile = field(metadata=_of(choice(f"{PROPERTY}:profile", ServerProfile), _STAYS, _STAYS, _STAYS))
+    rights: AccountRights = field(metadata=_of(choice(f"{PROPERTY}:rights", AccountRights), _TAKEN, _TAKEN, _STAYS))
+    used: str = field(default="", metadata=_of(text(USED_PROPERTY), _TAKEN, _TAKEN, _STAYS))
+    revision: int = field(metadata=_of(number(REVISION_PROPERTY), _STAYS, _STAYS, _TAKEN))
+    mount: Path = field(metadata=_of(Form((_ROOT,), _mount, lambda path: {_ROOT: str(path)}), _STAYS, _STAYS, _STAYS))
+    origin: Origin = field(metadata=_of(ORIGIN, _STAYS, _STAYS, _TAKEN))
+    is_ephemeral: bool = field(metadata=_of(flag(f"{PROPERTY}:ephemeral"), _STAYS, _STAYS, _STAYS))
+    """Whether a command made it for itself. The clone goes when that command is gone (`locks.as_maker`)."""
+    follows: int | None = field(default=None, metadata=_of(_FOLLOWS, _STAYS, _STAYS, _STAYS))
+    """The port of the clone that it replicates from."""
+    pool: PoolMark | None = field(default=None, metadata=_of(_POOL, _TAKEN, _EXCHANGED, _STAYS))
+    """Where it is, if it was made for the pool of its instance."""
+    rules: str = field(default="", metadata=_of(own_text(RULES_PROPERTY), _STAYS, _STAYS, _STAYS))
+    """Of a clone that was made for a pool: the digest of the rules by which it was masked."""
+    history: str | None = field(default=None, metadata=_of(_HISTORY, _STAYS, _STAYS, _STAYS))
+    """Of a clone that was made for a pool: `sources.production_history` then (None: an older version made it)."""
+    asks_for_masking: bool = field(metadata=_of(flag(f"{PROPERTY}:mask"), _TAKEN, _TAKEN, _STAYS))
+    """Whether its request asks for masking, at every first start of new files."""
+    branches: str = field(default="", metadata=_of(_BRANCHES, _STAYS, _STAYS, _TAKEN))
+    """Its branches and which one it is on (`Branches`); "" if it is on the first one."""
+    run_id: str = field(default="", metadata=_of(own_text(RUN_PROPERTY), _TAKEN, _EXCHANGED, _STAYS))
+    """The id of the run that made it, or handed it out; "" if an older version did."""
+
+    @property
+    def original(self) -> str:
+        """The snapshot set that the clone was created from, as `--from` takes it."""
+        return self.original_words.partition(" ")[0]
+
+    @property
+    def original_request(self) -> str:
+        """What the user named when the clone was created."""
+        return self.original_words.partition(" ")[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloneInfo(CloneRecord):
+    """A clone: its record, its datasets, and its server.
+
+    `datasets` are the anchor and all datasets below it that carry the clone's name, outer datasets first. `volumes` (by
+    role) are the datasets of the current revision, `origins` (by role) the snapshots that these were cloned from ("-"
+    or "" for one that depends on none); `leftovers` are the datasets of other revisions. `masked` is when masking was
+    complete (None: not masked). `own_bytes` is the space that only the clone occupies, snapshots included, and `quota`
+    the most that it may have of that (0: no limit).
+    """
+
     masked: str | None
-    set_name: str
-    part: str
-    flavour: Flavour
-    port: int
-    bind_address: str
-    server_id: int
-    created: str
-    position: str
-    phase: CopyPhase
-    owner: str
-    lease: CloneLease
-    profile: ServerProfile
-    rights: AccountRights
-    used: str
-    top: str
-    revision: int
     datasets: tuple[str, ...]
     volumes: Mapping[str, str]
     origins: Mapping[str, str]
     leftovers: tuple[str, ...]
-    mount: Path
     own_bytes: int
     quota: int
     is_independent: bool
-    origin: Origin
     pid: int | None
-    is_ephemeral: bool = False
-    """Whether a command made it for itself. The clone goes when that command is gone (`locks.as_maker`)."""
-    follows: int | None = None
-    """The port of the clone that it replicates from."""
-    label: str = ""
-    id: str = ""
-    guid: str = ""
-    """The GUID of its anchor, or of that which its holder got first: another clone of the same name has another one."""
-    address: int | None = None
-    """The port that it keeps, at which HAProxy listens."""
     is_led_to: bool = False
-    """Whether HAProxy leads that port to its server."""
-    pool: PoolMark | None = None
-    """Where it is, if it was made for the pool of its instance."""
-    rules: str = ""
-    """Of a clone that was made for a pool: the digest of the rules by which it was masked."""
-    history: str | None = None
-    """Of a clone that was made for a pool: `sources.production_history` then (None: an older version made it)."""
-    asks_for_masking: bool = False
-    """Whether its request asks for masking, at every first start of new files."""
-    begun: str = ""
-    """When its data was cloned from an instance first, as its anchor says; "": at `created`."""
-    branches: str = ""
-    """Its branches, as its anchor records them (`Branches`); "" if it is on the first one."""
+    """Whether HAProxy leads the port that it keeps to its server."""
     kept_bytes: int = 0
     """How many bytes of its own are of data that it had before, which its commits keep."""
     takes_over: tuple[str, ...] = ()
     """Revisions that took something over when the process that was at work was killed (`taken_over.settle`)."""
     grown: int = 0
     """How many bytes of its quota are for what it was detached with, or took over. Other data does not get them."""
-    key: str = ""
-    """The identity of the data that it has (`CloneSource.key`); "": an older version made it."""
-    original_key: str = ""
-    """The identity of the data that it was created from."""
     elsewhere: str = ""
     """Where its server runs if that is no process that is seen here (`elsewhere`), in words; "": not known."""
-    run_id: str = ""
-    """The id of the run that made it, or handed it out; "" if an older version did."""
 
     @property
     def waits(self) -> bool:
@@ -143,17 +267,7 @@ class CloneInfo:
     @property
     def client_port(self) -> int:
         """The port at which clients reach it: the one that it keeps, or that of its server where HAProxy is away."""
-        return self.address if self.address is not None and self.is_led_to else self.port
-
-    @property
-    def claim(self) -> CloneClaim:
-        """What no other clone may have."""
-        held = (self.set_name, self.key, self.begun or self.created)
-        return CloneClaim(self.name, self.label, self.id, self.top, self.port, self.address, self.owner, *held)
-
-    def is_called(self, word: str) -> bool:
-        """Whether people call it so."""
-        return self.claim.is_called(word)
+        return self.kept_port if self.kept_port is not None and self.is_led_to else self.port
 
     @property
     def current(self) -> str:

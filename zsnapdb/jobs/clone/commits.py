@@ -64,13 +64,18 @@ def commit(settings: Settings, host: Host, name: str, message: str) -> Committed
     """
     text = message_text(message)
     with held(settings, host, name) as info:
-        if info.phase is not CopyPhase.READY:
-            raise PreflightError(
-                f"the server of clone {name} was never started ({info.phase})",
-                hint=f"run `zsnapdb clone start {name}`",
-                about=(info.owner,),
-            )
+        refuse_never_started(info)
         return commit_locked(host, info, text)
+
+
+def refuse_never_started(info: CloneInfo) -> None:
+    """Raise PreflightError if the files of the clone are not separate from those of its source yet."""
+    if info.phase is not CopyPhase.READY:
+        raise PreflightError(
+            f"the server of clone {info.label} was never started ({info.phase})",
+            hint=f"run `zsnapdb clone start {info.label}`",
+            about=(info.owner,),
+        )
 
 
 def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:

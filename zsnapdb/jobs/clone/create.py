@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
@@ -16,8 +14,8 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
+from zsnapdb.jobs.base.random_values import fresh_password
+from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY
 from zsnapdb.jobs.clone import (
     address,
     contract,
@@ -44,6 +42,7 @@ from zsnapdb.jobs.clone.request import CloneRequest, random_name
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, production_history, with_volumes
 from zsnapdb.jobs.clone.volumes import clone_volumes, mount_for_good
 from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
 from zsnapdb.jobs.restore.without_store import reopen
@@ -54,13 +53,7 @@ from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets
-
-if TYPE_CHECKING:
-    from zsnapdb.jobs.clone.masking import MaskingReport
-    from zsnapdb.planning.clone.masking import MaskingChoice
-
 
 _POSITION_BYTES = 4000
 
@@ -113,25 +106,25 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
             masking = MaskingChoice(MaskingWay.ALONE, "its set could not be masked once for all clones")
         obtained = time.monotonic()
         with undone_on_error(lambda: drop_live(source)), at_low_priority():
-            planned, server_id = _make_datasets(settings, instance, request, source, masking)
+            planned = _make_datasets(settings, instance, request, source, masking)
             cloned = time.monotonic()
-            with undone_on_error(lambda: remove_all(instance.host, planned.anchor, planned.name, planned.copy.root)):
-                separated = _separate(settings, instance, planned, server_id, request.follows, rules)
+            with undone_on_error(lambda: remove_all(instance.host, planned.top, planned.name, planned.copy.root)):
+                separated = _separate(settings, instance, planned, rules)
                 facts = {
                     POSITION_PROPERTY: separated.position.short(_POSITION_BYTES),
-                    copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.starts else CopyPhase.NEW,
+                    copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.request.starts else CopyPhase.NEW,
                     properties.USED_PROPERTY: stamp(instance.host.latest()),
                 }
                 if request.waits:
                     facts |= {properties.POOL_PROPERTY: PoolMark.WAITS}
                     facts |= {properties.RULES_PROPERTY: rules} if rules else {}
                     facts |= {properties.HISTORY_PROPERTY: production_history(configured, source.origin)}
-                if planned.heartbeat is not None:
+                if planned.lease.heartbeat is not None:
                     # Its holder could not beat as long as it was being made.
                     heartbeat.beat(instance.host, planned.name)
-                datasets.set_properties(planned.anchor, facts)
+                datasets.set_properties(planned.top, facts)
     used = instance.host.latest()
-    reusable_sets.mark_used(settings, planned.anchor.rpartition("/")[0], source, used)
+    reusable_sets.mark_used(settings, planned.top.rpartition("/")[0], source, used)
     before = prepared.masking if prepared is not None else None
     seconds = CreateDurations(
         source=obtained - began - _seconds(before),
@@ -185,23 +178,21 @@ def _obtain(
     return bring_here(settings, instance, planned)
 
 
-def _separate(
-    settings: Settings, instance: Instance, planned: ClonePlan, server_id: int, follows: int | None, rules: str
-) -> _Separated:
+def _separate(settings: Settings, instance: Instance, planned: ClonePlan, rules: str) -> _Separated:
     """Remove the source's identity from the files; then mask them and start the server, if the plan starts it."""
     accounts_are_locked = settings.clones.accounts == "lock"
     clone = CloneServer(
         planned.copy,
         planned.origin,
-        server_id,
+        planned.server_id,
         planned.port,
         planned.bind_address,
         accounts_are_locked,
-        planned.rights,
-        follows,
+        planned.request.rights,
+        planned.request.follows,
     )
     position = contract.make_separate(clone, tail_record.read(instance, planned.origin.flavour))
-    if not planned.starts:
+    if not planned.request.starts:
         return _Separated(position, None, None, time.monotonic())
     report = masking_policy.ensure(
         instance.settings.masking,
@@ -211,16 +202,16 @@ def _separate(
         instance=instance.name,
         name=planned.name,
         rules=rules,
-        is_of_commit=planned.kind is SourceKind.COMMIT,
+        is_of_commit=planned.made_from.kind is SourceKind.COMMIT,
         volumes=planned.layout.datasets.values(),
     )
     separate_at = time.monotonic()
     password = fresh_password()
-    data = HandedData(planned.name, planned.set_id, 1, rules, accounts_are_locked)
+    data = HandedData(planned.name, planned.backup_id, 1, rules, accounts_are_locked)
 
     def note(session: Session) -> None:
         # A command that made the clone for itself resets nothing.
-        if not planned.is_ephemeral:
+        if not planned.request.is_ephemeral:
             handed.note(instance.host, data, clone.copy, session)
 
     position = contract.first_start(clone, position, password, note)
@@ -229,58 +220,22 @@ def _separate(
 
 def _make_datasets(
     settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource, masking: MaskingChoice
-) -> tuple[ClonePlan, int]:
-    """Make the anchor, which reserves name and port, then clone every volume below it. Return plan and server id.
+) -> ClonePlan:
+    """Make the anchor, which reserves name and port, then clone every volume below it. Return the plan.
 
     After an error nothing of the clone is left.
     """
-    server_id = fresh_server_id()
     with locks.names_and_ports():
         # Under this lock no two runs take the same name or port. The slow parts run after it.
         planned = plan_from(settings, instance, request, source, masking)
         datasets.ensure(planned.home.home)
         # Nothing was made since the plan looked.
         room.guard(settings, known=planned.home)
-        facts = {**_facts(planned, source.key, server_id, instance.host.latest()), RUN_PROPERTY: instance.host.run_id()}
-        datasets.create(planned.anchor, facts)
+        datasets.create(planned.top, {**NO_SNAPSHOTS, CLONE_PROPERTY: planned.name, **record.properties_of(planned)})
     with (
-        undone_on_error(lambda: remove_all(instance.host, planned.anchor, planned.name, planned.copy.root)),
+        undone_on_error(lambda: remove_all(instance.host, planned.top, planned.name, planned.copy.root)),
         locks.turn(),
     ):
         clone_volumes(source, planned.layout, {CLONE_PROPERTY: planned.name}, planned.quota)
         mount_for_good(planned.layout.datasets.values())
-    return planned, server_id
-
-
-def _facts(planned: ClonePlan, key: str, server_id: int, created: datetime) -> dict[str, str]:
-    requested = properties.requested_text(planned.requested)
-    original = f"@{planned.set_id}" if planned.kind is SourceKind.SNAPSHOT else planned.set_id
-    return {
-        **NO_SNAPSHOTS,
-        CLONE_PROPERTY: planned.name,
-        copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
-        INSTANCE_PROPERTY: planned.instance,
-        BACKUP_PROPERTY: planned.set_id,
-        properties.SOURCE_PROPERTY: planned.kind,
-        properties.REQUESTED_PROPERTY: requested,
-        properties.ORIGINAL_PROPERTY: f"{original} {requested}",
-        properties.KEY_PROPERTY: key,
-        properties.ORIGINAL_KEY_PROPERTY: key,
-        ORIGIN_PROPERTY: planned.origin.encode(),
-        properties.PORT_PROPERTY: str(planned.port),
-        properties.BIND_PROPERTY: planned.bind_address,
-        properties.SERVER_ID_PROPERTY: str(server_id),
-        copy_properties.CREATED_PROPERTY: stamp(created),
-        properties.FLAVOUR_PROPERTY: planned.origin.flavour,
-        properties.ROOT_PROPERTY: str(planned.copy.root),
-        properties.REVISION_PROPERTY: "1",
-        properties.BEGUN_PROPERTY: planned.begun,
-        copy_properties.OWNER_PROPERTY: planned.owner,
-        **copy_properties.lease_values(planned.lease),
-        properties.PROFILE_PROPERTY: planned.profile,
-        properties.RIGHTS_PROPERTY: planned.rights,
-        properties.MASK_PROPERTY: "yes" if planned.masks else "no",
-        properties.HEARTBEAT_PROPERTY: str(planned.heartbeat or properties.NO_HEARTBEAT),
-        properties.EPHEMERAL_PROPERTY: "yes" if planned.is_ephemeral else "no",
-        **planned.address,
-    }
+    return planned

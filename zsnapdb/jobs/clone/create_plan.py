@@ -12,6 +12,7 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.clone import (
     account,
     address,
@@ -24,17 +25,17 @@ from zsnapdb.jobs.clone import (
     room,
 )
 from zsnapdb.jobs.clone.catalogue import home
-from zsnapdb.jobs.clone.clone_info import CloneClaim
+from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneRecord
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
 from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
-from zsnapdb.jobs.clone.properties import is_clone_name
+from zsnapdb.jobs.clone.properties import is_clone_name, requested_text
 from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
 from zsnapdb.jobs.clone.room import HomeRoom
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, origin_at, origin_in, with_volumes
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
 from zsnapdb.jobs.copies.catalogue import KnownCopies
-from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
 from zsnapdb.jobs.host import restorable
 from zsnapdb.jobs.host.capacity import refuse_alternate_root
 from zsnapdb.jobs.restore.choice import first_manifest
@@ -43,14 +44,13 @@ from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout
 from zsnapdb.mysql.process import server_program
 from zsnapdb.planning.clone.addresses import choose_port
-from zsnapdb.planning.clone.contract import AccountRights, ServerProfile
 from zsnapdb.planning.clone.lease import (
     CloneLease,
     admit,
     first_lease,
-    heartbeat_seconds,
     policy,
     quota_of,
+    stamp,
 )
 from zsnapdb.planning.clone.masking import MaskingCase, MaskingChoice, masking_choice
 from zsnapdb.planning.clone.source_kind import SourceKind
@@ -60,63 +60,14 @@ from zsnapdb.zfs import datasets
 
 
 @dataclass(frozen=True)
-class ClonePlan:
-    """What `create` does.
-
-    `source` is what the clone is made from: snapshots on this host, a backup that must be received, or the restore plan
-    that leads to a point. None means a snapshot set that is taken now.
-
-    `snapshots` (by role) are those that exist already. `receives` are the backups that are received first, oldest
-    first. `replays` counts the batches of archived binlogs that are replayed first. `masks`: whether it must be masked;
-    `rules` is the digest of the rules by which its source is masked already ("": it is not), `masking` how it is
-    masked. `home` is what the home of all clones had then. `address` is the property that says which port it keeps.
-    `begun` is when its data was cloned from an instance first.
-    """
-
-    name: str
-    instance: str
-    kind: SourceKind
-    source: CloneSource | RemoteBackup | RestorePlan | None
-    set_id: str
-    snapshots: Mapping[str, str]
-    receives: tuple[str, ...]
-    is_prepared: bool
-    replays: int
-    origin: Origin
-    anchor: str
-    layout: CopyLayout
-    copy: Copy
-    port: int
-    bind_address: str
-    lease: CloneLease
-    quota: int
-    owner: str
-    profile: ServerProfile
-    rights: AccountRights
-    starts: bool
-    masks: bool
-    masking: MaskingChoice
-    requested: str
-    home: HomeRoom
-    is_ephemeral: bool = False
-    heartbeat: int | None = None
-    rules: str = ""
-    address: Mapping[str, str] = field(default_factory=dict)
-    begun: str = ""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The settings of the source that the clone does not get, with reasons."""
-        zones = time.tzname if self.origin.zone is None else None
-        return (
-            *notes_on(self.origin.variables, self.copy.settings.options, zones),
-            *restorable.zone_differences(self.copy.settings, self.origin),
-        )
-
-
-@dataclass(frozen=True)
 class PlannedSource:
-    """What a planned clone is made from; the fields are those of the same names in `ClonePlan`."""
+    """What a planned clone is made from.
+
+    `source` is snapshots on this host, a backup that must be received, or the restore plan that leads to a point. None
+    means a snapshot set that is taken now. `snapshots` (by role) are those that exist already. `receives` are the
+    backups that are received first, oldest first. `replays` counts the batches of archived binlogs that are replayed
+    first. `rules` is the digest of the rules by which it is masked already ("": it is not), `masking` how the clone is.
+    """
 
     kind: SourceKind
     source: CloneSource | RemoteBackup | RestorePlan | None
@@ -133,6 +84,30 @@ class PlannedSource:
     def pool(self) -> str | None:
         """The pool of the snapshots; None as long as there are no snapshots."""
         return next((pool_of(snapshot.partition("@")[0]) for snapshot in self.snapshots.values()), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClonePlan(CloneRecord):
+    """What `create` does for the request with this source, and what the anchor records of the clone meanwhile.
+
+    `home` is what the home of all clones had when this was planned.
+    """
+
+    request: CloneRequest
+    made_from: PlannedSource
+    layout: CopyLayout
+    copy: Copy
+    quota: int
+    home: HomeRoom
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The settings of the source that the clone does not get, with reasons."""
+        zones = time.tzname if self.origin.zone is None else None
+        return (
+            *notes_on(self.origin.variables, self.copy.settings.options, zones),
+            *restorable.zone_differences(self.copy.settings, self.origin),
+        )
 
 
 def plan(settings: Settings, instance: Instance, request: CloneRequest) -> ClonePlan:
@@ -230,7 +205,6 @@ def _of_snapshots(source: CloneSource, masking: MaskingChoice) -> PlannedSource:
 def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made_from: PlannedSource) -> ClonePlan:
     """Return what `create` would do with this source; change nothing. The errors are those of `plan`."""
     origin = made_from.origin
-    masks = masking_policy.masks_new_clone(instance.settings.masking, requested=request.masks)
     name = request.name or random_name(instance)
     if not is_clone_name(name):
         raise UsageError(f"invalid clone name {name!r}", hint="use at most 32 of: small letters, digits, - and _")
@@ -265,37 +239,42 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     if missing is not None:
         raise missing
     copy.render(CloneServer(copy, origin, 1, port, bind, limits.accounts == "lock", request.rights).identity())
+    requested, source = requested_text(request.names_source), made_from.source
+    key = source.key if isinstance(source, CloneSource) else ""
     return ClonePlan(
         name=name,
+        top=anchor,
+        phase=CopyPhase.MAKING,
         instance=instance.name,
-        kind=made_from.kind,
-        source=made_from.source,
-        set_id=made_from.set_id,
-        snapshots=made_from.snapshots,
-        receives=made_from.receives,
-        is_prepared=made_from.is_prepared,
-        replays=made_from.replays,
+        backup_id=made_from.set_id,
+        source=made_from.kind,
+        requested=requested,
+        original_words=f"{'@' * (made_from.kind is SourceKind.SNAPSHOT)}{made_from.set_id} {requested}",
+        key=key,
+        original_key=key,
         origin=origin,
-        anchor=anchor,
-        layout=layout,
-        copy=copy,
+        flavour=origin.flavour,
         port=port,
+        kept_port=kept,
         bind_address=bind,
-        lease=lease,
-        quota=room.of_new_clone(settings, seen.free, request.quota),
+        server_id=fresh_server_id(),
+        created=stamp(instance.host.latest()),
+        begun=begun,
+        mount=root,
+        revision=1,
         owner=owner_text(request.owner),
+        lease=lease,
         profile=request.profile,
         rights=request.rights,
+        asks_for_masking=masking_policy.masks_new_clone(instance.settings.masking, requested=request.masks),
         is_ephemeral=request.is_ephemeral,
-        starts=request.starts,
-        masks=masks,
-        masking=made_from.masking,
-        requested=request.names_source,
-        heartbeat=heartbeat_seconds(request.heartbeat) if request.heartbeat is not None else None,
-        rules=made_from.rules,
+        run_id=instance.host.run_id(),
+        request=request,
+        made_from=made_from,
+        layout=layout,
+        copy=copy,
+        quota=room.of_new_clone(settings, seen.free, request.quota),
         home=seen,
-        address=kept,
-        begun=begun,
     )
 
 
@@ -310,8 +289,8 @@ def _refuse_files_in(root: Path) -> None:
 
 def _admitted(
     settings: Settings, host: Host, request: CloneRequest, name: str, free: int, known: KnownCopies[CloneClaim]
-) -> tuple[CloneLease, int, Mapping[str, str]]:
-    """Return the lease of a new clone, the port of its server, and the property that says which port it keeps.
+) -> tuple[CloneLease, int, int | None]:
+    """Return the lease of a new clone, the port of its server, and the port that it keeps.
 
     PreflightError if a quota, the lease or the ports forbid the clone.
 
@@ -325,9 +304,9 @@ def _admitted(
     # A clone that cannot be read is somebody's, and takes its room all the same.
     owners = [*(claim.owner for claim in clones), *("" for _ in known.unreadable)]
     admit(quota, owner_text(request.owner), owners, free)
-    lease = first_lease(request.ttl, policy(limits), host.latest())
+    lease = first_lease(request.ttl, policy(limits), host.latest(), request.heartbeat)
     used = {claim.port for claim in clones} | set(limits.reserved_ports) | haproxy.ports_led_to(limits.address)
     port = choose_port(limits.first_port, limits.last_port, used, port_is_free)
     if request.waits or request.is_ephemeral:
-        return lease, port, {}
-    return lease, port, address.facts_for(settings, clones, request.bind_address or limits.bind_address)
+        return lease, port, None
+    return lease, port, address.choose(settings, clones, request.bind_address or limits.bind_address)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.base.model import SnapshotSet
@@ -12,7 +12,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error, uninterrupted
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, snapshot_name
+from zsnapdb.jobs.base.set_properties import snapshot_name
 from zsnapdb.jobs.clone import (
     address,
     branch_heads,
@@ -34,11 +34,11 @@ from zsnapdb.jobs.clone.locate import bring_here, locate
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Commit, RemoteBackup, commits, with_volumes
-from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.copies.record import Fate
 from zsnapdb.planning.clone.branches import Branches
 from zsnapdb.planning.clone.source_kind import SourceKind
-from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, snapshots
 
 
@@ -223,7 +223,7 @@ def put(
 ) -> CloneInfo:
     """Give the clone the data of this source, and with it these branches; the caller holds its lock."""
     revision = _clone_beside(settings, info, source, commits(info.current))
-    of, branches = f"branch {known.current}", {properties.BRANCHES_PROPERTY: known.encode()}
+    of, branches = f"branch {known.current}", known.encode()
     begun = reusable_sets.begun_after(settings, host, info, source)
     return _replace_data(settings, host, info, source, revision, of, events, branches, begun)
 
@@ -236,30 +236,31 @@ def _replace_data(
     revision: int,
     requested: str | None,
     events: Events,
-    branches: Mapping[str, str],
+    branches: str,
     begun: str,
 ) -> CloneInfo:
     """Make the new revision the current one, start its server, and remove the old revision.
 
     Interrupted before the server has started, the clone has its new data; a start goes on, and removes the old data.
-    `branches` are the properties that say of its branches what is true then, `begun` is since when the data is kept.
+    `branches` are its branches then, `begun` is since when the data is kept.
     """
     password = credentials.read(info.client_file)
-    facts = {
-        properties.REVISION_PROPERTY: str(revision),
-        copy_properties.PHASE_PROPERTY: CopyPhase.NEW,
-        BACKUP_PROPERTY: source.set.backup_id,
-        properties.KEY_PROPERTY: source.key,
-        properties.SOURCE_PROPERTY: source.kind,
-        properties.REQUESTED_PROPERTY: properties.requested_text(requested or info.original_request),
-        ORIGIN_PROPERTY: source.origin.encode(),
-        properties.BEGUN_PROPERTY: begun,
-        **branches,
-    }
+    new = replace(
+        info,
+        revision=revision,
+        phase=CopyPhase.NEW,
+        backup_id=source.set.backup_id,
+        key=source.key,
+        source=source.kind,
+        requested=properties.requested_text(requested or info.original_request),
+        origin=source.origin,
+        begun=begun,
+        branches=branches,
+    )
     with uninterrupted(events.warn):
         info.process.kill()
         hide_volumes(info)
-        datasets.set_properties(info.top, facts)
+        datasets.set_properties(info.top, record.changed_by("reset", new, Fate.TAKEN))
         changed = of_dataset(settings, host, info.name)
     try:
         start_locked(settings, host, changed, password)

@@ -19,7 +19,7 @@ from zsnapdb.jobs.clone.lifecycle import server_settings, start_locked
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, clone_mark
 from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
 from zsnapdb.jobs.clone.sources import with_volumes
-from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
@@ -111,10 +111,9 @@ def detach(settings: Settings, host: Host, name: str, events: Events) -> DetachP
                 used = int(datasets.properties(layout.top, ["used"])["used"].value)
                 grown = {"quota": str(used + info.written_quota), properties.GROWN_PROPERTY: str(used)}
                 datasets.set_properties(layout.top, grown)
-        facts = {properties.REVISION_PROPERTY: str(revision), copy_properties.PHASE_PROPERTY: phase_after}
-        facts |= branch_heads.kept(info)
+        changed = replace(info, revision=revision, phase=phase_after, branches=branch_heads.kept(info))
         hide_volumes(info)
-        datasets.set_properties(info.top, facts)
+        datasets.set_properties(info.top, record.written(changed, "revision", "phase", "branches"))
         changed = of_dataset(settings, host, info.name)
         volumes.warn_of_kept(drop_leftovers(changed), info.name, events)
         volumes.mount_for_good(changed.volumes.values())

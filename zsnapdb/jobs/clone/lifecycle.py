@@ -178,13 +178,13 @@ def protect(settings: Settings, host: Host, name: str, seconds: float) -> CloneI
 def extended_lease(settings: Settings, host: Host, info: CloneInfo, seconds: float | None) -> CloneLease:
     """Return the lease of the clone after an extension. The errors are those of `leases.extended`, and of its age."""
     lease = leases.extended(info.lease, seconds, policy(settings.clones), host.latest())
-    return reusable_sets.require(settings, lease, info.lease, info.begun or info.created)
+    return reusable_sets.require(settings, lease, info.lease, info.since)
 
 
 def protected_lease(settings: Settings, host: Host, info: CloneInfo, seconds: float) -> CloneLease:
     """Return the lease of the clone with another protection. The errors are as for an extension."""
     lease = leases.protected(info.lease, seconds, policy(settings.clones), host.latest())
-    return reusable_sets.require(settings, lease, info.lease, info.begun or info.created)
+    return reusable_sets.require(settings, lease, info.lease, info.since)
 
 
 def rename(settings: Settings, host: Host, name: str, new: str) -> CloneInfo:

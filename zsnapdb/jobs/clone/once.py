@@ -29,7 +29,7 @@ def created(settings: Settings, instance: Instance) -> Created | None:
         if (info.run_id, info.instance) != (run, instance.name) or info.is_of_nobody or info.is_ephemeral:
             continue
         if info.phase not in HALF_MADE:
-            if info.address is not None and not info.is_led_to:
+            if info.kept_port is not None and not info.is_led_to:
                 # The run was killed before HAProxy was told.
                 with held(settings, instance.host, info.id) as now_there:
                     info = address.open_to(settings, now_there, instance.events)

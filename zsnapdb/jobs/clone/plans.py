@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
@@ -97,10 +96,7 @@ def commit(settings: Settings, host: Host, name: str, message: str) -> Intention
     """Return what a commit would snapshot."""
     commits.message_text(message)
     info = ready(settings, host, name)
-    if info.phase is not CopyPhase.READY:
-        raise PreflightError(
-            f"the server of clone {name} was never started ({info.phase})", hint=f"run `zsnapdb clone start {name}`"
-        )
+    commits.refuse_never_started(info)
     lock = ("block writes of its server (FLUSH TABLES WITH READ LOCK)",) if info.pid is not None else ()
     return Intention(info, (*lock, f"snapshot {', '.join(info.volumes.values())} at one moment"))
 

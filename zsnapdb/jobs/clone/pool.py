@@ -21,7 +21,6 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
-from zsnapdb.jobs.base.set_properties import RUN_PROPERTY
 from zsnapdb.jobs.clone import (
     address,
     catalogue,
@@ -41,8 +40,9 @@ from zsnapdb.jobs.clone.created import Created, CreateDurations
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.reusable_sets import oldest_first
 from zsnapdb.jobs.clone.sources import LATEST, production_history
-from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
+from zsnapdb.jobs.copies.record import Fate
 from zsnapdb.mysql.connections import server_use
 from zsnapdb.mysql.probe import binlog_status, probe
 from zsnapdb.mysql.process.processes import resident_bytes
@@ -50,7 +50,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning import order
 from zsnapdb.planning.clone import pool as planning
 from zsnapdb.planning.clone.contract import AccountRights
-from zsnapdb.planning.clone.lease import admit, first_lease, heartbeat_seconds, policy, quota_of, read_stamp, stamp
+from zsnapdb.planning.clone.lease import admit, first_lease, policy, quota_of, read_stamp, stamp
 from zsnapdb.planning.clone.pool import PoolMark, PoolSlot, SlotWish
 from zsnapdb.zfs import datasets
 
@@ -160,21 +160,20 @@ def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: 
         raise UsageError(f"invalid clone name {label!r}", hint="use at most 32 of: small letters, digits, - and _")
     others = _admitted_beside(settings, request, info, label)
     now = instance.host.latest()
-    lease = first_lease(request.ttl, policy(settings.clones), now)
-    beats = heartbeat_seconds(request.heartbeat) if request.heartbeat is not None else properties.NO_HEARTBEAT
-    return {
-        properties.POOL_PROPERTY: PoolMark.HANDED_OUT,
-        properties.LABEL_PROPERTY: label,
-        properties.RIGHTS_PROPERTY: request.rights.value,
-        properties.MASK_PROPERTY: "yes" if request.masks or info.asks_for_masking else "no",
-        properties.HEARTBEAT_PROPERTY: str(beats),
-        properties.USED_PROPERTY: stamp(now),
-        RUN_PROPERTY: instance.host.run_id(),
-        copy_properties.OWNER_PROPERTY: owner_text(request.owner),
-        copy_properties.CREATED_PROPERTY: stamp(now),
-        **copy_properties.lease_values(lease),
-        **address.facts_for(settings, others, info.bind_address),
-    }
+    taken = replace(
+        info,
+        pool=PoolMark.HANDED_OUT,
+        label=label,
+        rights=request.rights,
+        asks_for_masking=request.masks or info.asks_for_masking,
+        lease=first_lease(request.ttl, policy(settings.clones), now, request.heartbeat),
+        used=stamp(now),
+        run_id=instance.host.run_id(),
+        owner=owner_text(request.owner),
+        created=stamp(now),
+        kept_port=address.choose(settings, others, info.bind_address),
+    )
+    return record.changed_by("hand_out", taken, Fate.TAKEN)
 
 
 def _admitted_beside(settings: Settings, request: CloneRequest, info: CloneInfo, label: str) -> list[CloneClaim]:

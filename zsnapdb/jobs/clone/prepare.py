@@ -27,7 +27,6 @@ from zsnapdb.jobs.clone.reusable_sets import (
     anchor_of,
     name_of,
     oldest_first,
-    prepared_facts,
     prepared_form,
 )
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, with_volumes
@@ -148,7 +147,8 @@ def _prepare(
     root = settings.clones.mount_root / f".{name}"
     layout = layout_of(source.origin, f"{anchor}/c", root)
     copy = copy_of(source.origin, layout, root, instance.settings.server, settings.clones)
-    facts = prepared_facts(source, instance.name, instance.host.latest(), rules)
+    begun = instance.host.latest()
+    facts = reusable_sets.facts_of(set_id, instance.name, source.origin, source.kind, begun, name, rules, source.key)
     datasets.create(anchor, facts)
 
     def undo() -> None:

@@ -16,25 +16,9 @@ from zsnapdb.zfs.owned import Mark
 CLONE_PROPERTY = f"{PROPERTY}:clone"
 LABEL_PROPERTY = f"{PROPERTY}:label"
 """On the anchor: what people call the clone. Not set: as its dataset, whose name never changes."""
-ID_PROPERTY = f"{PROPERTY}:id"
-"""On the anchor: what never changes for the holder of the clone. Not set: the name of its dataset.
-
-A reset may give the clone another dataset (`swap`); then this goes there too, in one transaction group.
-"""
-GUID_PROPERTY = f"{PROPERTY}:guid"
-"""On the anchor of a clone that was reset by a swap: the GUID of the anchor that its holder got first."""
-ADDRESS_PROPERTY = f"{PROPERTY}:address"
-"""On the anchor: the port that the clone keeps whatever its server is; `no` if it keeps none."""
-NO_ADDRESS = "no"
 ROLE_PROPERTY = f"{PROPERTY}:role"
-PORT_PROPERTY = f"{PROPERTY}:port"
-BIND_PROPERTY = f"{PROPERTY}:bind"
-FLAVOUR_PROPERTY = f"{PROPERTY}:flavour"
-ROOT_PROPERTY = f"{PROPERTY}:root"
 REVISION_PROPERTY = f"{PROPERTY}:revision"
 SOURCE_PROPERTY = f"{PROPERTY}:source"
-SERVER_ID_PROPERTY = f"{PROPERTY}:server-id"
-PROFILE_PROPERTY = f"{PROPERTY}:profile"
 USED_PROPERTY = f"{PROPERTY}:used"
 COMMIT_PROPERTY = f"{PROPERTY}:commit"
 MESSAGE_PROPERTY = f"{PROPERTY}:message"
@@ -57,14 +41,8 @@ FOLLOWS_PROPERTY = f"{PROPERTY}:follows"
 SET_PROPERTY = f"{PROPERTY}:set"
 """On the anchor of a clone in a set: the name of the set and the part of the clone (source, replica, member)."""
 SOURCE_PART = "source"
-REQUESTED_PROPERTY = f"{PROPERTY}:requested"
-"""On the anchor: the source or the point that the data was requested for, as the user named it."""
-ORIGINAL_PROPERTY = f"{PROPERTY}:original"
-"""On the anchor: the snapshot set that the clone was created from, as `--from` takes it, and what the user named."""
 POINT_PROPERTY = f"{PROPERTY}:point"
 """On the anchor of a received set that was reached by replay: the identity of the point (`point_identity`)."""
-MASK_PROPERTY = f"{PROPERTY}:mask"
-"""On the anchor: `yes` if the request of the clone asks for masking, at every first start of new files."""
 MASKED_PROPERTY = f"{PROPERTY}:masked"
 """On every volume of a masked clone: when masking was complete. On a commit: the same, or `no`."""
 NOT_MASKED = "no"
@@ -73,8 +51,6 @@ KEY_PROPERTY = f"{PROPERTY}:key"
 
 On the anchor of a clone: of what it has now.
 """
-ORIGINAL_KEY_PROPERTY = f"{PROPERTY}:original-key"
-"""On the anchor of a clone: the identity of the data that it was created from, whatever that is called since."""
 HISTORY_PROPERTY = f"{PROPERTY}:history"
 """On the anchor of a clone that waits in a pool: what production was then (`production_history`)."""
 MASKED_BY_PROPERTY = f"{PROPERTY}:masked-by"
@@ -84,11 +60,6 @@ RULES_PROPERTY = f"{PROPERTY}:rules"
 
 Also on the anchor of a clone that waits in a pool.
 """
-EPHEMERAL_PROPERTY = f"{PROPERTY}:ephemeral"
-"""On the anchor: `yes` if a command made the clone for itself, and holds the lock of its maker as long as it runs."""
-HEARTBEAT_PROPERTY = f"{PROPERTY}:heartbeat"
-"""On the anchor: the seconds between two heartbeats of its holder; `no` if none are expected."""
-NO_HEARTBEAT = "no"
 GROWN_PROPERTY = f"{PROPERTY}:grown"
 """On a revision: by how many bytes its quota grew for what its users did not write: its copy, or commits of others."""
 TAKES_OVER_PROPERTY = f"{PROPERTY}:takes-over"
@@ -96,9 +67,13 @@ TAKES_OVER_PROPERTY = f"{PROPERTY}:takes-over"
 TAKES_NOTHING_OVER = "no"
 POOL_PROPERTY = f"{PROPERTY}:pool"
 """On the anchor of a clone that was made for the pool of its instance: where it is (`PoolMark`)."""
-RIGHTS_PROPERTY = f"{PROPERTY}:rights"
-"""On the anchor: the rights of the account of the clone's users (`AccountRights`)."""
 
+OF_DATA = (ROLE_PROPERTY, MASKED_PROPERTY, MASKED_BY_PROPERTY, GROWN_PROPERTY, TAKES_OVER_PROPERTY)
+"""On the datasets of a revision: a hand-out and a swap leave them there, a reset removes them with its data."""
+OF_COMMITS = (COMMIT_PROPERTY, MESSAGE_PROPERTY, PARENT_PROPERTY, LOG_END_PROPERTY)
+"""On the snapshots of a commit, which stay; a clone with commits is neither handed out nor swapped."""
+OF_SETS = (KEPT_PROPERTY, CAUSER_PROPERTY, POINT_PROPERTY)
+"""On received and prepared sets, which are no clones."""
 
 _REQUESTED_CHARACTERS = 1000
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")

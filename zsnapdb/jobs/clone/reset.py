@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,6 @@ from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import uninterrupted
-from zsnapdb.jobs.base.set_properties import RUN_PROPERTY
 from zsnapdb.jobs.clone import (
     address,
     credentials,
@@ -32,14 +31,15 @@ from zsnapdb.jobs.clone import (
     locks,
     masking_policy,
     pool,
-    properties,
     row_reset,
 )
 from zsnapdb.jobs.clone.catalogue import held, of_dataset, ready, refuse_other
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.handed import NotedReset
+from zsnapdb.jobs.clone.properties import POOL_PROPERTY, requested_text
 from zsnapdb.jobs.clone.row_reset import UndoneRows
-from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies import record
+from zsnapdb.jobs.copies.record import Fate
 from zsnapdb.planning.clone import row_reset as planning
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.pool import PoolMark, SlotWish, objection
@@ -248,7 +248,7 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Clo
             if not is_free or not _still_fits(settings, host, info, slot):
                 continue
             # A user who can log in must not find it in the pool, nor who gets one of the pool a user in it.
-            if not datasets.set_together({slot.top: {properties.POOL_PROPERTY: PoolMark.NOT_GOOD}}):
+            if not datasets.set_together({slot.top: {POOL_PROPERTY: PoolMark.NOT_GOOD}}):
                 raise PreflightError("this host cannot change two datasets in one transaction group", hint=_HINT)
             try:
                 _make_ready(settings, instance, info, slot, password)
@@ -282,8 +282,8 @@ def _case(settings: Settings, info: CloneInfo) -> SwapCase:
     instance, configured = settings.instance.get(info.instance), settings.clones.address
     return SwapCase(
         has_pool=instance is not None and instance.pool is not None,
-        address=info.address,
-        is_listened_at=configured is not None and info.address in haproxy.routes_or_none(configured),
+        address=info.kept_port,
+        is_listened_at=configured is not None and info.kept_port in haproxy.routes_or_none(configured),
         is_of_set=bool(info.set_name) or info.follows is not None,
         has_commits=bool(info.branches) or bool(snapshots.below(info.top, ())),
     )
@@ -331,37 +331,13 @@ def _exchange(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo, 
 
 def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
     """Return the properties by which the clone of the pool becomes the user's."""
-    beats = info.lease.heartbeat
-    return {
-        properties.POOL_PROPERTY: PoolMark.HANDED_OUT,
-        properties.ID_PROPERTY: info.id,
-        properties.GUID_PROPERTY: info.guid,
-        RUN_PROPERTY: info.run_id,
-        properties.LABEL_PROPERTY: info.label,
-        properties.ADDRESS_PROPERTY: str(info.address),
-        properties.RIGHTS_PROPERTY: info.rights,
-        properties.MASK_PROPERTY: "yes" if info.asks_for_masking else "no",
-        properties.ORIGINAL_PROPERTY: f"{info.original} {info.original_request}",
-        properties.ORIGINAL_KEY_PROPERTY: info.original_key,
-        properties.REQUESTED_PROPERTY: properties.requested_text(info.original_request),
-        properties.HEARTBEAT_PROPERTY: str(beats.every) if beats is not None else properties.NO_HEARTBEAT,
-        properties.USED_PROPERTY: stamp(host.latest()),
-        copy_properties.OWNER_PROPERTY: info.owner,
-        copy_properties.CREATED_PROPERTY: info.created,
-        **copy_properties.lease_values(info.lease),
-    }
+    now = replace(
+        info, pool=PoolMark.HANDED_OUT, requested=requested_text(info.original_request), used=stamp(host.latest())
+    )
+    return record.changed_by("swap", now, Fate.TAKEN, Fate.EXCHANGED)
 
 
 def _of_nobody(slot: CloneInfo) -> dict[str, str]:
     """Return the properties by which the clone that the user had becomes nobody's, called as the other one was."""
-    return {
-        properties.POOL_PROPERTY: PoolMark.REPLACED,
-        properties.ID_PROPERTY: slot.id,
-        properties.GUID_PROPERTY: slot.guid,
-        RUN_PROPERTY: slot.run_id,
-        properties.LABEL_PROPERTY: slot.label,
-        properties.ADDRESS_PROPERTY: properties.NO_ADDRESS,
-        properties.HEARTBEAT_PROPERTY: properties.NO_HEARTBEAT,
-        copy_properties.OWNER_PROPERTY: slot.owner,
-        **copy_properties.lease_values(slot.lease),
-    }
+    now = replace(slot, pool=PoolMark.REPLACED, kept_port=None, lease=replace(slot.lease, heartbeat=None))
+    return record.changed_by("swap", now, Fate.EXCHANGED)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -31,8 +31,10 @@ from zsnapdb.jobs.clone.properties import BEGUN_PROPERTY, KEPT_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource, begun_of, commits
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies
 from zsnapdb.jobs.copies.properties import CopyPhase, settle_lease
+from zsnapdb.jobs.copies.record import CREATED, ORIGIN, PHASE, choice, own_text, stored, text
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning import order
@@ -40,7 +42,7 @@ from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone.lease import FOREVER, CloneLease, end_of_age, read_stamp, require_within_age, stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
-from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
+from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.zfs import datasets, owned, snapshots, version
 from zsnapdb.zfs.owned import Mark
 
@@ -48,51 +50,48 @@ _CREATED = copy_properties.CREATED_PROPERTY
 RECEIVED = "received"
 PREPARED = "prepared"
 
-_COLUMNS = (
-    properties.SOURCE_PROPERTY,
-    ORIGIN_PROPERTY,
-    properties.USED_PROPERTY,
-    properties.ROLE_PROPERTY,
-    properties.POINT_PROPERTY,
-    properties.RULES_PROPERTY,
-    properties.KEY_PROPERTY,
-    properties.CAUSER_PROPERTY,
-    BACKUP_PROPERTY,
-    "used",
-    "reservation",
-    "mountpoint",
-)
 
-
-@dataclass(frozen=True)
-class ReusableSet:
-    """A received or prepared set.
+@dataclass(frozen=True, kw_only=True)
+class SetRecord:
+    """What the anchor of a received or prepared set records.
 
     `name` is that of its anchor, `set_id` the set that it has the data of, `rules` the digest of the rules by which it
-    was masked ("": it is not masked). `used` is the time when a clone was last made from the set. `volumes` are by
-    role. `clones` are the datasets that were cloned from the set. `point` is the identity of a point that was reached
-    by replay, else `-`. `key` is the identity of the data that a prepared set was made of ("": not recorded).
-    `caused_by` is the subject for whom it was received ("": an administrator), `most_bytes` what it has or is promised.
+    was masked ("": it is not masked). `used` is the time when a clone was last made from the set. `point` is the
+    identity of a point that was reached by replay, else `-`. `key` is the identity of the data that a prepared set was
+    made of ("": not recorded). `caused_by` is the subject for whom it was received ("": an administrator).
+    """
+
+    name: str
+    anchor: str
+    source: SourceKind = field(metadata=stored(choice(properties.SOURCE_PROPERTY, SourceKind)))
+    set_id: str = field(metadata=stored(text(BACKUP_PROPERTY)))
+    instance: str = field(metadata=stored(text(INSTANCE_PROPERTY)))
+    origin: Origin = field(metadata=stored(ORIGIN))
+    phase: CopyPhase = field(metadata=stored(PHASE))
+    created: str = field(metadata=stored(CREATED))
+    used: str = field(metadata=stored(text(properties.USED_PROPERTY)))
+    rules: str = field(default="", metadata=stored(own_text(properties.RULES_PROPERTY)))
+    point: str = field(default="", metadata=stored(text(properties.POINT_PROPERTY)))
+    key: str = field(default="", metadata=stored(own_text(properties.KEY_PROPERTY)))
+    caused_by: str = field(default="", metadata=stored(own_text(properties.CAUSER_PROPERTY)))
+
+
+_COLUMNS = (*record.columns(SetRecord), properties.ROLE_PROPERTY, "used", "reservation", "mountpoint")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReusableSet(SetRecord):
+    """A received or prepared set: its datasets, its volumes by role, and the datasets that were cloned from it.
+
+    `most_bytes` is what it has or is promised.
     """
 
     kind: str
-    source: SourceKind
-    name: str
-    set_id: str
-    rules: str
-    instance: str
-    phase: CopyPhase
-    used: str
-    anchor: str
     members: tuple[str, ...]
     volumes: Mapping[str, str]
     clones: tuple[str, ...]
-    origin: Origin
     own_bytes: int
-    point: str
-    key: str
-    caused_by: str = ""
-    most_bytes: int = 0
+    most_bytes: int
 
     @property
     def is_of_nobody(self) -> bool:
@@ -146,32 +145,22 @@ def _known(kind: str, above: Sequence[str]) -> KnownCopies[ReusableSet]:
 def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> ReusableSet:
     clones = {
         name
-        for snapshot, text in dependents.items()
+        for snapshot, names in dependents.items()
         if snapshot.dataset in found.members
-        for name in text.split(",")
+        for name in names.split(",")
         if name not in ("", datasets.UNSET)
     }
     roles = {dataset: values[properties.ROLE_PROPERTY] for dataset, values in found.members.items()}
-    rules = found.facts[properties.RULES_PROPERTY]
     return ReusableSet(
         kind=kind,
-        source=SourceKind(found.text(properties.SOURCE_PROPERTY)),
         name=found.name,
-        set_id=found.text(BACKUP_PROPERTY),
-        rules=rules.value if rules.is_local else "",
-        instance=found.text(INSTANCE_PROPERTY),
-        phase=found.phase(),
-        used=found.text(properties.USED_PROPERTY),
         anchor=found.anchor,
         members=tuple(found.members),
         volumes={role.value: dataset for dataset, role in roles.items() if role.is_local},
         clones=tuple(sorted(clones)),
-        origin=decode(found.text(ORIGIN_PROPERTY), found.anchor),
         own_bytes=found.number("used"),
-        point=found.text(properties.POINT_PROPERTY),
-        key=key.value if (key := found.facts[properties.KEY_PROPERTY]).is_local else "",
-        caused_by=by.value if (by := found.facts[properties.CAUSER_PROPERTY]).is_local else "",
         most_bytes=max(found.number("used"), found.number("reservation")),
+        **record.read(SetRecord, found),
     )
 
 
@@ -258,26 +247,31 @@ def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) 
             datasets.set_properties(anchor, {properties.USED_PROPERTY: stamp(used)})
 
 
-def prepared_facts(source: CloneSource, instance: str, begun: datetime, rules: str) -> dict[str, str]:
-    """Return the properties of the anchor of a prepared form whose making has begun then."""
-    facts = facts_of(source.set.backup_id, instance, source.origin, source.kind, begun)
-    own = {KEPT_PROPERTY: name_of(source, rules), properties.KEY_PROPERTY: source.key}
-    return facts | own | ({properties.RULES_PROPERTY: rules} if rules else {})
-
-
-def facts_of(set_id: str, instance: str, origin: Origin, kind: SourceKind, begun: datetime) -> dict[str, str]:
-    """Return the properties of the anchor of a received set whose making has begun then."""
-    return {
-        **NO_SNAPSHOTS,
-        KEPT_PROPERTY: set_id,
-        INSTANCE_PROPERTY: instance,
-        BACKUP_PROPERTY: set_id,
-        properties.SOURCE_PROPERTY: kind,
-        ORIGIN_PROPERTY: origin.encode(),
-        copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
-        copy_properties.CREATED_PROPERTY: stamp(begun),
-        properties.USED_PROPERTY: stamp(begun),
-    }
+def facts_of(
+    set_id: str,
+    instance: str,
+    origin: Origin,
+    kind: SourceKind,
+    begun: datetime,
+    name: str = "",
+    rules: str = "",
+    key: str = "",
+) -> dict[str, str]:
+    """Return what the anchor of a set that was begun then records. `name`, `rules` and `key` are of a prepared one."""
+    new = SetRecord(
+        name=name or set_id,
+        anchor="",
+        source=kind,
+        set_id=set_id,
+        instance=instance,
+        origin=origin,
+        phase=CopyPhase.MAKING,
+        created=stamp(begun),
+        used=stamp(begun),
+        rules=rules,
+        key=key,
+    )
+    return {**NO_SNAPSHOTS, KEPT_PROPERTY: new.name, **record.properties_of(new)}
 
 
 def refuse_clones(stored: ReusableSet) -> None:
@@ -400,7 +394,7 @@ def begun(source: object, known: Iterable[CloneClaim], host: Host) -> str:
     of_commit = begun_of(source)
     if of_commit or not isinstance(source, CloneSource):
         return of_commit or stamp(host.latest())
-    held = (one.begun for one in known if one.key == source.key and one.owner != ROOT)
+    held = (one.since for one in known if one.key == source.key and one.owner != ROOT)
     return min((stamp(host.latest()), *held), key=read_stamp)
 
 
@@ -409,7 +403,7 @@ def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSo
 
     PreflightError if that is older than what it has, and its lease longer than a subject may keep it.
     """
-    before = info.begun or info.created
+    before = info.since
     others = [one for one in catalogue.claims(settings).copies if one.name != info.name]
     found = begun(source, others, host)
     if source.kind is SourceKind.COMMIT or source.key == info.key or commits(info.current):

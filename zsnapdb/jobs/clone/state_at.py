@@ -127,7 +127,8 @@ def find(settings: Settings, instance: Instance, requested: str, history: str | 
         if history is not None:
             raise
         return _without_replay(error, nearest, candidates, requested)
-    point = planned.source if isinstance(planned.source, RestorePlan) else None
+    made_from = planned.made_from
+    point = made_from.source if isinstance(made_from.source, RestorePlan) else None
     if (
         isinstance(target, Latest)
         and history is None
@@ -135,12 +136,12 @@ def find(settings: Settings, instance: Instance, requested: str, history: str | 
         and not reaches_beyond(point, nearest, [local.backup_id for local in candidates])
     ):
         return replace(nearest, match=MomentMatch.SNAPSHOT)
-    exact = next((local for local in candidates if local.backup_id == planned.set_id), None)
-    if exact is not None and planned.replays == 0:
+    exact = next((local for local in candidates if local.backup_id == made_from.set_id), None)
+    if exact is not None and made_from.replays == 0:
         return _moment(requested, exact, exact=True)
     if history is None and nearest is not None and nearest.is_exact:
         return nearest
-    return Moment(requested, planned.set_id, None, "", MomentMatch.REPLAY, point=point, history=history)
+    return Moment(requested, made_from.set_id, None, "", MomentMatch.REPLAY, point=point, history=history)
 
 
 def reaches_beyond(point: RestorePlan | None, newest: Moment, here: Sequence[str]) -> bool:

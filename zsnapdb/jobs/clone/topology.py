@@ -129,9 +129,9 @@ def create_set(
 
 def _as_planned(request: CloneRequest, planned: ClonePlan) -> CloneRequest:
     """Return the request with the source of the plan: the planned backup for `latest`, or the planned point."""
-    if isinstance(planned.source, RestorePlan):
-        return replace(request, point=planned.source)
-    return replace(request, source=planned.set_id) if request.source == LATEST else request
+    if isinstance(planned.made_from.source, RestorePlan):
+        return replace(request, point=planned.made_from.source)
+    return replace(request, source=planned.made_from.set_id) if request.source == LATEST else request
 
 
 def _destroy_all(settings: Settings, host: Host, made: list[RunningClone]) -> None:

@@ -15,9 +15,10 @@ from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.vm import catalogue, origins, removal
-from zsnapdb.jobs.vm.catalogue import MachineBase
+from zsnapdb.jobs.vm.catalogue import BaseRecord, MachineBase
 from zsnapdb.jobs.vm.create import copy_nvram
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.dataset_properties import explicit_values
@@ -141,15 +142,16 @@ def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePl
         top = planned.anchor.rpartition("/")[0]
         datasets.ensure(top)
         mark = catalogue.base_mark(wanted.name)
-        facts = {
-            catalogue.BASE_PROPERTY: wanted.name,
-            copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
-            copy_properties.CREATED_PROPERTY: stamp(host.latest()),
-            catalogue.MADE_OF_PROPERTY: planned.made_of,
-            catalogue.DOMAIN_PROPERTY: catalogue.encode_domain(planned.xml),
-        }
-        datasets.create(planned.anchor, facts)
-        with undone_on_error(lambda: _undo(settings, planned)):
+        new = BaseRecord(
+            name=wanted.name,
+            anchor=planned.anchor,
+            phase=CopyPhase.MAKING,
+            created=stamp(host.latest()),
+            made_of=planned.made_of,
+            encoded=catalogue.encode_domain(planned.xml),
+        )
+        datasets.create(planned.anchor, {mark.name: wanted.name, **record.properties_of(new)})
+        with undone_on_error(lambda: _undo(settings, planned, new)):
             marks = {mark.name: wanted.name}
             if planned.image is not None:
                 _copy_image(settings, planned, planned.image, marks)
@@ -193,17 +195,13 @@ def _snapshot(names: list[str], marks: Mapping[str, str]) -> dict[str, int]:
     return {one.full_name: one.guid for one in described}
 
 
-def _undo(settings: Settings, planned: MachineBasePlan) -> None:
-    removal.remove_base(settings, _as_base(planned))
+def _undo(settings: Settings, planned: MachineBasePlan, new: BaseRecord) -> None:
+    volumes = {target: name for target, name in planned.volumes.items() if datasets.exists(name)}
+    removal.remove_base(settings, MachineBase(**vars(new), volumes=volumes, own_bytes=0))
     mark = catalogue.base_mark(planned.name)
     for name in planned.source_snapshots.values():
         if owned.is_ours(name, mark):
             owned.destroy_snapshot(name, mark)
-
-
-def _as_base(planned: MachineBasePlan) -> MachineBase:
-    volumes = {target: name for target, name in planned.volumes.items() if datasets.exists(name)}
-    return MachineBase(planned.name, planned.anchor, CopyPhase.MAKING, "", planned.made_of, volumes, "", 0)
 
 
 def plan_destroy(settings: Settings, name: str) -> MachineBase | None:

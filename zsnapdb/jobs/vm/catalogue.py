@@ -6,7 +6,7 @@ import base64
 import contextlib
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from zsnapdb.base.errors import DamagedError, PreflightError
@@ -14,9 +14,10 @@ from zsnapdb.base.model import PROPERTY
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.copies import catalogue as copies
-from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies
 from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.copies.record import CREATED, LEASE, OWNER, PHASE, choice_or, stored, text
 from zsnapdb.planning.clone.lease import CloneLease, Policy, policy
 from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.planning.vm.request import NAME, ZvolSpace
@@ -32,13 +33,6 @@ On the anchor of a machine: the base it is of, or INSTANCE@BACKUP.
 """
 MACHINE_PROPERTY = f"{PROPERTY}:vm"
 """On the anchor and on every volume of a machine, local: its name."""
-UUID_PROPERTY = f"{PROPERTY}:vm-uuid"
-"""The UUID of the machine's domain."""
-NETWORK_PROPERTY = f"{PROPERTY}:vm-network"
-GRADE_PROPERTY = f"{PROPERTY}:vm-grade"
-"""On the anchor of a machine: the grade of the backup that it was cloned from. Not set if it was a base."""
-IDENTITY_PROPERTY = f"{PROPERTY}:vm-identity"
-"""Who gives the guest an identity of its own: none or cloud-init."""
 DOMAIN_PROPERTY = f"{PROPERTY}:vm-domain"
 """The XML of the base's domain, compressed."""
 MADE_OF_PROPERTY = f"{PROPERTY}:vm-made-of"
@@ -83,42 +77,18 @@ def decode_domain(text: str, where: str) -> str:
 
 
 _HOME = "zsnapdb/vms"
-_BASE_COLUMNS = (
-    copy_properties.CREATED_PROPERTY,
-    DOMAIN_PROPERTY,
-    MADE_OF_PROPERTY,
-    "type",
-    "used",
-)
-_MACHINE_COLUMNS = (
-    BASE_PROPERTY,
-    copy_properties.CREATED_PROPERTY,
-    copy_properties.OWNER_PROPERTY,
-    copy_properties.EXPIRES_PROPERTY,
-    copy_properties.PROTECTED_PROPERTY,
-    copy_properties.CHANGED_PROPERTY,
-    UUID_PROPERTY,
-    NETWORK_PROPERTY,
-    GRADE_PROPERTY,
-    IDENTITY_PROPERTY,
-    "type",
-    "used",
-    "origin",
-)
 
 
-@dataclass(frozen=True)
-class MachineBase:
-    """A base: its anchor, its volumes by the target of their disk, and what it was made of. `encoded`: its domain."""
+@dataclass(frozen=True, kw_only=True)
+class BaseRecord:
+    """What the anchor of a base records. `made_of`: the image or the domain; `encoded`: its domain, compressed."""
 
     name: str
     anchor: str
-    phase: CopyPhase
-    created: str
-    made_of: str
-    volumes: Mapping[str, str]
-    encoded: str
-    own_bytes: int
+    phase: CopyPhase = field(metadata=stored(PHASE))
+    created: str = field(metadata=stored(CREATED))
+    made_of: str = field(metadata=stored(text(MADE_OF_PROPERTY)))
+    encoded: str = field(metadata=stored(text(DOMAIN_PROPERTY)))
 
     @property
     def domain_xml(self) -> str:
@@ -126,27 +96,43 @@ class MachineBase:
         return decode_domain(self.encoded, self.anchor)
 
 
-@dataclass(frozen=True)
-class Machine:
-    """A machine that was cloned, as the properties of its datasets describe it.
+@dataclass(frozen=True, kw_only=True)
+class MachineBase(BaseRecord):
+    """A base, and its volumes by the target of their disk."""
 
-    `base` is the base, or INSTANCE@BACKUP; `grade` the grade of that backup, "" if it was a base. `own_bytes` is the
-    space that only the machine occupies.
+    volumes: Mapping[str, str]
+    own_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineRecord:
+    """What the anchor of a machine that was cloned records.
+
+    `base` is the base, or INSTANCE@BACKUP; `grade` the grade of that backup (None: it was a base). `uuid` is that of
+    its domain. `identity`: who gives the guest an identity of its own.
     """
 
     name: str
-    base: str
     anchor: str
-    uuid: str
-    phase: CopyPhase
-    created: str
-    owner: str
-    lease: CloneLease
-    network: str
+    base: str = field(metadata=stored(text(BASE_PROPERTY)))
+    uuid: str = field(metadata=stored(text(f"{PROPERTY}:vm-uuid")))
+    phase: CopyPhase = field(metadata=stored(PHASE))
+    created: str = field(metadata=stored(CREATED))
+    owner: str = field(metadata=stored(OWNER))
+    lease: CloneLease = field(metadata=stored(LEASE))
+    network: str = field(metadata=stored(text(f"{PROPERTY}:vm-network")))
+    grade: Grade | None = field(metadata=stored(choice_or(f"{PROPERTY}:vm-grade", Grade, None)))
+    identity: GuestIdentity = field(
+        metadata=stored(choice_or(f"{PROPERTY}:vm-identity", GuestIdentity, GuestIdentity.NONE))
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine(MachineRecord):
+    """A machine that was cloned, and its volumes. `own_bytes` is the space that only the machine occupies."""
+
     volumes: Mapping[str, str]
     own_bytes: int
-    grade: str = ""
-    identity: GuestIdentity = GuestIdentity.NONE
 
 
 @dataclass(frozen=True)
@@ -203,7 +189,7 @@ def serial_log(settings: Settings, name: str) -> Path:
 def known_bases(settings: Settings) -> KnownCopies[MachineBase]:
     """Return the bases on this host, by name."""
     above = [f"{top}/bases" for top in homes(settings)]
-    seen = copies.known("base", above, _BASE_COLUMNS, BASE_PROPERTY, _base)
+    seen = copies.known("base", above, (*record.columns(BaseRecord), "type", "used"), BASE_PROPERTY, _base)
     return KnownCopies(seen.what, sorted(seen.copies, key=lambda base: base.name), seen.unreadable)
 
 
@@ -215,7 +201,9 @@ def bases(settings: Settings) -> list[MachineBase]:
 def known_machines(settings: Settings) -> KnownCopies[Machine]:
     """Return the machines on this host, by name."""
     above = [f"{top}/machines" for top in homes(settings)]
-    seen = copies.known("virtual machine", above, _MACHINE_COLUMNS, MACHINE_PROPERTY, _machine)
+    seen = copies.known(
+        "virtual machine", above, (*record.columns(MachineRecord), "type", "used", "origin"), MACHINE_PROPERTY, _machine
+    )
     return KnownCopies(seen.what, sorted(seen.copies, key=lambda machine: machine.name), seen.unreadable)
 
 
@@ -241,34 +229,16 @@ def _named(found: CopyDatasets) -> str:
 
 
 def _base(found: CopyDatasets) -> MachineBase:
+    known = record.read(BaseRecord, found)
     return MachineBase(
-        name=_named(found),
-        anchor=found.anchor,
-        phase=found.phase(),
-        created=found.text(copy_properties.CREATED_PROPERTY),
-        made_of=found.text(MADE_OF_PROPERTY),
-        volumes=_volumes(found),
-        encoded=found.text(DOMAIN_PROPERTY),
-        own_bytes=found.number("used"),
+        name=_named(found), anchor=found.anchor, volumes=_volumes(found), own_bytes=found.number("used"), **known
     )
 
 
 def _machine(found: CopyDatasets) -> Machine:
-    grade, identity = found.text(GRADE_PROPERTY), found.text(IDENTITY_PROPERTY)
+    known = record.read(MachineRecord, found)
     return Machine(
-        name=_named(found),
-        base=found.text(BASE_PROPERTY),
-        anchor=found.anchor,
-        uuid=found.text(UUID_PROPERTY),
-        phase=found.phase(),
-        created=found.text(copy_properties.CREATED_PROPERTY),
-        owner=found.text(copy_properties.OWNER_PROPERTY),
-        lease=found.lease(),
-        network=found.text(NETWORK_PROPERTY),
-        volumes=_volumes(found),
-        own_bytes=found.number("used"),
-        grade=grade if grade in set(Grade) else "",
-        identity=GuestIdentity(identity) if identity in set(GuestIdentity) else GuestIdentity.NONE,
+        name=_named(found), anchor=found.anchor, volumes=_volumes(found), own_bytes=found.number("used"), **known
     )
 
 

@@ -19,9 +19,10 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.private_folder import make_passable
 from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
 from zsnapdb.jobs.vm import catalogue, origins, readiness, removal
-from zsnapdb.jobs.vm.catalogue import Machine, SeenMachine
+from zsnapdb.jobs.vm.catalogue import Machine, MachineRecord, SeenMachine
 from zsnapdb.jobs.vm.origins import MachineOrigin
 from zsnapdb.jobs.vm.readiness import ReadyMarker
 from zsnapdb.planning.clone.lease import CloneLease, first_lease, quota_of, stamp
@@ -224,18 +225,20 @@ def create(settings: Settings, host: Host, wanted: MachinesRequest, events: Even
 
 
 def _facts(planned: MachinesPlan, machine: PlannedMachine, created: datetime) -> dict[str, str]:
-    return {
-        catalogue.MACHINE_PROPERTY: machine.name,
-        catalogue.BASE_PROPERTY: planned.origin.name,
-        **({catalogue.GRADE_PROPERTY: planned.origin.grade} if planned.origin.grade is not None else {}),
-        copy_properties.PHASE_PROPERTY: CopyPhase.MAKING,
-        copy_properties.CREATED_PROPERTY: stamp(created),
-        copy_properties.OWNER_PROPERTY: planned.owner,
-        **copy_properties.lease_values(planned.lease),
-        catalogue.UUID_PROPERTY: machine.uuid,
-        catalogue.NETWORK_PROPERTY: planned.network.words,
-        catalogue.IDENTITY_PROPERTY: planned.identity,
-    }
+    new = MachineRecord(
+        name=machine.name,
+        anchor=machine.anchor,
+        base=planned.origin.name,
+        uuid=machine.uuid,
+        phase=CopyPhase.MAKING,
+        created=stamp(created),
+        owner=planned.owner,
+        lease=planned.lease,
+        network=planned.network.words,
+        grade=planned.origin.grade,
+        identity=planned.identity,
+    )
+    return {catalogue.MACHINE_PROPERTY: machine.name, **record.properties_of(new)}
 
 
 def _execute(

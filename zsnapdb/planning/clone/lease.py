@@ -114,13 +114,15 @@ def _bounded(seconds: float, limit: float, what: str, key: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def first_lease(ttl: float | None, policy: Policy, now: datetime) -> CloneLease:
+def first_lease(ttl: float | None, policy: Policy, now: datetime, beats_every: float | None = None) -> CloneLease:
     """Return the lease of a new clone: for `ttl` seconds, else the configured time.
 
-    PreflightError if that is longer than allowed.
+    `beats_every`: its holder says so often, in seconds, that it is there (None: it need not). PreflightError if the
+    lease is longer than allowed, UsageError for heartbeats that cannot be kept.
     """
     return CloneLease(
-        now + _bounded(policy.ttl if ttl is None else ttl, policy.max_ttl, "a time to live", "clones.max_ttl")
+        now + _bounded(policy.ttl if ttl is None else ttl, policy.max_ttl, "a time to live", "clones.max_ttl"),
+        heartbeat=Heartbeat(heartbeat_seconds(beats_every), now) if beats_every is not None else None,
     )
 
 

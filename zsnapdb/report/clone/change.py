@@ -122,7 +122,7 @@ class ResetPlanView(View):
             slot = intention.slot
             return (
                 f"a waiting clone takes its place: {reason}\nend the server of clone {label}, and lead port"
-                f" {intention.info.address} to {slot.label} of the pool, data as of {slot.backup_id}"
+                f" {intention.info.kept_port} to {slot.label} of the pool, data as of {slot.backup_id}"
             )
         assert plan is not None
         lines = [f"its data is replaced: {reason}"] if reason else []

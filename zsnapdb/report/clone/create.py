@@ -20,7 +20,6 @@ from zsnapdb.report.clone.masking import masking_lines
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.clone.clone_info import CloneInfo
     from zsnapdb.jobs.clone.create_plan import ClonePlan
     from zsnapdb.jobs.clone.created import Created
     from zsnapdb.jobs.clone.prepare import PreparedSet
@@ -99,7 +98,7 @@ class HandOutPlanView(View):
 
 def _masking_plan(plan: ClonePlan) -> list[str]:
     """Return what the plan does to mask the clone."""
-    way, reason = plan.masking.way, plan.masking.reason
+    way, reason = plan.made_from.masking.way, plan.made_from.masking.reason
     if way is MaskingWay.NONE:
         return []
     if way is MaskingWay.PREPARED:
@@ -107,7 +106,7 @@ def _masking_plan(plan: ClonePlan) -> list[str]:
     steps = [f"  {line}" for line in planned_lines(plan.origin.flavour)]
     if way is MaskingWay.PREPARES:
         return [f"  first prepare the set, as `zsnapdb clone prepare` does: {reason}", *steps]
-    if not plan.starts:
+    if not plan.request.starts:
         return [f"  mask the clone at its first start: {reason}"]
     return [f"  mask the clone; nobody can connect to it during that time: {reason}", *steps]
 
@@ -125,27 +124,29 @@ class ClonePlanView(View):
         plan = self.plan
         lines = [
             (
-                f"clone {plan.name} of the snapshot set {plan.set_id or '(taken now)'} of {plan.instance}, on port"
-                f" {plan.port}"
+                f"clone {plan.name} of the snapshot set {plan.made_from.set_id or '(taken now)'} of {plan.instance}, on"
+                f" port {plan.port}"
             )
         ]
-        if plan.kind == "live":
+        if plan.made_from.kind == "live":
             lines.append("  take a snapshot set of the running server, under the least lock that is enough")
-        lines += [f"  receive {backup_id} from the repository, once" for backup_id in plan.receives]
-        if plan.kind == "point":
-            lines.append(f"  replay {plan.replays} batches of archived binlogs on the backup, once")
+        lines += [f"  receive {backup_id} from the repository, once" for backup_id in plan.made_from.receives]
+        if plan.made_from.kind == "point":
+            lines.append(f"  replay {plan.made_from.replays} batches of archived binlogs on the backup, once")
         for role, dataset in sorted(plan.layout.datasets.items()):
-            lines.append(f"  zfs clone {plan.snapshots.get(role, f'the snapshot of {role}')} to {dataset}")
+            lines.append(f"  zfs clone {plan.made_from.snapshots.get(role, f'the snapshot of {role}')} to {dataset}")
         lines += _masking_plan(plan)
-        is_prepared = plan.is_prepared or plan.masking.way is MaskingWay.PREPARES
+        is_prepared = plan.made_from.is_prepared or plan.made_from.masking.way is MaskingWay.PREPARES
         recovery = "no recovery: it was shut down cleanly" if is_prepared else "with crash recovery"
         start = f"  start and check {plan.origin.describe()} with a new identity at {plan.copy.root} ({recovery})"
         lines.append(
-            start if plan.starts else "  leave its server stopped: `zsnapdb clone start` starts and checks the server"
+            start
+            if plan.request.starts
+            else "  leave its server stopped: `zsnapdb clone start` starts and checks the server"
         )
         lines.append(
             f"  listen on {plan.bind_address}:{plan.port}; lease until {stamp(plan.lease.expires)}, owner {plan.owner}"
-            + (f", a heartbeat each {plan.heartbeat} s" if plan.heartbeat else "")
+            + (f", a heartbeat each {plan.lease.heartbeat.every} s" if plan.lease.heartbeat else "")
         )
         return "\n".join([*lines, *(f"  note      {note}" for note in plan.notes)])
 

@@ -32,8 +32,8 @@ def masking(c: CloneInfo) -> str:
 
 def port(c: CloneInfo) -> str:
     """Return where clients reach the clone, in words."""
-    if c.address is None:
+    if c.kept_port is None:
         return f"port {c.port}"
     if c.is_led_to:
-        return f"port {c.address}, which it keeps"
-    return f"port {c.port} of its server; HAProxy does not lead port {c.address}, which it keeps, there"
+        return f"port {c.kept_port}, which it keeps"
+    return f"port {c.port} of its server; HAProxy does not lead port {c.kept_port}, which it keeps, there"

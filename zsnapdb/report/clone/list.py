@@ -104,7 +104,7 @@ class CloneDetailView(View):
                 f"server    {info.origin.flavour} {info.origin.version}, {state(info)}, {info.bind_address}:"
                 f"{info.port}, server_id {info.server_id}"
             ),
-            *([f"address   {port(info)}"] if info.address is not None else []),
+            *([f"address   {port(info)}"] if info.kept_port is not None else []),
             f"data      as of {info.backup_id} ({info.source}), requested as {info.requested}: {info.position}",
             f"original  {info.original}, requested as {info.original_request}",
             f"masking   {masking(info)}",

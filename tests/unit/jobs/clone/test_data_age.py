@@ -128,7 +128,9 @@ def test_no_order_of_clones_resets_and_ends_holds_a_set_beyond_its_age(
                 except PreflightError:
                     continue
                 leases[who] = lease
-                held[who] = CloneClaim("c", "c", "c", "t", 1, None, f"owner{who}", "", base.key, since)
+                held[who] = CloneClaim(
+                    name="c", top="t", port=1, owner=f"owner{who}", key=base.key, begun=since, created=since
+                )
             else:
                 held.pop(who, None)
             assert all(leases[one].expires <= free_since + 91 * DAY for one in held)

@@ -103,7 +103,7 @@ def test_all_clones_of_a_set_are_made_of_what_was_planned_for_the_first(
         (CloneRequest(owner="test", at="2026-11-20T10:00:00Z"), point),
         (CloneRequest(owner="test"), None),
     ):
-        planned = SimpleNamespace(source=source, set_id=BACKUPS[0])
+        planned = SimpleNamespace(made_from=SimpleNamespace(source=source, set_id=BACKUPS[0]))
         monkeypatch.setattr(
             topology, "plan_set", lambda *words, plan=planned: SimpleNamespace(names=("a-1", "a-2", "a-3"), first=plan)
         )

@@ -33,7 +33,9 @@ def test_every_member_of_a_set_is_made_from_the_snapshots_of_the_first(
         return SimpleNamespace(info=info)
 
     keys, names = ["b", "a", "a", "a", "a", "a"], ("c-1", "c-2", "c-3")
-    planned = SimpleNamespace(names=names, first=SimpleNamespace(source=None, set_id="nightly"))
+    planned = SimpleNamespace(
+        names=names, first=SimpleNamespace(made_from=SimpleNamespace(source=None, set_id="nightly"))
+    )
     monkeypatch.setattr(topology, "plan_set", lambda *_: planned)
     monkeypatch.setattr(topology, "make", make)
     monkeypatch.setattr(topology, "_destroy_all", lambda *_: None)

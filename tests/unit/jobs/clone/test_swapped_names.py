@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from zsnapdb.config.settings import CloneSettings, Settings, parse
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue, destroy, once, ownership, reaper
+from zsnapdb.jobs.clone.clone_info import CloneClaim
 from zsnapdb.jobs.clone.reset import _objection, _of_nobody, _of_user
 from zsnapdb.jobs.clone.sources import production_history
 from zsnapdb.jobs.copies.catalogue import Properties
@@ -54,7 +56,7 @@ def swapped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: Settings)
 def test_label_id_and_all_that_is_the_holders_lead_to_the_new_dataset(swapped: ClonePool, settings: Settings) -> None:
     found = catalogue.find(settings, THIS_HOST, "dev")
     assert (found.name, found.label, found.id, found.owner) == ("main-x", "dev", "dev", "ada")
-    assert (found.address, found.port, found.pool, found.guid) == (23170, 23071, PoolMark.HANDED_OUT, "100")
+    assert (found.kept_port, found.port, found.pool, found.guid) == (23170, 23071, PoolMark.HANDED_OUT, "100")
     assert (found.lease.protected_until is not None, found.lease.heartbeat is not None) == (True, True)
     with catalogue.held(settings, THIS_HOST, "dev") as held:
         assert held.name == "main-x"
@@ -63,7 +65,7 @@ def test_label_id_and_all_that_is_the_holders_lead_to_the_new_dataset(swapped: C
 
 def test_what_the_holder_had_is_nobodys_and_not_called_as_the_clone(swapped: ClonePool, settings: Settings) -> None:
     old = catalogue.find(settings, THIS_HOST, "main-x")
-    assert (old.name, old.owner, old.pool, old.address) == ("dev", "the pool", PoolMark.REPLACED, None)
+    assert (old.name, old.owner, old.pool, old.kept_port) == ("dev", "the pool", PoolMark.REPLACED, None)
     assert (old.lease.protected_until, old.lease.heartbeat) == (None, None)
     with pytest.raises(PreflightError, match="replaced by a reset"):
         catalogue.ready(settings, THIS_HOST, "main-x")
@@ -96,7 +98,7 @@ def test_what_a_clone_keeps_from_others_is_known_without_a_look_at_its_data(
 ) -> None:
     """A host with hundreds of clones has many more datasets; ZFS needs time for each that it names."""
     everything = catalogue.known(settings, THIS_HOST)
-    claims, read = [info.claim for info in everything.copies], set[str]()
+    names, read = [each.name for each in fields(CloneClaim)], set[str]()
     children = datasets.children
 
     def watched(dataset: str, names: Sequence[str], depth: int | None = None) -> Mapping[str, Properties]:
@@ -106,7 +108,9 @@ def test_what_a_clone_keeps_from_others_is_known_without_a_look_at_its_data(
 
     monkeypatch.setattr(datasets, "children", watched)
     listed = catalogue.claims(settings)
-    assert sorted(listed.copies, key=lambda one: one.name) == sorted(claims, key=lambda one: one.name)
+    claims = [{each: getattr(one, each) for each in names} for one in listed.copies]
+    infos = [{each: getattr(one, each) for each in names} for one in everything.copies]
+    assert sorted(claims, key=itemgetter("name")) == sorted(infos, key=itemgetter("name"))
     assert read == {HOME, f"{HOME}/dev", f"{HOME}/main-x"}
     swapped.things[f"{HOME}/dev"].properties["zsnapdb:port"] = "70000"
     assert [one.name for one in catalogue.claims(settings).unreadable] == ["dev"]

@@ -104,7 +104,7 @@ def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repeated:
 def planned_clone(
     settings: object, instance: object, request: CloneRequest, made_from: create_plan.PlannedSource
 ) -> SimpleNamespace:
-    return SimpleNamespace(source=made_from.source, set_id=made_from.set_id, replays=made_from.replays)
+    return SimpleNamespace(made_from=made_from)
 
 
 def restored(made: Repeated, to: str, history: str | None) -> RestorePlan:
@@ -124,8 +124,8 @@ def drilled(made: Repeated, to: str, history: str | None) -> RestorePlan:
 
 def cloned(made: Repeated, to: str, history: str | None) -> RestorePlan:
     planned = create_plan.plan(made.settings, made.instance, CloneRequest(owner="test", at=to, history=history))
-    assert isinstance(planned.source, RestorePlan)
-    return planned.source
+    assert isinstance(planned.made_from.source, RestorePlan)
+    return planned.made_from.source
 
 
 def questioned(made: Repeated, to: str, history: str | None) -> RestorePlan:

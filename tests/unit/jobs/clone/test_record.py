@@ -1,0 +1,66 @@
+"""Each property of a clone is declared once, with what a hand-out, a swap and a reset do with it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.clone_pool import HOME, ClonePool
+from zsnapdb.config.settings import CloneSettings, Settings
+from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.clone import catalogue, properties
+from zsnapdb.jobs.clone.clone_info import CloneInfo, CloneRecord
+from zsnapdb.jobs.copies import record
+from zsnapdb.jobs.copies.record import Fate
+
+PACKAGE = Path(properties.__file__).parent
+DECLARED = {name for name in record.columns(CloneRecord) if name.startswith("zsnapdb:")}
+HOME_OF_ALL = {"zsnapdb:floor-quota"}
+BESIDE = {*HOME_OF_ALL, properties.CLONE_PROPERTY, *properties.OF_DATA, *properties.OF_COMMITS, *properties.OF_SETS}
+
+
+def test_every_property_that_the_code_of_clones_names_is_declared() -> None:
+    named = {
+        f"zsnapdb:{word}"
+        for file in PACKAGE.glob("*.py")
+        for word in re.findall(r"\{PROPERTY\}:([a-z-]+)", file.read_text())
+    }
+    assert not named - DECLARED - BESIDE
+    assert len(DECLARED) > 30
+    assert not DECLARED & BESIDE
+
+
+def test_every_stored_property_says_what_a_hand_out_a_swap_and_a_reset_do_with_it() -> None:
+    declared = record.declared(CloneRecord)
+    assert {each.name for each in fields(CloneRecord)} - set(declared) == {"name", "top"}
+    for name, each in declared.items():
+        assert set(each.fates) == {"hand_out", "swap", "reset"}, name
+        assert Fate.EXCHANGED not in (each.fates["hand_out"], each.fates["reset"]), name
+    assert max(Counter(record.columns(CloneRecord)).values()) == 1
+
+
+@pytest.fixture
+def clone(monkeypatch: pytest.MonkeyPatch) -> CloneInfo:
+    pool = ClonePool()
+    pool.install(monkeypatch)
+    pool.clone("dev", pool.snapshot("tank/main@zsnapdb-20261121T000000Z-0001"))
+    settings = Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME))
+    return catalogue.find(settings, THIS_HOST, "dev")
+
+
+@pytest.mark.parametrize("verb", ["hand_out", "swap", "reset"])
+def test_a_verb_changes_exactly_what_is_declared(verb: str, clone: CloneInfo) -> None:
+    changed = record.changed_by(verb, clone, Fate.TAKEN, Fate.EXCHANGED)
+    stays = {
+        name
+        for each in record.declared(CloneRecord).values()
+        if each.fates[verb] is Fate.STAYS
+        for name in each.form.names
+    }
+    assert changed
+    assert not set(changed) & stays
+    assert set(changed) <= DECLARED

@@ -1,0 +1,160 @@
+"""The properties that a copy records on its anchor, each declared once, at the field of the record that holds it.
+
+The declaration says how the property is read and written, and what becomes of it when the copy is handed out, takes
+the place of another one, or gets other data. What reads and writes properties follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from zsnapdb.jobs.copies.catalogue import CopyDatasets
+from zsnapdb.jobs.copies.properties import (
+    CHANGED_PROPERTY,
+    CREATED_PROPERTY,
+    EXPIRES_PROPERTY,
+    OWNER_PROPERTY,
+    PHASE_PROPERTY,
+    PROTECTED_PROPERTY,
+    lease_values,
+)
+from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, decode
+from zsnapdb.zfs.datasets import Property
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+
+
+class Fate(StrEnum):
+    """What becomes of a property.
+
+    stays: the dataset keeps its value. taken: it gets the value of the request, of its new holder, or of its new data.
+    exchanged: it gets the value of the clone whose place it takes, and that one gets the value which it had.
+    """
+
+    STAYS = "stays"
+    TAKEN = "taken"
+    EXCHANGED = "exchanged"
+
+
+@dataclass(frozen=True)
+class Form(Generic[T]):
+    """The properties of a field, how its value is read of them (ValueError: it cannot be), and how it is written."""
+
+    names: tuple[str, ...]
+    read: Callable[[CopyDatasets], T]
+    write: Callable[[T], Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class StoredField:
+    """The declaration of a field: its form, and its fate by verb."""
+
+    form: Form[Any]
+    fates: Mapping[str, Fate]
+
+
+def stored(form: Form[Any], **fates: Fate) -> Mapping[str, StoredField]:
+    """Return the metadata of a field of a record."""
+    return {"stored": StoredField(form, fates)}
+
+
+def declared(record: type) -> Mapping[str, StoredField]:
+    """Return the declarations of the record's fields by their names."""
+    return {each.name: each.metadata["stored"] for each in fields(record) if "stored" in each.metadata}
+
+
+def columns(record: type) -> tuple[str, ...]:
+    """Return the properties from which a record is read."""
+    return tuple(name for each in declared(record).values() for name in each.form.names)
+
+
+def read(record: type, found: CopyDatasets) -> dict[str, Any]:
+    """Return the stored fields of the record as the copy has them. ValueError or DamagedError if one is wrong."""
+    return {name: each.form.read(found) for name, each in declared(record).items()}
+
+
+def properties_of(copy: object) -> dict[str, str]:
+    """Return the properties of a new copy: those of all its fields that have a value."""
+    return {name: value for name, value in written(copy, *declared(type(copy))).items() if value}
+
+
+def changed_by(verb: str, copy: object, *fates: Fate) -> dict[str, str]:
+    """Return the properties of the copy which the verb changes, if their fate is one of these."""
+    return written(copy, *(name for name, each in declared(type(copy)).items() if each.fates[verb] in fates))
+
+
+def written(copy: object, *names: str) -> dict[str, str]:
+    """Return the properties of these fields of the copy."""
+    forms = {name: declared(type(copy))[name].form for name in names}
+    return {key: text for name, form in forms.items() for key, text in form.write(getattr(copy, name)).items()}
+
+
+def text(name: str) -> Form[str]:
+    """One line of text."""
+    return Form((name,), lambda found: found.text(name), lambda value: {name: value})
+
+
+def own_text(name: str) -> Form[str]:
+    """Text that counts only if it was set on the anchor itself, else ""."""
+    return Form((name,), lambda found: _own(found.facts[name]), lambda value: {name: value})
+
+
+def number(name: str, most: int | None = None) -> Form[int]:
+    """A whole number, at most this one."""
+
+    def value(found: CopyDatasets) -> int:
+        known = found.number(name)
+        if most is not None and known > most:
+            raise ValueError(f"{name} is {known}")
+        return known
+
+    return Form((name,), value, lambda known: {name: str(known)})
+
+
+def flag(name: str) -> Form[bool]:
+    """Yes, if it was set on the anchor itself, or no."""
+    return Form((name,), lambda found: _own(found.facts[name]) == "yes", lambda value: {name: "yes" if value else "no"})
+
+
+def choice(name: str, kind: type[E]) -> Form[E]:
+    """One of several words."""
+    return Form((name,), lambda found: kind(found.text(name)), lambda value: {name: value.value})
+
+
+def choice_or(name: str, kind: type[E], otherwise: T) -> Form[E | T]:
+    """One of several words; anything else counts as `otherwise`, which is not written."""
+    known = {word.value: word for word in kind}
+    return Form(
+        (name,),
+        lambda found: known.get(_own(found.facts[name]), otherwise),
+        lambda value: {name: value.value} if isinstance(value, StrEnum) else {},
+    )
+
+
+def optional(form: Form[T]) -> Form[T | None]:
+    """None unless it was set on the anchor itself."""
+    (name,) = form.names
+    return Form(
+        (name,),
+        lambda found: form.read(found) if found.facts[name].is_local else None,
+        lambda value: form.write(value) if value is not None else {},
+    )
+
+
+def _own(recorded: Property) -> str:
+    return recorded.value if recorded.is_local else ""
+
+
+PHASE = Form((PHASE_PROPERTY,), CopyDatasets.phase, lambda phase: {PHASE_PROPERTY: phase.value})
+ORIGIN = Form(
+    (ORIGIN_PROPERTY,),
+    lambda found: decode(found.text(ORIGIN_PROPERTY), found.anchor),
+    lambda origin: {ORIGIN_PROPERTY: origin.encode()},
+)
+CREATED = text(CREATED_PROPERTY)
+OWNER = text(OWNER_PROPERTY)
+LEASE = Form((EXPIRES_PROPERTY, PROTECTED_PROPERTY, CHANGED_PROPERTY), CopyDatasets.lease, lease_values)
