@@ -36,11 +36,11 @@ BULK = (
 # runs at 3 MiB/s leaves ten seconds between enough of a volume and its end.
 RECEIVED = (
     "import subprocess, sys; sys.path.insert(0, '/checkout'); from zsnapdb.base.errors import NotThere;"
-    " from zsnapdb.stream.resuming import parse_token; from zsnapdb.zfs import partial\n"
+    " from zsnapdb.stream.resuming import parse_token; from zsnapdb.zfs import streams\n"
     "def point():\n"
     "    subprocess.run(['zpool', 'sync', 'tank'], check=True)\n"
     "    try:\n"
-    "        return (token := partial.token(sys.argv[1])) and parse_token(token)\n"
+    "        return (token := streams.token(sys.argv[1])) and parse_token(token)\n"
     "    except NotThere:\n"
     "        return None\n"
     "def is_enough(seen):\n"
@@ -56,10 +56,10 @@ STATE = (
 )
 SHUT_DOWN = HEAD + "ledger.connect(sys.argv[1], 'root', '').cursor().execute('SHUTDOWN')"
 SERVING = (
-    "import sys; from pathlib import Path; from zsnapdb.mysql.process import running\n"
+    "import sys; from pathlib import Path; from zsnapdb.mysql.process import discovery\n"
     "place = Path(sys.argv[1])\n"
     "def serving():\n"
-    "    return [s.pid for s in running.servers_below([place.parent], '.zsnapdb') if s.place == place]\n"
+    "    return [s.pid for s in discovery.servers_below([place.parent], '.zsnapdb') if s.place == place]\n"
     "while not (pids := serving()) and 'wait' in sys.argv:\n"
     "    pass\n"
     "print(*pids)"

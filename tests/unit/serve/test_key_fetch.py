@@ -141,7 +141,7 @@ def test_the_helper_fetches_keys_by_a_command(server: HttpsIssuer, tmp_path: Pat
 
 PROBE = """
 import os, sys
-from zsnapdb.serve import unprivileged_https
+from zsnapdb.serve import issuer_requests
 
 def look(request, context):
     kinds = [os.getresuid(), os.getresgid(), os.getgroups()]
@@ -155,12 +155,12 @@ def look(request, context):
         kinds.append("root")
     except PermissionError:
         kinds.append("never root")
-    return unprivileged_https.HttpsAnswer(request.url, 200, repr(kinds).encode())
+    return issuer_requests.HttpsAnswer(request.url, 200, repr(kinds).encode())
 
-unprivileged_https.https_ask = look
+issuer_requests.https_ask = look
 os.setgroups([4, 27])
-ask = unprivileged_https.UnprivilegedHttps(None, sys.argv[2])
-print(ask(unprivileged_https.HttpsRequest("https://x")).good().decode())
+ask = issuer_requests.UnprivilegedHttps(None, sys.argv[2])
+print(ask(issuer_requests.HttpsRequest("https://x")).good().decode())
 """
 
 
@@ -181,12 +181,12 @@ def test_who_speaks_to_the_issuer_has_given_up_root(server: HttpsIssuer, tmp_pat
 SLOW = """
 import ssl, sys, time
 from zsnapdb.base.errors import UnreachableError
-from zsnapdb.serve import unprivileged_https
+from zsnapdb.serve import issuer_requests
 context = ssl.create_default_context(cafile=sys.argv[2])
 began = time.monotonic()
 try:
-    ask = unprivileged_https.UnprivilegedHttps(context, "nobody", seconds=1.5)
-    ask(unprivileged_https.HttpsRequest(sys.argv[1]))
+    ask = issuer_requests.UnprivilegedHttps(context, "nobody", seconds=1.5)
+    ask(issuer_requests.HttpsRequest(sys.argv[1]))
 except UnreachableError as error:
     print(error.message)
 print(time.monotonic() - began < 10)

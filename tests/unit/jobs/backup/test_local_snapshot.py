@@ -214,7 +214,7 @@ def test_a_run_that_is_repeated_with_its_id_makes_one_set_also_if_it_was_killed(
     def dies(*_: object) -> NoReturn:
         raise Died
 
-    for number, killed_in in enumerate(("snapshot_set.Source", "local_manifests.write", "local_snapshot._expire")):
+    for number, killed_in in enumerate(("snapshot_set.Source", "local_snapshot.write", "local_snapshot._expire")):
         before = local_ids(world)
         with monkeypatch.context() as patch:
             if number:
