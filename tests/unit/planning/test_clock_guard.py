@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -220,8 +221,10 @@ def test_clock_behind_removes_nothing_and_is_named() -> None:
     assert time.at == time.wall
     assert "30 d behind" in time.doubt
     assert time.latest == START
-    lease = CloneLease(world.at(-DAY))
-    assert judge_at(lambda at: judge(lease, (), UNUSED, LIMITS, at), time).verdict is LeaseVerdict.KEEP
+    for lease in (CloneLease(world.at(-DAY)), CloneLease(world.at(90 * DAY))):
+        judged = judge_at(partial(judge, lease, (), UNUSED, LIMITS), time)
+        assert judged.verdict is LeaseVerdict.KEEP
+        assert "zsnapdb reap --trust-clock" in judged.reason
 
 
 def test_kept_copy_says_why_and_how_to_confirm() -> None:

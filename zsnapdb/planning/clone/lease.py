@@ -275,9 +275,9 @@ def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Po
 
 
 def judge_at(judged: Callable[[datetime], JudgedLease], time: RemovalTime) -> JudgedLease:
-    """Return the judgement at the time that removals count with. If the wall clock would reap, it says why not."""
+    """Return the judgement at the time that removals count with. What is kept while that is in doubt says so."""
     proven = judged(time.at)
-    if time.doubt and proven.verdict is LeaseVerdict.KEEP and judged(time.wall).verdict is LeaseVerdict.REAP:
+    if time.doubt and proven.verdict is LeaseVerdict.KEEP:
         return replace(proven, reason=f"{proven.reason}; {time.doubt}: {CONFIRM}")
     return proven
 
