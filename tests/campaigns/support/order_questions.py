@@ -63,6 +63,11 @@ class State:
         """Return the backups of the repository, as they were made."""
         return [one for one in self.truth.backups if one.set_id in seen.manifests]
 
+    def newest(self, seen: Seen) -> MadeSet | None:
+        """Return the backup made last whose state no rewind took back; the one made last if there is no other."""
+        stored = self.stored(seen)
+        return next(reversed([one for one in stored if one.number not in self.truth.taken_back] or stored), None)
+
     def ask(self, *words: str, codes: Sequence[int] = (0,)) -> Done:
         """Run a command that changes nothing. Another exit status than these is a problem."""
         done = self.site.zsnapdb(*words)
@@ -112,7 +117,7 @@ def clone_source(state: State, seen: Seen) -> None:
     done = state.ask("clone", "create", "main", "--plan")
     if done.code != 0:
         return
-    newest = here[-1] if here else stored[-1]
+    newest = here[-1] if here else state.newest(seen)
     slot: dict[str, Any] | None = done.document.get("slot")
     if slot is None:
         state.differ("clone create", _id(newest), done.document["backup_id"])
@@ -146,7 +151,7 @@ def status(state: State, seen: Seen) -> None:
     done = state.ask("status", "main", codes=(0, 1, 2, 6))
     if not done.document.get("objectives") or not stored:
         return
-    state.differ("status, backup", _id(stored[-1]), (done.document["backup"] or {}).get("backup_id"))
+    state.differ("status, backup", _id(state.newest(seen)), (done.document["backup"] or {}).get("backup_id"))
     if drills:
         state.differ("status, drill", drills[-1].drill_id, (done.document["drill"] or {}).get("drill_id"))
         (objective,) = [one for one in done.document["objectives"] if one["objective"] == "drill"]
@@ -175,7 +180,7 @@ def shown(state: State, seen: Seen) -> None:
     if stored:
         done = state.ask("show", "main", "latest")
         if done.code == 0:
-            state.differ("show latest", _id(stored[-1]), done.document["backup"]["backup_id"])
+            state.differ("show latest", _id(state.newest(seen)), done.document["backup"]["backup_id"])
 
 
 def restore_plan(state: State, seen: Seen) -> None:
@@ -186,7 +191,7 @@ def restore_plan(state: State, seen: Seen) -> None:
     words = ("restore", "main", "--to", "latest-backup", "--target", f"{state.site.pool}/planned", "--plan")
     done = state.ask(*words)
     if done.code == 0:
-        state.differ("restore --to latest-backup", _id(stored[-1]), done.document["backup_id"])
+        state.differ("restore --to latest-backup", _id(state.newest(seen)), done.document["backup_id"])
 
 
 def restore_latest_plan(state: State, seen: Seen) -> None:

@@ -85,6 +85,8 @@ class Truth:
     drills: list[MadeDrill] = field(default_factory=list)
     clones: dict[str, MadeClone] = field(default_factory=dict)
     epoch: int = 0
+    taken_back: set[int] = field(default_factory=set)
+    """The numbers of the sets that have what a rewind of this host took back."""
 
     def of_id(self, set_id: str) -> MadeSet | None:
         """Return the set of that id; None if the campaign did not make it."""

@@ -244,15 +244,16 @@ def destroy(state: State, seen: Seen, chance: random.Random) -> str:
 
 def drill(state: State, seen: Seen, chance: random.Random) -> str:
     passes = chance.random() < 0.5
-    stored = state.stored(seen)
+    newest = state.newest(seen)
+    assert newest is not None, "the verb is drawn if there is a backup"
     state.site.configure(state.rules, drill_passes=passes)
-    point = "latest" if stored[-1].epoch == state.truth.epoch and chance.random() < 0.5 else "latest-backup"
+    point = "latest" if newest.epoch == state.truth.epoch and chance.random() < 0.5 else "latest-backup"
     done = state.site.zsnapdb("drill", "main", "--to", point)
     state.site.configure(state.rules)
     if done.code != (0 if passes else 11) or "drill" not in done.document:
         return _failed(state, done)
     made = done.document["drill"]
-    state.differ(f"drill --to {point}", stored[-1].set_id, made["backup_id"])
+    state.differ(f"drill --to {point}", newest.set_id, made["backup_id"])
     state.truth.drills.append(MadeDrill(made["drill_id"], passes))
     return f"{made['drill_id']} {'passed' if passes else 'failed'}"
 
@@ -266,8 +267,8 @@ def query(state: State, seen: Seen, chance: random.Random) -> str:
         return _failed(state, done)
     held = tuple(int(number) for number in re.findall(r"\d+", str(done.document.get("rows", ""))))
     if at == "latest-backup":
-        newest = here[-1] if here else stored[-1]
-        state.differ("query --at latest-backup", list(newest.marks), list(held))
+        newest = here[-1] if here else state.newest(seen)
+        state.differ("query --at latest-backup", list(newest.marks if newest is not None else ()), list(held))
     else:
         least = [one.marks for one in (*here[-1:], *stored[-1:]) if one.epoch == state.truth.epoch]
         now = state.site.marks()
@@ -287,6 +288,7 @@ def rewind(state: State, seen: Seen, chance: random.Random) -> str:
         return _failed(state, done)
     state.replaced |= dict.fromkeys(old.values(), state.site.clock.now)
     state.differ(f"rows after a rewind to {one.set_id}", list(one.marks), list(state.site.marks()))
+    state.truth.taken_back |= {made.number for made in state.truth.sets if made.marks != one.marks[: len(made.marks)]}
     state.truth.epoch += 1
     return f"to set {one.number}"
 
@@ -347,6 +349,7 @@ def replace_host(state: State, seen: Seen, _chance: random.Random) -> str:
         state.problems.append(f"restore --to latest on another host: {held}, the newest backup has {newest.marks}")
     state.truth.epoch += 1
     state.truth.clones.clear()
+    state.truth.taken_back.clear()
     state.first_here = state.number + 1
     return f"{len(held)} marks"
 
