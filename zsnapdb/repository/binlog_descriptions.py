@@ -133,7 +133,7 @@ class SpanPart(Part):
     earliest and latest commit time in microseconds UTC, rounded to seconds where `is_exact` is False. Transactions in
     `undated` count with the times between which they were committed. `made` are tables of statements without ENGINE, as
     far as the server told the archiver of them. `without_engine` are the offsets of such statements whose tables are in
-    no transactional engine, as the transactions of the stretch show.
+    no transactional engine, as the transactions of the stretch show, or lost all their options in the binlog.
     """
 
     start: Count
@@ -155,8 +155,11 @@ class SpanPart(Part):
         return tuple(part.stretch for part in self.undated)
 
     def has_unknown_engine(self, start: int, stop: int | None) -> bool:
-        """Whether nothing says the engine of a table without transactions that was made between these offsets."""
-        known = {part.offset for part in self.made if not fits(part.engine, is_transactional=True)}
+        """Whether nothing says what a table was that was made between these offsets.
+
+        Its engine if it has no transactions, or the options that the server left out of its statement.
+        """
+        known = {part.offset for part in self.made if part.collation or not fits(part.engine, is_transactional=True)}
         return any(start <= at and (stop is None or at < stop) for at in self.without_engine if at not in known)
 
     def with_made(self, made: Sequence[MadeTablePart]) -> SpanPart:

@@ -63,7 +63,7 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason(
         "the default engine was another one between backup and point, or the server left it out of its binlog",
-        r"another storage engine than",
+        r"another storage engine than|without the options of the table",
         _REPLAY,
         lambda facts: (
             "default_storage_engine" in facts.drift or "ANSI" in facts.truth.variables.get("sql_mode", "").split(",")

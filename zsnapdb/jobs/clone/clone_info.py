@@ -104,7 +104,10 @@ def _lease_values(lease: CloneLease) -> dict[str, str]:
     return {**lease_values(lease), _HEARTBEAT: str(lease.heartbeat.every) if lease.heartbeat is not None else _NONE}
 
 
-_GUID, _ADDRESS, _HEARTBEAT, _ROOT = (f"{PROPERTY}:{word}" for word in ("guid", "address", "heartbeat", "root"))
+_GUID = f"{PROPERTY}:guid"
+_ADDRESS = f"{PROPERTY}:address"
+_HEARTBEAT = f"{PROPERTY}:heartbeat"
+_ROOT = f"{PROPERTY}:root"
 _NONE, _LAST_PORT = "no", 65535
 _PORT = Form((_ADDRESS,), _address, lambda port: {_ADDRESS: str(port) if port is not None else _NONE})
 _OWN_GUID = Form((_GUID, "guid"), _guid, lambda guid: {_GUID: guid})

@@ -145,7 +145,8 @@ class SpanBuilder:
             without_engine=tuple(
                 table.offset
                 for table in self._tables.tables
-                if table.is_transactional is False and not table.names_engine and not table.is_dropped
+                if not table.is_dropped
+                and (table.lacks_options or (table.is_transactional is False and not table.names_engine))
             )[:MOST_MADE],
         )
 

@@ -106,7 +106,7 @@ def _engine_stops(
     """Return where the default engine changes, which is that of `start` now. Tell which tables may be other ones.
 
     Raises:
-        ConsistencyError: a table had another engine, and nothing says which
+        ConsistencyError: nothing says the engine of a table that had another one, or the character set of a table
     """
     planned = plan_engines(made, records, start)
     refused = contradiction(planned, start)
@@ -116,11 +116,6 @@ def _engine_stops(
         work.events.warn(
             f"nothing says the storage engine of {named(planned.unknown)}, made without ENGINE: with the replay they"
             f" get {start.engine}, the source's default at the backup"
-        )
-    if planned.bare:
-        work.events.warn(
-            f"the source logged {named(planned.bare)} without the options of the table (sql_mode ANSI): engine,"
-            " character set, row format and comment can differ from the source's"
         )
     return planned.stops
 

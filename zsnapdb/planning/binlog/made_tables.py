@@ -162,7 +162,16 @@ def _has_default_format(known: RecordedTable, row_format: str) -> bool:
 
 
 def contradiction(planned: EnginePlan, start: Defaults) -> str | None:
-    """Return why a replay that begins with `start` cannot give all tables their engines; None if it can."""
+    """Return why a replay that begins with `start` cannot make all tables as they were; None if it can.
+
+    The server checks the types of a table that has another character set by their bytes alone, so that the rows of
+    some would be stored as other letters.
+    """
+    if planned.bare:
+        return (
+            f"the source logged {named(planned.bare)} without the options of the table (sql_mode ANSI), and no"
+            " record of the archive says the character set"
+        )
     if not planned.contradicted:
         return None
     return (

@@ -12,6 +12,7 @@ from zsnapdb.planning.binlog.made_tables import (
     EnginePlan,
     MadeTable,
     RecordedTable,
+    contradiction,
     fits,
     named,
     plan_engines,
@@ -106,7 +107,9 @@ def test_a_table_without_its_options_is_made_with_the_recorded_collation_alone()
     records = {(1, 40): RecordedTable("InnoDB", "ucs2_general_ci"), (1, 140): RecordedTable("InnoDB", "latin1_bin")}
     (stop,) = plan_engines([(1, bare), (1, plain)], records, Defaults("InnoDB")).stops
     assert (stop.database, stop.collation, stop.offset, stop.end) == ("d", "ucs2_general_ci", 0, 90)
-    assert plan_engines([(1, bare)], {}, Defaults("InnoDB")).bare == (bare,)
+    planned = plan_engines([(1, bare)], {}, Defaults("InnoDB"))
+    assert planned.bare == (bare,)
+    assert "says the character set" in str(contradiction(planned, Defaults("InnoDB")))
 
 
 def test_the_first_of_many_names_are_told_once_each() -> None:
