@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from zsnapdb.base.errors import ServerError
 from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.session import Session
-from zsnapdb.mysql.variables import STOP_LOGGING, global_variables, refuse_writes_of_users, stop_logging
+from zsnapdb.mysql.variables import BEFORE_ACCOUNTS, global_variables, refuse_writes_of_users, stop_logging
 from zsnapdb.planning.clone.contract import AccountRights, awake_accounts_query, grants
 from zsnapdb.planning.family import family
 
@@ -21,7 +21,7 @@ def owner_sql(user: str, hosts: Sequence[str], password: SecretStr, before: Sequ
     run first.
     """
     secret = password.get_secret_value()
-    lines = [f"{STOP_LOGGING};", *before]
+    lines = [f"{BEFORE_ACCOUNTS};", *before]
     for host in hosts:
         lines += [
             f"DROP USER IF EXISTS '{user}'@'{host}';",

@@ -76,6 +76,7 @@ SETTINGS = (
     SessionSetting("sql_auto_is_null", 0, answers=True),
     SessionSetting("foreign_key_checks", 1, answers=True),
     SessionSetting("unique_checks", 1, answers=True),
+    SessionSetting("old_passwords", 0, mysql=None, answers=True),
 )
 CHARACTERS = (
     SessionSetting("character_set_client", "utf8mb4"),

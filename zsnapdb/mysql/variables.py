@@ -11,6 +11,8 @@ from zsnapdb.planning.family import family, flavour_of
 
 STOP_LOGGING = "SET SESSION sql_log_bin = 0"
 """The statement that keeps the changes of a session out of the binlog."""
+BEFORE_ACCOUNTS = f"{STOP_LOGGING}/*M!, SESSION old_passwords = 0 */"
+"""Begins an init file that makes accounts: under old_passwords MariaDB stores hashes with which no client logs in."""
 
 
 _IN_EVERY_LIST = ("datadir", "version", "wait_timeout")

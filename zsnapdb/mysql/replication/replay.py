@@ -28,6 +28,7 @@ from zsnapdb.base.server_files import Owner
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.programs import Feed
 from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.variables import BEFORE_ACCOUNTS
 from zsnapdb.planning.binlog.made_tables import Defaults, EngineStop
 from zsnapdb.planning.clone.migration import AppliedSample
 from zsnapdb.planning.server_copy.identity import BRIEF
@@ -193,7 +194,7 @@ def account_sql(password: str) -> str:
     """
     return "\n".join(
         [
-            "SET SESSION sql_log_bin = 0;",
+            f"{BEFORE_ACCOUNTS};",
             f"DROP USER IF EXISTS '{ACCOUNT}'@'localhost';",
             f"CREATE USER '{ACCOUNT}'@'localhost' IDENTIFIED BY '{password}';",
             f"GRANT ALL PRIVILEGES ON *.* TO '{ACCOUNT}'@'localhost' WITH GRANT OPTION;",
