@@ -186,7 +186,7 @@ HARMLESS = {
         r"enable_cascade_triggers updatable_views_.* mhnsw_default_.* "
     ),
     "functions that no statement of zsnapdb uses": (
-        r"default_(week_format|regex_flags) div_precision_.* block_encryption_mode old_passwords "
+        r"default_(week_format|regex_flags) div_precision_.* block_encryption_mode "
         r"generated_random_.* windowing_.* print_identified_.* "
     ),
     "the order of long texts, notes, and statistics": (
