@@ -171,6 +171,7 @@ def mariadb(*after: str, kind: bytes = b"TABLE t (id INT)") -> MadeTable:
         (["CREATE INDEX t ON t (a)", "DROP INDEX t ON t", "CREATE VIEW v AS SELECT * FROM t", "Ct"], False),
         (["CREATE OR REPLACE TABLE t (a INT)  ENGINE=MyISAM", "Xt"], None),
         (["DROP DATABASE `app`", "Ct"], None),
+        (["CREATE TABLE other.t (id INT REFERENCES app.t (id)) ENGINE=InnoDB", "Ct"], False),
         (["Xt", "ALTER TABLE t ENGINE=MyISAM", "Ct"], True),
     ],
 )

@@ -199,7 +199,7 @@ class MadeTables:
         if first_word(text) not in _TOUCHES:
             return
         self._on_statement(schema, text)
-        self._touch(text)
+        self._touch(text, printable(schema))
         missing = left_open(text)
         if not missing or len(self.tables) >= _MOST_TABLES:
             return
@@ -224,7 +224,7 @@ class MadeTables:
         self.tables.append(table)
         self.numbers.append(number)
 
-    def _touch(self, statement: str) -> None:
+    def _touch(self, statement: str, schema: str) -> None:
         """Let the tables tell no more that the statement may be about: it has a word that is their name.
 
         An ALTER that names no engine leaves a table its own; its row format may become the default of that moment.
@@ -240,7 +240,9 @@ class MadeTables:
         keeps_name = kind == "ALTER" and "rename" not in words
         named = set(re.findall(r"\w+", bare.casefold()))
         keeps_engine = kind == "ALTER" and not _ALTERS_ENGINE & named
-        for name in [name for name in self._named if name[0 if drops_schema else 1] in words]:
+        made = _key(*name_in(statement, schema)) if kind == "CREATE" else ("", "")
+        about = [name for name in self._named if name[0 if drops_schema else 1] in words]
+        for name in [name for name in about if not made[1] or name == made]:
             place = self._named[name] if keeps_name else self._named.pop(name)
             if keeps_engine:
                 is_converted = self.tables[place].is_converted or bool(_ALTERS_CHARSET & named)
