@@ -36,7 +36,7 @@ IN_MEMORY = {
     ("repository/catalogue.py", "_described"): CONSTANT,
     ("store/s3_client.py", "_loader"): "the folders of AWS's service descriptions",
     ("zfs/core.py", "load"): "the library that this process has loaded",
-    ("zfs/pool_facts.py", "userland"): "text in evidence: nothing is decided by it",
+    ("zfs/version.py", "userland"): "text in evidence: nothing is decided by it",
 }
 ON_DISK = {
     "run": "locks: held by an open file, gone with the process",
