@@ -22,7 +22,7 @@ from zsnapdb.serve.operation_events import OperationEvents
 from zsnapdb.serve.problems import ProblemDetails, problem_of
 from zsnapdb.serve.verbs import MOST_OF_BEARER, HelperRequest, Verb
 from zsnapdb.serve.web_answers import ROOT, BodyLimit, EventsResponse, answer, problem_answer, refusal
-from zsnapdb.verbs.requests import VERBS, RoleVerb, Route, WatchOperationVerb
+from zsnapdb.verbs.requests import VERBS, RoleVerb, VerbRoute, WatchOperationVerb
 from zsnapdb.verbs.values import IdempotencyKey, OperationId
 
 _UNREADABLE = 400
@@ -38,7 +38,7 @@ class CloneApi:
     def __init__(self, helper: HelperClient, events: OperationEvents) -> None:
         self._helper, self._events = helper, events
 
-    def endpoint(self, verb: type[RoleVerb], route: Route) -> Callable[..., JSONResponse]:
+    def endpoint(self, verb: type[RoleVerb], route: VerbRoute) -> Callable[..., JSONResponse]:
         """Return what answers the route of the verb: a function whose parameters are the fields of the verb."""
         parts, loose = _parameters(verb, route)
 
@@ -69,7 +69,7 @@ class CloneApi:
         return EventsResponse(self._events, opened) if opened is not None else Response(status_code=204)
 
 
-def _parameters(verb: type[RoleVerb], route: Route) -> tuple[list[Parameter], bool]:
+def _parameters(verb: type[RoleVerb], route: VerbRoute) -> tuple[list[Parameter], bool]:
     """Return the parameters of a route, and whether fields of the verb itself stand in the query."""
     hints = get_type_hints(verb, include_extras=True)
     place: Any = Query() if route.method in ("GET", "DELETE") else Body()
@@ -105,7 +105,7 @@ def _request(bearer: HTTPAuthorizationCredentials | None, verb: Verb) -> HelperR
 _STREAM: dict[str, Any] = {"description": "Events", "content": {EVENTS_TYPE: {"schema": {"type": "string"}}}}
 
 
-def _told(route: Route) -> dict[str, Any]:
+def _told(route: VerbRoute) -> dict[str, Any]:
     """Return what the schema says of the answer."""
     if isinstance(route.answers, str):
         return {"description": f"The document `{route.answers}` of the command line"}

@@ -46,7 +46,7 @@ from zsnapdb.verbs.values import (
 
 
 @dataclass(frozen=True)
-class Route:
+class VerbRoute:
     """How the API is asked for a verb, and how it answers: with a document of the command line, or of this model.
 
     What is sent stands in the query of GET and DELETE, else in the body. `can_be_empty`: the body may be left out.
@@ -282,7 +282,7 @@ class RoleVerb(_Strict):
     """
 
     users: ClassVar[frozenset[Role]]
-    route: ClassVar[Route | None] = None
+    route: ClassVar[VerbRoute | None] = None
     command: ClassVar[str] = ""
     fixed: ClassVar[Mapping[str, object]] = {}
     is_slow: ClassVar[bool] = False
@@ -347,14 +347,14 @@ class ListInstancesVerb(AboutNothing):
     """List the instances that clones can be made of."""
 
     kind: Literal[VerbKind.INSTANCE_LIST] = VerbKind.INSTANCE_LIST
-    users, route = ALL, Route("instances", "GET", "/instances")
+    users, route = ALL, VerbRoute("instances", "GET", "/instances")
 
 
 class InstancePointsVerb(ProtectionRead):
     """Show of which states of an instance clones can be made: times for `at`, sets for `from`."""
 
     kind: Literal[VerbKind.INSTANCE_POINTS] = VerbKind.INSTANCE_POINTS
-    users, route = ALL, Route("points", "GET", "/instances/{name}/points", PointsDocument)
+    users, route = ALL, VerbRoute("points", "GET", "/instances/{name}/points", PointsDocument)
     name: InstanceWord
 
 
@@ -362,14 +362,14 @@ class ListClonesVerb(AboutNothing):
     """List the clones that you may see."""
 
     kind: Literal[VerbKind.CLONE_LIST] = VerbKind.CLONE_LIST
-    users, route = ALL, Route("clones", "GET", "/clones")
+    users, route = ALL, VerbRoute("clones", "GET", "/clones")
 
 
 class CreateCloneVerb(RoleVerb):
     """Make a clone. The answer has its login, once. 202 with an operation if it takes longer."""
 
     kind: Literal[VerbKind.CLONE_CREATE] = VerbKind.CLONE_CREATE
-    users, route = CHANGES, Route("create", "POST", "/clones", "clone", 201)
+    users, route = CHANGES, VerbRoute("create", "POST", "/clones", "clone", 201)
     command, is_slow = "create", True
     wanted: NewClone
     key: IdempotencyKey | None = None
@@ -379,28 +379,29 @@ class GetCloneVerb(AboutClone):
     """Show one clone."""
 
     kind: Literal[VerbKind.CLONE_GET] = VerbKind.CLONE_GET
-    users, route = ALL, Route("clone", "GET", _CLONE)
+    users, route = ALL, VerbRoute("clone", "GET", _CLONE)
 
 
 class DestroyCloneVerb(CloneDeed):
     """Destroy a clone."""
 
     kind: Literal[VerbKind.CLONE_DESTROY] = VerbKind.CLONE_DESTROY
-    command, route = "destroy", Route("destroy", "DELETE", _CLONE, "clone-destroyed")
+    command = "destroy"
+    route = VerbRoute("destroy", "DELETE", _CLONE, "clone-destroyed")
 
 
 class ResetCloneVerb(CloneDeed):
     """Give a clone its first data again."""
 
     kind: Literal[VerbKind.CLONE_RESET] = VerbKind.CLONE_RESET
-    command, route = "reset", Route("reset", "POST", f"{_CLONE}/reset", "clone-reset")
+    command, route = "reset", VerbRoute("reset", "POST", f"{_CLONE}/reset", "clone-reset")
 
 
 class ExtendCloneVerb(CloneDeed):
     """Extend the lease of a clone."""
 
     kind: Literal[VerbKind.CLONE_EXTEND] = VerbKind.CLONE_EXTEND
-    command, route = "extend", Route("extend", "POST", f"{_CLONE}/extend", "clone-changed")
+    command, route = "extend", VerbRoute("extend", "POST", f"{_CLONE}/extend", "clone-changed")
     lease: NewLease = NewLease()
 
     @property
@@ -412,7 +413,7 @@ class ProtectCloneVerb(CloneDeed):
     """Keep a clone from `zsnapdb reap` for some time."""
 
     kind: Literal[VerbKind.CLONE_PROTECT] = VerbKind.CLONE_PROTECT
-    command, route = "protect", Route("protect", "POST", f"{_CLONE}/protect", "clone-changed")
+    command, route = "protect", VerbRoute("protect", "POST", f"{_CLONE}/protect", "clone-changed")
     protection: NewProtection
 
     @property
@@ -424,7 +425,7 @@ class UnprotectCloneVerb(CloneDeed):
     """End the protection of a clone."""
 
     kind: Literal[VerbKind.CLONE_UNPROTECT] = VerbKind.CLONE_UNPROTECT
-    command, route = "protect", Route("unprotect", "POST", f"{_CLONE}/unprotect", "clone-changed")
+    command, route = "protect", VerbRoute("unprotect", "POST", f"{_CLONE}/unprotect", "clone-changed")
     fixed = {"for": "0s"}
 
 
@@ -432,7 +433,7 @@ class CommitCloneVerb(CloneDeed):
     """Keep the present state of a clone. `from` of a new clone takes the `id` of the answer."""
 
     kind: Literal[VerbKind.CLONE_COMMIT] = VerbKind.CLONE_COMMIT
-    command, route = "commit", Route("commit", "POST", f"{_CLONE}/commit", "clone-commit", can_be_empty=True)
+    command, route = "commit", VerbRoute("commit", "POST", f"{_CLONE}/commit", "clone-commit", can_be_empty=True)
     commit: NewCommit = NewCommit()
 
 
@@ -441,14 +442,14 @@ class ListBranchesVerb(ToldOfClone):
 
     kind: Literal[VerbKind.BRANCH_LIST] = VerbKind.BRANCH_LIST
     users, command = ALL, "branch.list"
-    route = Route("branches", "GET", f"{_CLONE}/branches", "clone-branches")
+    route = VerbRoute("branches", "GET", f"{_CLONE}/branches", "clone-branches")
 
 
 class CreateBranchVerb(CloneDeed):
     """Begin a branch of a clone: at `from`, else at the present state, which is committed if need be."""
 
     kind: Literal[VerbKind.BRANCH_CREATE] = VerbKind.BRANCH_CREATE
-    command, route = "branch.create", Route("create_branch", "POST", f"{_CLONE}/branches", "clone-branches", 201)
+    command, route = "branch.create", VerbRoute("create_branch", "POST", f"{_CLONE}/branches", "clone-branches", 201)
     wanted: NewBranch
 
 
@@ -456,7 +457,7 @@ class DeleteBranchVerb(CloneDeed):
     """Forget a branch of a clone. Its commits stay as long as the clone."""
 
     kind: Literal[VerbKind.BRANCH_DELETE] = VerbKind.BRANCH_DELETE
-    command, route = "branch.delete", Route("delete_branch", "DELETE", f"{_CLONE}/branches", "clone-branches")
+    command, route = "branch.delete", VerbRoute("delete_branch", "DELETE", f"{_CLONE}/branches", "clone-branches")
     chosen: ChosenBranch
 
 
@@ -464,7 +465,7 @@ class SwitchBranchVerb(CloneDeed):
     """Give a clone the newest commit of another branch. What was written on the one that is left is committed."""
 
     kind: Literal[VerbKind.BRANCH_SWITCH] = VerbKind.BRANCH_SWITCH
-    command, route = "branch.switch", Route("switch_branch", "POST", f"{_CLONE}/switch", "clone-switched")
+    command, route = "branch.switch", VerbRoute("switch_branch", "POST", f"{_CLONE}/switch", "clone-switched")
     chosen: ChosenBranch
 
 
@@ -474,7 +475,7 @@ class LogBranchVerb(ToldOfClone):
     model_config = ConfigDict(populate_by_name=True)
     kind: Literal[VerbKind.BRANCH_LOG] = VerbKind.BRANCH_LOG
     users, command = ALL, "branch.log"
-    route = Route("commits", "GET", f"{_CLONE}/commits", "clone-branch-log")
+    route = VerbRoute("commits", "GET", f"{_CLONE}/commits", "clone-branch-log")
     state: Annotated[BranchWord | None, Field(alias="of")] = None
 
 
@@ -482,7 +483,7 @@ class DiffBranchesVerb(CloneDeed):
     """Compare two branches or commits of a clone: definitions, and rows by table. It takes ten minutes at most."""
 
     kind: Literal[VerbKind.BRANCH_DIFF] = VerbKind.BRANCH_DIFF
-    command, route = "branch.diff", Route("diff", "POST", f"{_CLONE}/diff", "clone-branch-difference")
+    command, route = "branch.diff", VerbRoute("diff", "POST", f"{_CLONE}/diff", "clone-branch-difference")
     # The helper keeps it for a day, as how each operation ended.
     fixed = {"size": 256 << 10}
     states: TwoStates
@@ -492,7 +493,7 @@ class CloneLogsVerb(ToldOfClone):
     """Show the last lines of the error log of a clone's server, at most 64 KiB. Others chose their text."""
 
     kind: Literal[VerbKind.CLONE_LOGS] = VerbKind.CLONE_LOGS
-    users, command, route = CHANGES, "logs", Route("logs", "GET", f"{_CLONE}/logs", LogsDocument)
+    users, command, route = CHANGES, "logs", VerbRoute("logs", "GET", f"{_CLONE}/logs", LogsDocument)
     lines: LogLines = 100
 
 
@@ -500,21 +501,21 @@ class BeatCloneVerb(AboutClone):
     """Say that the holder of a clone is there, which was made with `heartbeat`."""
 
     kind: Literal[VerbKind.CLONE_BEAT] = VerbKind.CLONE_BEAT
-    users, route = CHANGES, Route("beat", "POST", f"{_CLONE}/heartbeat", HeartbeatDocument)
+    users, route = CHANGES, VerbRoute("beat", "POST", f"{_CLONE}/heartbeat", HeartbeatDocument)
 
 
 class GetOperationVerb(AboutOperation):
     """Show what became of a request: 202 while it is under way, then the answer that the request would have had."""
 
     kind: Literal[VerbKind.OPERATION_GET] = VerbKind.OPERATION_GET
-    is_slow, route = True, Route("operation", "GET", _OPERATION)
+    is_slow, route = True, VerbRoute("operation", "GET", _OPERATION)
 
 
 class CancelOperationVerb(AboutOperation):
     """End a request that is under way: what it began is undone. 202 if that takes longer, 409 if it had ended."""
 
     kind: Literal[VerbKind.OPERATION_CANCEL] = VerbKind.OPERATION_CANCEL
-    is_slow, route = True, Route("cancel", "DELETE", _OPERATION, CancelledOperation)
+    is_slow, route = True, VerbRoute("cancel", "DELETE", _OPERATION, CancelledOperation)
 
 
 class WatchOperationVerb(AboutOperation):
@@ -527,14 +528,14 @@ class ListObjectivesVerb(ProtectionRead):
     """Show whether the objectives of each instance are met."""
 
     kind: Literal[VerbKind.OBJECTIVE_LIST] = VerbKind.OBJECTIVE_LIST
-    users, route = ALL, Route("objectives", "GET", "/objectives", ObjectivesDocument)
+    users, route = ALL, VerbRoute("objectives", "GET", "/objectives", ObjectivesDocument)
 
 
 class ListDrillsVerb(ProtectionRead):
     """List the newest drills of an instance."""
 
     kind: Literal[VerbKind.DRILL_LIST] = VerbKind.DRILL_LIST
-    users, route = ALL, Route("drills", "GET", "/drills", ToldDrills)
+    users, route = ALL, VerbRoute("drills", "GET", "/drills", ToldDrills)
     instance: InstanceWord
     limit: DrillCount = 100
 
@@ -543,7 +544,7 @@ class ListEvidenceVerb(ProtectionRead):
     """List records of the evidence log of an instance by number, after the one that `after` names."""
 
     kind: Literal[VerbKind.EVIDENCE_LIST] = VerbKind.EVIDENCE_LIST
-    users, route = SEES_ALL, Route("evidence", "GET", "/evidence", EvidenceDocument)
+    users, route = SEES_ALL, VerbRoute("evidence", "GET", "/evidence", EvidenceDocument)
     instance: InstanceWord
     after: RecordNumber = 0
     limit: RecordCount = 100
@@ -553,5 +554,5 @@ class ListFleetVerb(AboutNothing):
     """List all instances of all hosts, red first, as they were read last."""
 
     kind: Literal[VerbKind.FLEET_LIST] = VerbKind.FLEET_LIST
-    users, route = SEES_ALL | {Role.VIEWER}, Route("fleet", "GET", "/fleet", "fleet-status")
+    users, route = SEES_ALL | {Role.VIEWER}, VerbRoute("fleet", "GET", "/fleet", "fleet-status")
     asked: FleetQuery = FleetQuery()

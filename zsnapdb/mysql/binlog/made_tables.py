@@ -21,13 +21,14 @@ from zsnapdb.mysql.binlog.events import (
     MALFORMED,
     MARIADB_QUERY_COMPRESSED,
     QUERY,
+    TABLE_MAP,
     XID,
     Event,
     decisive_events,
     malformed,
 )
 from zsnapdb.mysql.binlog.logged_statement import first_word
-from zsnapdb.mysql.binlog.rows import TABLE_MAP, table_map
+from zsnapdb.mysql.binlog.rows import table_map
 from zsnapdb.mysql.binlog.walk import Walk, query_text
 from zsnapdb.planning.binlog.made_tables import MadeTable
 from zsnapdb.planning.facts import release_of

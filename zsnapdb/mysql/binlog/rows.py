@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from zsnapdb.mysql.binlog.event_bytes import EventBytes, inflated
 from zsnapdb.planning.binlog.changes import ChangeKind
 
-TABLE_MAP = 19
 _V1 = {23: ChangeKind.INSERT, 24: ChangeKind.UPDATE, 25: ChangeKind.DELETE}
 _V2 = {30: ChangeKind.INSERT, 31: ChangeKind.UPDATE, 32: ChangeKind.DELETE, 39: ChangeKind.UPDATE}
 _COMPRESSED_V1 = {166: ChangeKind.INSERT, 167: ChangeKind.UPDATE, 168: ChangeKind.DELETE}

@@ -22,6 +22,7 @@ from zsnapdb.mysql.binlog.events import (
     MARIADB_QUERY_COMPRESSED,
     PAYLOAD,
     QUERY,
+    TABLE_MAP,
     TAGGED_GTID,
     XA_PREPARE,
     Event,
@@ -31,7 +32,6 @@ from zsnapdb.mysql.binlog.events import (
 from zsnapdb.mysql.binlog.logged_statement import query, statement
 from zsnapdb.mysql.binlog.rows import (
     ROW_EVENTS,
-    TABLE_MAP,
     TEXTS,
     TEXTS_AND_GEOMETRY,
     ColumnMetadata,

@@ -18,12 +18,12 @@ from zsnapdb.mysql.binlog.events import (
     MALFORMED,
     MARIADB_GTID_LIST,
     PREVIOUS_GTIDS,
+    TABLE_MAP,
     TAGGED_GTID,
     Event,
     decisive_events,
     malformed,
 )
-from zsnapdb.mysql.binlog.rows import TABLE_MAP
 from zsnapdb.mysql.binlog.walk import Walk, committed_at, tagged_gtid
 from zsnapdb.planning.family import flavour_in
 
