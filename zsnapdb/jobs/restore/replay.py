@@ -48,15 +48,15 @@ from zsnapdb.planning.binlog.made_tables import (
     named,
     plan_engines,
 )
-from zsnapdb.planning.restore.steps import Recover, Replay, TakeUp
+from zsnapdb.planning.restore.steps import Recover, Replay, Replayer, TakeUp
 from zsnapdb.planning.server_copy.answering import IDENTITY, only_on_server
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
 from zsnapdb.repository.binlog_archive import BinlogArchive
 
 _LONGEST_REPLAY = 30 * 86_400.0
+"""Seconds after which a replay by a client is given up. By then the client hangs, because nobody else can block it."""
 _SCRATCH = Path("/var/tmp")  # noqa: S108 - a new folder is made in it
 """Where files of LOAD DATA go while they are replayed: on a disk, in a new folder that only root enters."""
-"""Seconds after which a replay by a client is given up. By then the client hangs, because nobody else can block it."""
 
 
 _Records = Mapping[tuple[int, int], RecordedTable]
@@ -101,7 +101,7 @@ def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int
 
 
 def _engine_stops(
-    work: ServerWork, made: Iterable[tuple[int, MadeTable]], records: _Records, start: Defaults
+    work: ServerWork, made: Iterable[tuple[int, MadeTable]], records: _Records, start: Defaults, *, by: Replayer
 ) -> tuple[EngineStop, ...]:
     """Return where the default engine changes, which is that of `start` now. Tell which tables may be other ones.
 
@@ -109,13 +109,18 @@ def _engine_stops(
         ConsistencyError: nothing says the engine of a table that had another one, or the character set of a table
     """
     planned = plan_engines(made, records, start)
-    refused = contradiction(planned, start)
+    refused = contradiction(planned, start, by)
     if refused is not None:
         raise ConsistencyError(refused, hint=OTHER_POINT)
     if planned.unknown:
         work.events.warn(
             f"nothing says the storage engine of {named(planned.unknown)}, made without ENGINE: with the replay they"
             f" get {start.engine}, the source's default at the backup"
+        )
+    if planned.bare:
+        work.events.warn(
+            f"the source logged {named(planned.bare)} without the options of the table (sql_mode ANSI): engine,"
+            " character set, row format and comment can differ from the source's"
         )
     return planned.stops
 
@@ -128,7 +133,7 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
     with served(work, port=None, server_id=fresh_server_id(), last=(*base, *options)) as session:
         before = scheduled_events.states_of(session)
         after = dict(before)
-        stops = _engine_stops(work, _read(step, logs, after), records, replaying.defaults(session))
+        stops = _engine_stops(work, _read(step, logs, after), records, replaying.defaults(session), by=step.by)
         source = ReplayInput(sizes, step.logs[0].start, step.logs[0].file, gtids, stops)
         replaying.replay(
             session,
@@ -166,7 +171,7 @@ def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | N
         events = scheduled_events.scheduled_events(session)
         # A client cannot give a statement the collation that its table had.
         records = {place: replace(record, collation=None) for place, record in records.items()}
-        stops = _engine_stops(work, _read(step, logs, {}), records, replaying.defaults(session))
+        stops = _engine_stops(work, _read(step, logs, {}), records, replaying.defaults(session), by=step.by)
         here = only_on_server(global_variables(session, IDENTITY))
         with (
             client_file(session.address, password, here) as login,

@@ -52,6 +52,6 @@ def check_engines(
                     # An encrypted binlog is read by the server alone.
                     made.read(opened, part.file, part.start, number)
             records |= {(number, table.offset): table.record for table in file.span.made}
-        refused = contradiction(plan_engines(made.numbered(), records, start), start)
+        refused = contradiction(plan_engines(made.numbered(), records, start), start, step.by)
         if refused is not None:
             raise PreflightError(refused, hint=OTHER_POINT)

@@ -161,13 +161,14 @@ def _has_default_format(known: RecordedTable, row_format: str) -> bool:
     return known.engine.casefold() == "innodb" and row_format in _DEFAULT_FORMATS
 
 
-def contradiction(planned: EnginePlan, start: Defaults) -> str | None:
+def contradiction(planned: EnginePlan, start: Defaults, by: str) -> str | None:
     """Return why a replay that begins with `start` cannot make all tables as they were; None if it can.
 
-    The server checks the types of a table that has another character set by their bytes alone, so that the rows of
-    some would be stored as other letters.
+    The applier checks the types of a table that has another character set by their bytes alone, so that the rows of
+    some would be stored as other letters. `by` "client": no replay gives a table its character set, and the caller
+    warns.
     """
-    if planned.bare:
+    if planned.bare and by != "client":
         return (
             f"the source logged {named(planned.bare)} without the options of the table (sql_mode ANSI), and no"
             " record of the archive says the character set"

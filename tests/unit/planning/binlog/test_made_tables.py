@@ -109,7 +109,8 @@ def test_a_table_without_its_options_is_made_with_the_recorded_collation_alone()
     assert (stop.database, stop.collation, stop.offset, stop.end) == ("d", "ucs2_general_ci", 0, 90)
     planned = plan_engines([(1, bare)], {}, Defaults("InnoDB"))
     assert planned.bare == (bare,)
-    assert "says the character set" in str(contradiction(planned, Defaults("InnoDB")))
+    assert "says the character set" in str(contradiction(planned, Defaults("InnoDB"), "applier"))
+    assert contradiction(planned, Defaults("InnoDB"), "client") is None
 
 
 def test_the_first_of_many_names_are_told_once_each() -> None:
