@@ -187,6 +187,21 @@ def test_the_transactions_of_a_sequence_tell_nothing(after: list[str]) -> None:
     assert mariadb(*after, kind=b"OR REPLACE /* x */ SEQUENCE IF NOT EXISTS t").is_transactional is None
 
 
+def test_a_statement_that_may_have_made_nothing_tells_nothing() -> None:
+    """CREATE TABLE IF NOT EXISTS has no XID in MySQL if the table was there, in whatever engine."""
+    file = File().previous(5).gtid(6).query(b"CREATE TABLE IF NOT EXISTS a (id INT)")
+    file = (
+        file.gtid(7)
+        .query(b"CREATE TABLE IF NOT EXISTS app.a (id INT, b INT)")
+        .gtid(8)
+        .query(b"CREATE TABLE b (id INT)")
+    )
+    assert [(one.table, one.is_transactional, one.is_touched) for one in found(file.data)] == [
+        ("a", None, False),
+        ("b", False, False),
+    ]
+
+
 def test_what_happens_to_a_table_later_is_told() -> None:
     assert not mariadb("ALTER TABLE u ADD a INT").is_touched
     altered = mariadb("ALTER TABLE t ADD a INT")

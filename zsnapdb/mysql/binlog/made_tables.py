@@ -53,6 +53,7 @@ _NAMES = re.compile(
 )
 _DROPS = re.compile(r"\bDROP\s+(?:TABLE|SEQUENCE)\b", re.IGNORECASE)
 _DROPS_SCHEMA = re.compile(r"\bDROP\s+(?:DATABASE|SCHEMA)\b", re.IGNORECASE)
+_MAY_EXIST = re.compile(r"\bIF\s+NOT\s+EXISTS\b", re.IGNORECASE)
 _ALTERS_ENGINE = frozenset({"engine", "rename", "exchange", "import", "remove"})
 """Words of an ALTER TABLE after which a table may have another engine or name."""
 _ALTERS_CHARSET = frozenset({"convert", "charset", "character", "collate"})
@@ -200,6 +201,10 @@ class MadeTables:
         if first_word(text) not in _TOUCHES:
             return
         self._on_statement(schema, text)
+        may_exist = first_word(text) == "CREATE" and _MAY_EXIST.search(_bare(text)) is not None
+        if may_exist and _key(*name_in(text, printable(schema))) in self._named:
+            # The table is there, and stays as it is.
+            return
         self._touch(text, printable(schema))
         missing = left_open(text)
         if not missing or len(self.tables) >= _MOST_TABLES:
@@ -213,7 +218,10 @@ class MadeTables:
             walk.opened.start if walk.opened is not None else event.start,
             event.start,
             event.end,
-            (_DDL_XID in status) if self._has_xids and is_whole else None,
+            # Where the table was there before, the statement made nothing, and has no XID in any engine.
+            (_DDL_XID in status)
+            if self._has_xids and is_whole and not (may_exist and _DDL_XID not in status)
+            else None,
             lacks_options=bool(status.get(_SQL_MODE, 0) & _WITHOUT_OPTIONS) and _OWN_WORDS.match(text) is not None,
             names_engine=_ENGINE_NAME not in missing,
             names_format=_FORMAT_NAME not in missing,
