@@ -306,7 +306,7 @@ ATTACKS: list[tuple[Attack, tuple[str, ...]]] = [
     (rolled_back, DELETES),
 ]
 LOSSES = (rewritten_manifests, deleted_newest_replaced_by_forged, deleted_binlogs, rolled_back)
-"""What is gone, or other than it was stored, and so an alarm of `status` before anything is read."""
+"""Objects that are gone or changed: `status` raises an alarm before it reads them."""
 OF_THE_ARCHIVE = (zeros_after_a_good_check, spoiled_content, deleted_binlogs, rolled_back)
 
 

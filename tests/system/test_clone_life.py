@@ -333,7 +333,7 @@ def test_clock_ahead_for_a_moment_removes_no_clone_and_no_set(lab: Lab) -> None:
         doctor = lab.zsnapdb("doctor", "main", config=config)
         assert "40 d ahead of its steady clock" in doctor.stdout
         assert lab.zsnapdb("clone", "extend", "hours", "--ttl", "9h", config=config).code == 0
-    # What was given while the clock was ahead begins when it is right.
+    # A lease that was given while the clock was ahead begins when the clock is right.
     assert lab.zsnapdb("reap", "--trust-clock", config=config).code == 0
     (clone,) = lab.zsnapdb("clone", "list", "--json", config=config).json["clones"]
     left = datetime.fromisoformat(clone["expires"]) - datetime.now(UTC)

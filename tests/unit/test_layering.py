@@ -152,7 +152,7 @@ HOMES = {
     "typer": None,
     "ctypes": {
         *("zfs/core.py", "zfs/mounting.py", "zfs/snapshot_files.py", "mysql/process/sandbox_launcher.py"),
-        *("agent/adoption.py", "cli/process.py", "cli/process.py", "cli/process.py"),
+        *("agent/adoption.py", "cli/process.py"),
     },
     "zstandard": {"stream/chunks.py", "mysql/binlog/event_bytes.py"},
     "apscheduler": {"agent/schedule.py"},

@@ -31,6 +31,7 @@ from zsnapdb.repository import verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive, listed_damage, name_of, stored_damage, stored_sizes
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Depth, known_damage
 
 _PAUSE = 0.5
@@ -87,7 +88,7 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
     local = files.list()
     stored = BinlogArchive(instance.open_repository(), instance.name)
     archive = stored.load()
-    _refuse_short(instance, archive)
+    _refuse_short(instance, stored.repository, archive)
     kept = known_history(archive, source, files).files
     written = [files.path(file.name).stat().st_mtime for file in local]
     ages = ages_of(written, removal_time(instance.host))
@@ -108,9 +109,9 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
     return replace(plan, unread=_unread(instance, archived, plan.names)), archived
 
 
-def _refuse_short(instance: Instance, archive: Archive) -> None:
+def _refuse_short(instance: Instance, repository: Repository, archive: Archive) -> None:
     """Raise DamagedError if the archive lacks what this host archived: the server's files may be all that is left."""
-    _, checked = host_record.stored(instance, instance.open_repository(), archive)
+    _, checked = host_record.stored(instance, repository, archive)
     for finding in checked.findings:
         if finding.is_archive:
             raise DamagedError(f"nothing is purged: {finding.text}", hint=finding.hint)

@@ -211,17 +211,15 @@ class MadeTables:
             return
         status = _status(variables)
         owner, name = name_in(text, printable(schema))
-        is_whole = not walk.is_inside
+        is_whole, has_xid = not walk.is_inside, _DDL_XID in status
         table = MadeTable(
             owner,
             name,
             walk.opened.start if walk.opened is not None else event.start,
             event.start,
             event.end,
-            # Where the table was there before, the statement made nothing, and has no XID in any engine.
-            (_DDL_XID in status)
-            if self._has_xids and is_whole and not (may_exist and _DDL_XID not in status)
-            else None,
+            # A statement that found the table there made nothing, and has no XID in any engine.
+            has_xid if self._has_xids and is_whole and (has_xid or not may_exist) else None,
             lacks_options=bool(status.get(_SQL_MODE, 0) & _WITHOUT_OPTIONS) and _OWN_WORDS.match(text) is not None,
             names_engine=_ENGINE_NAME not in missing,
             names_format=_FORMAT_NAME not in missing,

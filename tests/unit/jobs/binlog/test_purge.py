@@ -104,7 +104,7 @@ def test_archive_that_was_rolled_back_lets_no_binlog_go(site: Site, archived: _A
     position = ArchivedPosition(incarnation=file.incarnation, file=NAME, end=file.end, last_commit=None)
     archive_record.note_archived(here, repository, position)
     archive_record.note_archived_files(here, repository, [file], [file.incarnation])
-    purge._refuse_short(here, archived.archive.load())
+    purge._refuse_short(here, repository, archived.archive.load())
     archive_record.note_archived(here, repository, position.model_copy(update={"end": file.end + 1}))
     with pytest.raises(DamagedError, match="nothing is purged: this host archived binlogs up to"):
-        purge._refuse_short(here, archived.archive.load())
+        purge._refuse_short(here, repository, archived.archive.load())

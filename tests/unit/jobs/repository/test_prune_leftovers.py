@@ -78,7 +78,7 @@ def truncated(name: str, line: bytes) -> bytes:
 def test_chunks_of_any_manifest_are_never_swept(
     site: Site, manifest: Callable[[str, bytes], bytes], signs: bool
 ) -> None:
-    """Whatever a manifest says and whoever wrote it: below its id nothing is a leftover, however old it is."""
+    """No object below the id of a manifest is a leftover, at any age and with any manifest."""
     names = site.fill([None])
     if signs:
         site.begin_to_sign()

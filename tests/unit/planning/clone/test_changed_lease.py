@@ -16,7 +16,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = 3600
 POLICY = Policy(ttl=HOUR, max_ttl=30 * 24 * HOUR, max_protection=30 * 24 * HOUR, grace=0, idle=None, reap_limit=3)
 Change = tuple[str, int, int]
-"""What is changed (extend, protect), for how many hours, and how many hours after the change before."""
+"""The verb (extend, protect), its hours, and the hours since the change before."""
 
 changes = st.lists(
     st.tuples(st.sampled_from(["extend", "protect"]), st.integers(1, 200), st.integers(0, 50)), max_size=5
