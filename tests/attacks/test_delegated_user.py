@@ -230,8 +230,8 @@ def test_what_is_received_for_a_person_is_within_the_floor_and_goes_with_the_las
     before, (free, logical) = everything(), map(int, zfs("get", "-Hpo", "value", "available,logicalused", "tank"))
     # There is room for what the clone itself needs, but not for what must be received for it.
     limits = {
-        "clones.free_floor": f"free_floor = {free - (16 << 20)}",
-        "clones.received_per_owner": "received_per_owner = 1",
+        "clones.free_floor": f'free_floor = "{free - (16 << 20)}B"',
+        "clones.received_per_owner": 'received_per_owner = "1B"',
     }
     for limit, terms in limits.items():
         config = lab.changed(("[repository.s3]", f"[clones]\n{terms}\n\n[repository.s3]"))

@@ -413,10 +413,10 @@ def test_a_clone_takes_over_a_commit_that_is_larger_than_its_quota_and_is_detach
     # The quota of all clones, which has the floor in it, is not counted with the floor again.
     cost = lab.zsnapdb("clone", "detach", "heir", "--plan", "--json").json
     assert cost["available_bytes"] == pytest.approx(free, abs=64 << 20)
-    config = with_terms(lab, f"free_floor = {free + (1 << 30)}")
+    config = with_terms(lab, f'free_floor = "{free + (1 << 30)}B"')
     diagnosis = lab.zsnapdb("doctor", "--json", config=config)
     assert "less than clones.free_floor" in diagnosis.stdout
-    check_that_a_pool_below_the_floor_is_told_and_its_end_too(lab, f"free_floor = {free + (1 << 30)}", tmp_path)
+    check_that_a_pool_below_the_floor_is_told_and_its_end_too(lab, f'free_floor = "{free + (1 << 30)}B"', tmp_path)
     zfs("set", "quota=none", heir["volumes"]["data"].rpartition("/")[0])
     assert "clone heir has no quota" in lab.zsnapdb("doctor", "--json").stdout
     assert lab.zsnapdb("clone", "destroy", "heir").code == 0
@@ -428,7 +428,7 @@ def check_that_a_pool_below_the_floor_is_told_and_its_end_too(lab: Lab, low: str
     pager.write_text(f"#!/bin/sh\ncat >> {pages}\necho >> {pages}\n")
     pager.chmod(0o755)
     notified = f'[notifications]\nstate = "{folder}/told"\n[notifications.to.pager]\nscript = ["{pager}"]\n'
-    for terms in (low, low, "free_floor = 1", "free_floor = 1"):
+    for terms in (low, low, 'free_floor = "1B"', 'free_floor = "1B"'):
         config = with_terms(lab, terms)
         config.write_text(f"{config.read_text()}\n{notified}")
         lab.zsnapdb("status", "--all", "--notify", config=config)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
 
 import pytest
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
+import zsnapdb.config
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.base.errors import ConfigError, ServerError, UsageError
+from zsnapdb.base.quantities import WRITTEN, _duration, _size, parse_size
 from zsnapdb.config.settings import load, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.agent.jobs import jobs_of
@@ -43,6 +51,48 @@ def test_sizes_and_durations_have_units() -> None:
     settings = parse(text, "x")
     assert settings.repository["s3"].stream.chunk_size == 64 << 20
     assert settings.instance["main"].lock.deadline == 0.25
+
+
+def marks_of(annotation: Any) -> Iterator[Any]:
+    yield from getattr(annotation, "__metadata__", ())
+    for part in get_args(annotation):
+        yield from marks_of(part)
+
+
+def quantities() -> Iterator[tuple[str, FieldInfo]]:
+    """Yield every setting that is a size or a duration, with its full name."""
+    for found in pkgutil.iter_modules(zsnapdb.config.__path__):
+        for model in vars(importlib.import_module(f"zsnapdb.config.{found.name}")).values():
+            if isinstance(model, type) and issubclass(model, BaseModel):
+                for name, field in model.model_fields.items():
+                    marks = [*field.metadata, *marks_of(field.annotation)]
+                    if not {getattr(mark, "func", None) for mark in marks}.isdisjoint((_size, _duration)):
+                        yield f"{model.__name__}.{name}", field
+
+
+@pytest.mark.parametrize("field", [pytest.param(field, id=name) for name, field in sorted(dict(quantities()).items())])
+def test_quantity_without_unit_is_refused(field: FieldInfo) -> None:
+    annotation: Any = Annotated[field.annotation, None, *field.metadata]
+    adapter: TypeAdapter[object] = TypeAdapter(annotation)
+    for bare in (14, 1.5, "14", " 14 ", True):
+        written: object = [bare] if get_origin(field.annotation) is tuple else bare
+        written = {"a": bare} if get_origin(field.annotation) is dict else written
+        with pytest.raises(ValidationError, match="needs a unit: write "):
+            adapter.validate_python(written, context=WRITTEN)
+
+
+@pytest.mark.parametrize("written", ["keep_replaced = 14", 'keep_replaced = "14"', "keep_replaced = true"])
+def test_quantity_without_unit_in_file_is_refused_with_both_spellings(written: str) -> None:
+    number = "10" if "true" in written else "14"
+    message = f'restore.keep_replaced: a duration needs a unit: write "{number}d" or "{number}s"'
+    assert message in refused(f"{GOOD}[restore]\n{written}\n").message
+
+
+def test_size_accepts_a_fraction_of_a_unit_but_not_of_a_byte() -> None:
+    assert parse_size("1.5GiB") == 3 << 29
+    for text in ("1.5", "1.5B", "20", "20GB"):
+        with pytest.raises(UsageError, match="a size"):
+            parse_size(text)
 
 
 @pytest.mark.parametrize("line", ['s3.endpoint = "http://127.0.0.1:7070"', 's3.endpoint = "https://s3.lan"'])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, ValidationInfo
 
 from zsnapdb.base.errors import UsageError
 
@@ -15,16 +16,32 @@ _LONGEST = 36500 * 86400.0
 """Seconds. The calendar has room for as much before and after now."""
 
 
-def _size(value: object) -> object:
+WRITTEN = "written"
+"""The validation context of values that a person wrote: a number without a unit is refused."""
+
+
+def _require_unit(value: object, quantity: str, *examples: str) -> None:
+    number = "10" if isinstance(value, bool) else str(value).strip()
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", number) and float(number):
+        choices = " or ".join(f'"{number}{unit}"' for unit in examples)
+        raise ValueError(f"{quantity} needs a unit: write {choices}")
+
+
+def _size(value: object, info: ValidationInfo | None = None) -> object:
+    if info is None or info.context == WRITTEN:
+        _require_unit(value, "a size", "GiB", "KiB")
     if isinstance(value, str):
-        match = re.fullmatch(r"([0-9]{1,19})\s*([A-Za-z]*)", value.strip())
-        if match is None or match.group(2).upper() not in _SIZES:
+        match = re.fullmatch(r"([0-9]{1,19}(?:\.[0-9]{1,3})?)\s*([A-Za-z]*)", value.strip())
+        unit = _SIZES.get(match.group(2).upper()) if match is not None else None
+        if match is None or unit is None or ("." in match.group(1) and unit == 1):
             raise ValueError('a size is a number with B, KiB, MiB, GiB or TiB, such as "32MiB"')
-        return int(match.group(1)) * _SIZES[match.group(2).upper()]
+        return int(Decimal(match.group(1)) * unit)
     return value
 
 
-def _duration(value: object) -> object:
+def _duration(value: object, info: ValidationInfo | None = None) -> object:
+    if info is None or info.context == WRITTEN:
+        _require_unit(value, "a duration", "d", "s")
     if isinstance(value, str):
         match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(ms|s|m|h|d|w)", value.strip())
         if match is None:

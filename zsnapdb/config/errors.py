@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from zsnapdb.base.errors import ConfigError
+from zsnapdb.base.quantities import WRITTEN
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -50,7 +51,7 @@ def every_error(raw: Mapping[str, Any], settings: type[BaseModel]) -> list[Error
     rest, errors, incomplete = copy.deepcopy(dict(raw)), dict[tuple[Any, ...], ErrorDetails](), set[tuple[Any, ...]]()
     while True:
         try:
-            settings.model_validate(rest)
+            settings.model_validate(rest, context=WRITTEN)
         except ValidationError as error:
             items = error.errors(include_url=False, include_context=False, include_input=False)
             fresh = [i for i in items if (i["loc"], i["msg"]) not in errors and i["loc"] not in incomplete]
@@ -103,7 +104,7 @@ def settings_in(text: str, name: str, model: type[S], example: str) -> S:
     """Return the settings in the TOML text. ConfigError, by this name, lists all errors."""
     raw = read_toml(text, name, example)
     try:
-        return model.model_validate(raw)
+        return model.model_validate(raw, context=WRITTEN)
     except ValidationError:
         message, hint = explain(every_error(raw, model), model)
         raise ConfigError(f"{name}: {message}", hint=hint or example) from None

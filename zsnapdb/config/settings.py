@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_v
 from zsnapdb.base.errors import ConfigError, UsageError
 from zsnapdb.base.patterns import RoleName
 from zsnapdb.base.program_start import is_secret_name
-from zsnapdb.base.quantities import Seconds, Size
+from zsnapdb.base.quantities import WRITTEN, Seconds, Size
 from zsnapdb.base.text_files import password_in, read_text
 from zsnapdb.config.agent import AgentSettings, InstanceAgentSettings
 from zsnapdb.config.clones import AddressSettings, MigrationSettings, PoolSettings
@@ -399,7 +399,7 @@ def parse(text: str, name: str) -> Settings:
     raw = read_toml(text, name, _EXAMPLE)
     unknown = unknown_names(raw)
     try:
-        settings = Settings.model_validate(raw)
+        settings = Settings.model_validate(raw, context=WRITTEN)
     except ValidationError:
         message, hint = explain(every_error(raw, Settings), Settings)
         raise ConfigError(f"{name}: {'; '.join((message, *unknown))}", hint=hint or _EXAMPLE) from None
