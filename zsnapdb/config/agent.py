@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, StrictBool, model_validator
 
 from zsnapdb.base.quantities import Seconds
 from zsnapdb.config.section import ConfigSection
@@ -24,6 +25,15 @@ Zone = Annotated[str, AfterValidator(_known_zone)]
 CRON = r"^\s*\S+(\s+\S+){4}\s*$"
 
 
+def _five_fields(cron: str) -> str:
+    if re.search(CRON, cron) is None:
+        raise ValueError(
+            f"a cron expression has five fields (minute, hour, day of the month, month, weekday), and this one has"
+            f' {len(cron.split())}; write such as "0 3 * * *"'
+        )
+    return cron
+
+
 class ScheduleSettings(ConfigSection):
     """When a job runs: by a cron expression in a time zone, or every so many seconds.
 
@@ -33,7 +43,9 @@ class ScheduleSettings(ConfigSection):
     A run that takes longer than `timeout` is stopped. `timezone`: that of the agent if it is left out.
     """
 
-    cron: Annotated[str, Field(pattern=CRON)] | None = None
+    example: ClassVar[str] = '{ every = "1d" }` or `{ cron = "0 3 * * *" }'
+
+    cron: Annotated[str, AfterValidator(_five_fields)] | None = None
     every: Annotated[Seconds, Field(ge=10, le=366 * 86400.0)] | None = None
     timezone: Zone | None = None
     jitter: Annotated[Seconds, Field(ge=0, le=86400)] = 0.0
@@ -56,7 +68,7 @@ class CopyScheduleSettings(ScheduleSettings):
 class InstanceAgentSettings(ConfigSection):
     """The jobs of an instance that the agent runs. `archive`: whether it keeps the binlog archive running."""
 
-    archive: bool = False
+    archive: StrictBool = False
     snapshot: ScheduleSettings | None = None
     backup: ScheduleSettings | None = None
     full: ScheduleSettings | None = None

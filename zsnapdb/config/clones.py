@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
 from zsnapdb.base.quantities import Seconds, Size, size
 from zsnapdb.config.section import ConfigSection
@@ -81,4 +81,4 @@ class MigrationSettings(ConfigSection):
     longest: Annotated[Seconds, Field(gt=0)] | None = None
     longest_read_wait: Annotated[Seconds, Field(gt=0)] | None = 1.0
     longest_write_wait: Annotated[Seconds, Field(gt=0)] | None = 1.0
-    repeatable: bool = False
+    repeatable: StrictBool = False

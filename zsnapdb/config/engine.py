@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, StrictBool, field_validator, model_validator
 
 from zsnapdb.base.quantities import Seconds, Size
 from zsnapdb.config.section import ConfigSection
@@ -72,7 +72,7 @@ class WorkerSettings(EngineSettings):
 
     host: FleetHostName
     verbs: Annotated[tuple[FleetVerb, ...], Field(min_length=1)] = tuple(FleetVerb)
-    drills: bool = False
+    drills: StrictBool = False
     memory: Annotated[Size, Field(ge=0)] = 1 << 30
     at_once: Annotated[int, Field(ge=1, le=16)] = 2
     spacing: Annotated[Seconds, Field(ge=0, le=86400)] = 60.0

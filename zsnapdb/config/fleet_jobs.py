@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, model_validator
 
 from zsnapdb.base.patterns import InstanceName
 from zsnapdb.base.quantities import Seconds
@@ -105,7 +105,7 @@ class FleetJobsSettings(ConfigSection):
     instance: Annotated[dict[InstanceName, FleetInstanceSettings], Field(min_length=1, max_length=20_000)]
     defaults: FleetDefaultsSettings = FleetDefaultsSettings.model_construct()
     drills: DrillPoolSettings | None = None
-    verify_anywhere: bool = False
+    verify_anywhere: StrictBool = False
     bucket: Annotated[dict[BucketName, BucketSettings], Field(max_length=100)] = Field({})
     window: Annotated[tuple[WindowSettings, ...], Field(max_length=50)] = ()
     rollout: Annotated[tuple[HostPattern, ...], Field(max_length=50)] = ()

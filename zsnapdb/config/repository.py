@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, StrictBool, model_validator
 
 from zsnapdb.base.quantities import Level, Seconds, Size
 from zsnapdb.config.instance import ObjectiveSettings
@@ -101,6 +101,8 @@ class KeepRules(ConfigSection):
 class KeepSettings(KeepRules):
     """The retention policy. Without a policy nothing is ever removed."""
 
+    example: ClassVar[str] = "{ daily = 14, weekly = 8 }"
+
     local: Annotated[int, Field(ge=1, le=100_000)] | None = None
     local_minimum: Annotated[int, Field(ge=1, le=100_000)] = 2
     sweep_after: Annotated[Seconds, Field(ge=3600)] = 7 * 86400.0
@@ -114,6 +116,8 @@ class StreamSettings(ConfigSection):
     bandwidth is set, more chunks are moved at once, within 128 MiB of the stream and their compressed form.
     """
 
+    example: ClassVar[str] = "{ level = 3 }"
+
     send: Literal["plain", "compressed", "raw", "auto"] = "plain"
     chunk_size: Annotated[Size, Field(ge=1 << 20, le=1 << 30)] = 32 << 20
     level: Level = 3
@@ -126,11 +130,13 @@ class EncryptionSettings(ConfigSection):
     Every value is a public key or the path of a secret.
     """
 
+    example: ClassVar[str] = '{ recipients = ["age1..."], signing_key_file = "/etc/zsnapdb/signing-key" }'
+
     recipients: tuple[Annotated[str, Field(pattern=r"^age1[0-9a-z]+$")], ...] = ()
     identity_file: Path | None = None
     signing_key_file: Path | None = None
     signers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")], ...] = ()
-    accept_plain: bool = False
+    accept_plain: StrictBool = False
     """Whether a host that encrypts also uses backups that are not encrypted, such as those of before it encrypted."""
     signing: Literal["none"] | None = None
     """`"none"`: this host signs nothing, by decision. It then believes what anybody writes who can write there."""
@@ -161,7 +167,7 @@ class S3Settings(ConfigSection):
     """How the bucket of an s3:// url is reached, and how it keeps the objects."""
 
     endpoint: str | None = None
-    allow_http: bool = False
+    allow_http: StrictBool = False
     region: str | None = None
     credentials_file: Path | None = None
     addressing: Literal["auto", "path", "virtual"] = "auto"
@@ -202,7 +208,7 @@ class RepositorySettings(ConfigSection):
 
     url: str
     patience: Annotated[Seconds, Field(ge=0, le=7 * 86400)] = 3600.0
-    evidence: bool = False
+    evidence: StrictBool = False
     """Whether commands write what they did into the evidence log of the repository."""
     bandwidth: Annotated[Size, Field(ge=1 << 10)] | None = None
     s3: S3Settings = S3Settings.model_construct()

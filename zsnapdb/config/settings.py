@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    StrictBool,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from zsnapdb.base.errors import ConfigError, UsageError
-from zsnapdb.base.patterns import RoleName
+from zsnapdb.base.patterns import RoleName, is_dataset
 from zsnapdb.base.program_start import is_secret_name
 from zsnapdb.base.quantities import WRITTEN, Seconds, Size
 from zsnapdb.base.text_files import password_in, read_text
@@ -26,7 +36,15 @@ from zsnapdb.config.serve import ServeSettings
 
 DEFAULT_PATH = Path("/etc/zsnapdb/zsnapdb.toml")
 _EXAMPLE = "`zsnapdb example zsnapdb.toml` prints an example that explains every key"
-Volumes = dict[RoleName, str]
+
+
+def _dataset(name: str) -> str:
+    if not is_dataset(name):
+        raise ValueError(f'{name!r} is no dataset; write its name as `zfs list` prints it, such as "tank/mysql"')
+    return name
+
+
+Volumes = dict[RoleName, Annotated[str, AfterValidator(_dataset)]]
 
 
 class LockSettings(ConfigSection):
@@ -38,7 +56,7 @@ class LockSettings(ConfigSection):
     budget: Annotated[Seconds, Field(ge=0, le=86400)] = 60.0
     longest_statement: Annotated[Seconds, Field(gt=0, le=86400)] = 1.0
     kill: Literal["never", "select", "all"] = "never"
-    stop_applier: bool = False
+    stop_applier: StrictBool = False
 
 
 class HookSettings(ConfigSection):
@@ -135,7 +153,7 @@ class ChainSettings(ConfigSection):
 class MaskingSettings(ConfigSection):
     """How personal data in a clone is masked before anyone may connect: SQL files (*.sql) and scripts, in order."""
 
-    required: bool = False
+    required: StrictBool = False
     run: tuple[
         Annotated[
             tuple[str, ...],
@@ -166,7 +184,7 @@ class BinlogSettings(ConfigSection):
     purge_files: Annotated[int, Field(ge=1, le=1000)] = 10
     read_within: Annotated[Seconds, Field(ge=0)] | None = None
     replicas: Annotated[int, Field(ge=0)] = 0
-    backup_on_new_history: bool = False
+    backup_on_new_history: StrictBool = False
 
 
 class InstanceSettings(ConfigSection):
@@ -187,7 +205,7 @@ class InstanceSettings(ConfigSection):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_verify: Literal["identity", "ca"] = "identity"
-    allow_public_key: bool = False
+    allow_public_key: StrictBool = False
     volumes: Volumes | None = None
     vm: VmSourceSettings | None = None
     repository: str
@@ -213,6 +231,8 @@ class InstanceSettings(ConfigSection):
     def _one_way_to_reach(self) -> InstanceSettings:
         if self.vm is not None and (self.socket, self.volumes) != (None, None):
             raise ValueError("an instance with vm has no socket or volumes: its volumes are the machine's disks")
+        if re.fullmatch(r"[^:]*:[0-9]+", self.host or ""):
+            raise ValueError("host contains a port; write the port as port = 3306")
         if self.socket is not None and self.host is not None:
             raise ValueError("give at most one of socket and host")
         if self.password_file is not None and self.password_env is not None:
@@ -236,6 +256,11 @@ class InstanceSettings(ConfigSection):
             )
         if len(set(self.volumes.values())) != len(self.volumes):
             raise ValueError("volumes names a dataset under two roles")
+        if len(pools := sorted({dataset.partition("/")[0] for dataset in self.volumes.values()})) > 1:
+            raise ValueError(
+                f"volumes has datasets in the pools {' and '.join(pools)}; all datasets of an instance must be in one"
+                " pool, because ZFS snapshots only the datasets of one pool at the same moment"
+            )
         return self
 
     def password(self) -> SecretStr:
