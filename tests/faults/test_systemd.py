@@ -162,6 +162,12 @@ def test_copy_has_the_zone_that_the_unit_of_its_source_sets(guest: Guest, zone: 
             guest, "mariadb", "-N", "-B", "-e", LOCAL
         )
         said(guest, QUICK, "clone", "destroy", "there")
+        said(guest, "systemctl", "stop", "lab-database")
+        # No setting says how the server is started, and it is not there to be asked: the backup recorded it.
+        more = '[instance.main.control]\nserver_id_file = "/etc/mysql/z.cnf"\n'
+        said(guest, "sh", "-ec", f"(cat /etc/zsnapdb/zsnapdb.toml; printf '\n{more}') > /run/bare.toml")
+        planned = guest.run((QUICK, "rewind", "main", "--to", "latest-backup", "--plan", "--config", "/run/bare.toml"))
+        assert (planned.code, "lab-database.service" in planned.stdout) == (0, True), planned.stderr
     finally:
         said(guest, "systemctl", "stop", "lab-database")
         said(guest, "sh", "-ec", "rm /run/systemd/system/lab-database.service; systemctl daemon-reload")

@@ -48,6 +48,7 @@ ON_DISK = {
     "tails": "how far a binlog was read, by the fingerprint of its head and the end that was read",
     "readers": "replicas to be rebuilt; count while production's volumes have the mark of that restore",
     "put_backs": "restores in place, by pool and transaction group; count while the volumes have their mark",
+    "services": "the unit that ran the server of an instance; used while no process serves its data directory",
     "serve": "tokens by hashes; operations by their ids, which the helper gives, for one subject",
     "policies": "the policy that was recorded last; compared with the configured one",
     "runs": "runs by the id that the caller chose, with the deed and its aim: another deed of the id is refused",

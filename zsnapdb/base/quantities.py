@@ -27,7 +27,7 @@ def _require_unit(value: object, quantity: str, *examples: str) -> None:
         raise ValueError(f"{quantity} needs a unit: write {choices}")
 
 
-def _size(value: object, info: ValidationInfo | None = None) -> object:
+def _size(value: object, info: ValidationInfo | None) -> object:
     if info is None or info.context == WRITTEN:
         _require_unit(value, "a size", "GiB", "KiB")
     if isinstance(value, str):
@@ -39,7 +39,7 @@ def _size(value: object, info: ValidationInfo | None = None) -> object:
     return value
 
 
-def _duration(value: object, info: ValidationInfo | None = None) -> object:
+def _duration(value: object, info: ValidationInfo | None) -> object:
     if info is None or info.context == WRITTEN:
         _require_unit(value, "a duration", "d", "s")
     if isinstance(value, str):
@@ -77,7 +77,7 @@ def counted(number: int, noun: str) -> str:
 def parse_duration(text: str) -> float:
     """Return a duration from the command line, in seconds. UsageError if the text is not a duration."""
     try:
-        return float(str(_duration(text)))
+        return float(str(_duration(text, None)))
     except ValueError as error:
         raise UsageError(f"{text!r} is not a duration: {error}", hint='write a duration such as "30m"') from error
 
@@ -85,7 +85,7 @@ def parse_duration(text: str) -> float:
 def parse_size(text: str) -> int:
     """Return a size from the command line, in bytes. UsageError if the text is not a size."""
     try:
-        return int(str(_size(text)))
+        return int(str(_size(text, None)))
     except ValueError as error:
         raise UsageError(f"{text!r} is not a size: {error}", hint='write a size such as "2GiB"') from error
 

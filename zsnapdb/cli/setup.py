@@ -61,6 +61,9 @@ NewConfigFile = Annotated[
 MovedFiles = Annotated[
     bool, typer.Option("--move", help="Stop the server and move its files to ZFS, if they are not there.")
 ]
+BinlogsOn = Annotated[
+    bool, typer.Option("--binlogs", help="Turn on the binlogs of a server that writes none, with one restart.")
+]
 Unproved = Annotated[
     bool, typer.Option("--no-proof", help="Leave doctor, the first backup and the first drill to you.")
 ]
@@ -100,6 +103,7 @@ def setup(
     config: NewConfigFile = None,
     binary: ServerBinary = None,
     move: MovedFiles = False,
+    binlogs: BinlogsOn = False,
     no_proof: Unproved = False,
     notify: Notified = None,
     remove: Removed = False,
@@ -134,7 +138,7 @@ def setup(
     if repository is not None:
         options = (socket, pool, credentials_file, endpoint)
         chosen = job.SetupAnswers(
-            repository, instance, *options, not plain, program, move, not no_proof, notify, not no_signing
+            repository, instance, *options, not plain, program, move, not no_proof, notify, not no_signing, binlogs
         )
     else:
         assert answers is not None
@@ -142,7 +146,13 @@ def setup(
     made = job.plan(chosen, config)
     if made.around.is_silent and not (yes or plan or json or made.refusals) and _has_reader():
         named = typer.prompt("Who hears of failures (e-mail, URL or program; empty: nobody)", default="", err=True)
-        made = job.plan(replace(chosen, notify=named), config) if named else made
+        chosen = replace(chosen, notify=named or None)
+        made = job.plan(chosen, config) if named else made
+    if made.can_offer_binlogs and not (yes or plan or json) and _has_reader():
+        question = "The server writes no binlogs: changes between backups are lost. Turn them on (one restart)?"
+        if typer.confirm(question, default=False, err=True):
+            chosen = replace(chosen, binlogs=True)
+            made = job.plan(chosen, config)
     if plan:
         show(report.SetupPlanView(made), json)
         if made.refusals:

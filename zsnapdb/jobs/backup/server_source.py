@@ -27,7 +27,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.host.site_settings import recorded_settings
-from zsnapdb.jobs.record import tail_record
+from zsnapdb.jobs.record import service_record, tail_record
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.read import KnownTail, find_position, tail_near_end
 from zsnapdb.mysql.probe import published_position, what_may_have_changed
@@ -236,6 +236,7 @@ class ServerSource:
         seen, site = volume_facts(observed.volumes.values()), recorded_settings(observed.volumes.values())
         volumes = {role: seen[dataset] for role, dataset in observed.volumes.items()}
         owner = owner_of_files(facts.variables["datadir"])
+        service_record.note(self.instance, Path(facts.variables["datadir"]))
         source = ServerSourcePart(
             position=PositionPart.of(proof.position),
             lock=LockPart(

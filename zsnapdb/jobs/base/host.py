@@ -114,6 +114,11 @@ class Host:
         return self.records.with_name("put-back")
 
     @property
+    def services(self) -> Path:
+        """Which systemd unit ran the server at its last backup, a file per instance (`service_record.py`)."""
+        return self.records.with_name("services")
+
+    @property
     def serve(self) -> Path:
         """What the helper of `zsnapdb serve` keeps: tokens by their hashes, and operations."""
         return self.records.with_name("serve")

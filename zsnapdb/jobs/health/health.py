@@ -84,6 +84,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
         else None,
         restore_seconds=restore_seconds(drills.timings(passed), _sizes(stored, restorable)),
         exchanges=_exchanges(instance) if instance.is_own_repository else (),
+        is_machine=instance.settings.vm is not None,
     )
 
 

@@ -16,9 +16,10 @@ from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import production
 from zsnapdb.jobs.host.production import dataset_of
+from zsnapdb.jobs.record.service_record import service_now_or_before
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.steps.restore_journal import Journals, OldServer, RestoreJournal
-from zsnapdb.mysql.process.service import ServerService, ServingProcess, service_of, serving
+from zsnapdb.mysql.process.service import ServerService, ServingProcess, serving
 from zsnapdb.mysql.schema.schema_catalogue import special_tables
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
@@ -86,7 +87,7 @@ class OldServerControl:
     @property
     def service(self) -> ServerService:
         """How the server is stopped and started. PreflightError if nothing says it."""
-        return service_of(self.instance.settings.control, serving_process(self.plan), self.step.unit)
+        return service_now_or_before(self.instance, serving_process(self.plan), self.step.unit)
 
     @property
     def record(self) -> OldServer:

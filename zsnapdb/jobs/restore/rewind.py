@@ -27,6 +27,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import uninterrupted
 from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.host import readers
+from zsnapdb.jobs.record.service_record import service_now_or_before
 from zsnapdb.jobs.restore import exchange, preflight, run
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.exchange import is_in_place
@@ -36,7 +37,7 @@ from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.without_store import host_alone, open_for_restore, reopen
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.mysql.process import server_program
-from zsnapdb.mysql.process.service import ServerService, configured_server_id, service_of
+from zsnapdb.mysql.process.service import ServerService, configured_server_id
 from zsnapdb.mysql.replication import replay
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
@@ -93,7 +94,7 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
     """
     planned = _restore_plan(settings, instance, request)
     process = serving_process(planned)
-    service = service_of(instance.settings.control, process)
+    service = service_now_or_before(instance, process)
     handover = handover_in(planned)
     file = instance.settings.control.server_id_file if handover.server_id is not None else None
     if handover.server_id is not None and file is None:
@@ -256,7 +257,7 @@ def _finished(journals: Journals, instance: Instance) -> RewindResult:
 
 def _again(instance: Instance, planned: RestorePlan) -> RewindPlan:
     """Return the plan of a rewind that an earlier run began."""
-    service = service_of(instance.settings.control, serving_process(planned), handover_in(planned).unit)
+    service = service_now_or_before(instance, serving_process(planned), handover_in(planned).unit)
     file = instance.settings.control.server_id_file
     return RewindPlan(planned, service, file)
 

@@ -23,7 +23,7 @@ def files_of(
     is_mount = any(mount.path == datadir for mount in mounts)
     below = [mount.path for mount in mounts if mount.path.startswith(f"{datadir}/")]
     where = places(datadir, is_mount=is_mount)
-    folder = next((name for name in option_folders(flavour) if os.path.isdir(name)), "")
+    folder = option_folder(flavour)
     made = (*(() if is_mount else (where.old,)), where.staging, f"{folder}/{FRAGMENT}")
     return FoundFiles(
         service=service_of(process.pid),
@@ -42,6 +42,11 @@ def files_of(
     )
 
 
+def option_folder(flavour: Flavour) -> str:
+    """Return the folder of this host whose option files the server reads, "" if there is none."""
+    return next((name for name in option_folders(flavour) if os.path.isdir(name)), "")
+
+
 def server_id_file(flavour: Flavour) -> str:
     """Return the option file in which a rewind gives the server its new server_id; "" if it needs none, or no folder.
 
@@ -49,7 +54,7 @@ def server_id_file(flavour: Flavour) -> str:
     """
     if family(flavour).has_uuid:
         return ""
-    folder = next((name for name in option_folders(flavour) if os.path.isdir(name)), "")
+    folder = option_folder(flavour)
     return f"{folder}/zz-zsnapdb-rewind.cnf" if folder else ""
 
 

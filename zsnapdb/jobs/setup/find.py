@@ -227,6 +227,8 @@ def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem], *, is_a
         has_binlog=seen is None or bool(seen.paths.get("log_bin_basename")),
         lacks_names=seen is not None and seen.row_metadata not in ("", "FULL"),
         server_id_file=setup_files.server_id_file(flavour) if is_alone else "",
+        service=discovery.service_of(process.pid),
+        option_folder=setup_files.option_folder(flavour),
         files=None if is_zfs or seen is None else setup_files.files_of(process, flavour, seen, mounts),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ from zsnapdb.planning.setup.plan import PROOF, SetupAction, SetupPlan, SetupStep
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.keys import write_secret
 from zsnapdb.zfs import command
+
+_RESTART_SECONDS, _ANSWER_SECONDS = 900.0, 60.0
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,8 @@ def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:
     if step.action is SetupAction.CONFIGURATION:
         tables = plan.around.tables(plan.answers.instance)
         configuration.write(Path(plan.configuration), plan.text(recipient), plan.answers.instance, tables)
+    elif step.action is SetupAction.BINLOG:
+        _turn_binlogs_on(Path(plan.socket), step)
     elif step.action is SetupAction.ACCOUNT and plan.account is not None:
         _make_account(Path(plan.socket), plan.account)
     elif step.action is SetupAction.REPOSITORY:
@@ -111,6 +116,43 @@ def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:
         if step.path:
             _write(Path(step.path), step.text, 0o644)
         _run(step.lines)
+
+
+def _turn_binlogs_on(socket: Path, step: SetupStep) -> None:
+    """Write the option file, restart the server, and see that it writes binlogs. ServerError if it does not.
+
+    The option file is removed again if the server does not start with it.
+    """
+    file, (line,) = Path(step.path), step.lines
+    _write(file, step.text, 0o644)
+    try:
+        command.run(line.split(), timeout=_RESTART_SECONDS)
+        is_on = bool(int(_answer(socket, "SELECT @@GLOBAL.log_bin")))
+    except ZsnapdbError as error:
+        file.unlink()
+        command.run(line.split(), timeout=_RESTART_SECONDS)
+        raise ServerError(
+            f"the server did not start with {file}, which was removed again: {error.message}",
+            hint=f"see `journalctl -u {line.split()[-1]}` and the server's log; leave --binlogs out to go on",
+        ) from error
+    if not is_on:
+        raise ServerError(
+            f"the server was restarted with {file} and writes no binlogs: another option turns them off",
+            hint="remove skip_log_bin and disable_log_bin from its option files and command line; then run setup again",
+        )
+
+
+def _answer(socket: Path, question: str) -> str:
+    """Return a value of a server that was just started. ServerError if it accepts no connection in a minute."""
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while True:
+        try:
+            with Session.open(Address("root", socket), SecretStr("")) as session:
+                return str(session.value(question))
+        except ServerError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def _run(lines: Sequence[str]) -> None:
@@ -175,6 +217,7 @@ class AnswersDocument(BaseModel):
     endpoint: str | None = None
     plain: bool = False
     signing: bool = True
+    binlogs: bool = False
     binary: str | None = None
     move: bool = False
     proof: bool = True

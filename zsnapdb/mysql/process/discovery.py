@@ -35,8 +35,9 @@ _LOADER = re.compile(r"ld-linux[a-z0-9_.-]*|ld-[0-9.]+\.so|ld\.so[0-9.]*")
 """The dynamic loader, with which a program can be started by name (ld.so(8)). The kernel calls it the program then."""
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 _X_PROTOCOL = "mysqlx"
-_SERVICE = re.compile(r"[A-Za-z0-9:_.@\\-]{1,200}\.service")
+SERVICE_NAME = r"[A-Za-z0-9:_.@\\-]{1,200}\.service"
 """The name of a service (systemd.unit(5), "DESCRIPTION")."""
+_SERVICE = re.compile(SERVICE_NAME)
 FOLDER_VARIABLES = tuple(name for name in DIRECTORIES if name != "datadir")
 _ROW_METADATA = "binlog_row_metadata"
 PATH_VARIABLES = (*FOLDER_VARIABLES, "log_bin_basename", "log_bin_index", "relay_log_index")

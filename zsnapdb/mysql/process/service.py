@@ -161,14 +161,14 @@ def service_of(settings: ControlSettings, process: ServingProcess | None, known:
     """
     if settings.stop is not None and settings.start is not None:
         return ServerService(settings.stop, settings.start, settings.timeout)
-    unit = settings.unit or (_unit_of(process.pid) if process is not None else None) or known
+    unit = settings.unit or (unit_of(process.pid) if process is not None else None) or known
     if unit is None:
         raise PreflightError("zsnapdb does not know how the server is stopped and started", hint=_HINT)
     return ServerService(("systemctl", "stop", unit), ("systemctl", "start", unit), settings.timeout, unit)
 
 
-def _unit_of(pid: int) -> str | None:
-    """Return the service whose main process this is: by its control group, confirmed by systemd. None if none is."""
+def unit_of(pid: int) -> str | None:
+    """Return the unit whose main process this is, by its control group and by systemd. None if there is none."""
     unit = discovery.service_of(pid) if processes.SYSTEMD_RUNS.is_dir() else ""
     if not unit:
         return None

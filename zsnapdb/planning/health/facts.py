@@ -113,3 +113,5 @@ class HealthFacts:
     lock: LockFact | None = None
     restore_seconds: float | None = None
     exchanges: tuple[ExchangeFact, ...] = ()
+    is_machine: bool = False
+    """Whether the instance is a virtual machine. No binlog of a server inside is archived."""

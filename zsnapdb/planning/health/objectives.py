@@ -24,7 +24,7 @@ class Objective(StrEnum):
     """What is judged.
 
     RESTORABLE and INTACT are judged of every instance, SERVER while a command of zsnapdb replaces its server, and the
-    others if they are configured.
+    others if they are configured. RPO without a limit is a warning if no binlog is archived.
     """
 
     RESTORABLE = "restorable"
@@ -183,6 +183,13 @@ def _configured(facts: HealthFacts, objectives: ObjectiveSettings) -> Iterator[J
     if objectives.rpo is not None:
         what = "the newest restorable point"
         yield age(Objective.RPO, what, facts.newest_point, objectives.rpo, f"{backup}, and {archive}")
+    elif facts.newest_backup is not None and facts.archived_until is None and not facts.is_machine:
+        reason = "changes since the newest backup cannot be restored: no binlog is archived"
+        hint = (
+            f"{archive}; `zsnapdb doctor {name}` says whether the server writes binlogs. If backups are enough, set rpo"
+            f' in [instance.{name}.objectives], such as rpo = "31h"'
+        )
+        yield Judgement(Objective.RPO, Verdict.WARNING, reason, hint, facts.newest_point)
     if objectives.backup_age is not None:
         what = "the newest restorable backup"
         yield age(Objective.BACKUP_AGE, what, facts.newest_backup, objectives.backup_age, backup)

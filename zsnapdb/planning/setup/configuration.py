@@ -211,10 +211,11 @@ class ServerLogin:
 
 @dataclass(frozen=True)
 class ServerPlaces:
-    """The server program, if it is not the one of the usual folders, and where a rewind writes a new server_id."""
+    """The server program, if it is not in the usual folders, its unit, and where a rewind writes a new server_id."""
 
     binary: str = ""
     server_id_file: str = ""
+    service: str = ""
 
 
 NO_PLACES = ServerPlaces()
@@ -264,16 +265,20 @@ def _instance(
     yield ""
     if server.binary:
         yield from (f"[instance.{name}.server]", _line("binary", server.binary), "")
-    if server.server_id_file:
-        yield from (f"[instance.{name}.control]", _line("server_id_file", server.server_id_file), "")
+    control = {"unit": server.service, "server_id_file": server.server_id_file}
+    if any(control.values()):
+        yield f"[instance.{name}.control]"
+        yield from (_line(key, value) for key, value in control.items() if value)
+        yield ""
     yield from (f"[instance.{name}.keep]", "last = 7", "daily = 14", "weekly = 8", "monthly = 12", "")
     # The default warn_at is 0.8: an age that the schedule itself reaches is no warning.
     yield from (f"[instance.{name}.objectives]", 'backup_age = "31h"')
     if archives:
-        yield 'archive_lag = "15m"'
+        yield from ('rpo = "15m"', 'archive_lag = "15m"')
     yield from ('drill_age = "9d"', 'verify_age = "9d"', "", f"[instance.{name}.agent]")
     if archives:
         yield "archive = true"
+    yield 'snapshot = { every = "1m" }'
     yield 'backup = { cron = "15 1 * * *", jitter = "10m" }'
     yield 'prune = { cron = "45 3 * * *" }'
     yield 'verify = { cron = "30 4 * * 6" }'

@@ -43,8 +43,9 @@ class FoundServer:
     do the same (MySQL's plugin auth_socket is active). `binary` is the program to name in the configuration, "" if the
     server program of the usual folders is right. `has_binlog`: it writes binlogs, or nobody may ask. `lacks_names`: it
     could write the names of columns there, and does not. `server_id_file` is where a rewind may write a new server_id
-    that this server alone reads, "" if no such place is known. `files` is None if the files lie on ZFS, or if nobody
-    may ask. `cipher` is that of its dataset, None if ZFS does not encrypt it.
+    that this server alone reads, "" if no such place is known. `service` is the systemd unit that runs it, and
+    `option_folder` a folder whose option files it reads; "" if there is none. `files` is None if the files lie on ZFS,
+    or if nobody may ask. `cipher` is that of its dataset, None if ZFS does not encrypt it.
     """
 
     pid: int
@@ -65,6 +66,8 @@ class FoundServer:
     has_binlog: bool = True
     lacks_names: bool = False
     server_id_file: str = ""
+    service: str = ""
+    option_folder: str = ""
     files: FoundFiles | None = None
     cipher: str | None = None
 
@@ -145,6 +148,8 @@ class SetupAnswers:
     proof: bool = True
     notify: str | None = None
     sign: bool = True
+    binlogs: bool = False
+    """Whether the server may be restarted once to turn its binlogs on."""
 
 
 _PATH = re.compile(r"(?m)^(?P<name>[a-z_]+) = (?P<path>/.*)$")

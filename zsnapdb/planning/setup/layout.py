@@ -80,9 +80,6 @@ def option_file(flavour: Flavour, mount: str = MOUNT, kept: KeptLogs | None = No
     facts = family(flavour)
     binlog = f"{mount}/{kept.binlog if kept is not None and kept.binlog else 'binlog'}"
     is_first = kept is None or not kept.binlog
-    gtids = (
-        {"gtid_strict_mode": "ON"} if facts.numbers_always else {"gtid_mode": "ON", "enforce_gtid_consistency": "ON"}
-    )
     lines = {
         "datadir": f"{mount}/data",
         "innodb_log_group_home_dir": mount,
@@ -94,12 +91,40 @@ def option_file(flavour: Flavour, mount: str = MOUNT, kept: KeptLogs | None = No
         "sync_binlog": "1",
         # A server that does not know it goes on (refman 8.4, "Program Option Modifiers").
         "loose_binlog_row_metadata": "FULL",
-        **({"binlog_format": "ROW", **gtids} if is_first else {}),
+        **(_first(flavour) if is_first else {}),
     }
     body = "".join(f"{name} = {value}\n" for name, value in lines.items())
     head = (
         "# The server's files on ZFS: logs in the outer dataset, pages in the inner one. Written by `zsnapdb setup`.\n"
     )
+    return f"{head}[{facts.option_section}]\n{body}"
+
+
+def _first(flavour: Flavour) -> dict[str, str]:
+    """Return the options for a server that wrote no binlogs so far."""
+    strict = family(flavour).numbers_always
+    gtids = {"gtid_strict_mode": "ON"} if strict else {"gtid_mode": "ON", "enforce_gtid_consistency": "ON"}
+    return {"binlog_format": "ROW", **gtids}
+
+
+BINLOG_FRAGMENT = "zz-zsnapdb-binlog.cnf"
+
+
+def binlog_options(flavour: Flavour) -> str:
+    """Return the option file that turns on the binlogs of a server which writes none. They stay for a week.
+
+    MariaDB removes no binlogs by default (MariaDB manual, "expire_logs_days").
+    """
+    facts = family(flavour)
+    # A MariaDB that is a replica logs nothing of its source otherwise ("log_slave_updates").
+    expiry = (
+        {"expire_logs_days": "7", "log_slave_updates": "ON"}
+        if facts.numbers_always
+        else {"binlog_expire_logs_seconds": "604800"}
+    )
+    lines = {"log_bin": "binlog", "sync_binlog": "1", "loose_binlog_row_metadata": "FULL", **expiry, **_first(flavour)}
+    body = "".join(f"{name} = {value}\n" for name, value in lines.items())
+    head = "# Binlogs, to restore any moment between backups. Written by `zsnapdb setup`.\n"
     return f"{head}[{facts.option_section}]\n{body}"
 
 
@@ -113,6 +138,7 @@ _CRON_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The PATH of cron has no folder with `zfs` (crontab(5), "PATH=/usr/bin:/bin")."""
 _CRON_JOBS = (
     ("*/5 * * * *", ("binlog", "archive", "INSTANCE", "--once")),
+    ("* * * * *", ("snapshot", "INSTANCE")),
     ("15 1 * * *", ("backup", "INSTANCE")),
     ("45 3 * * *", ("prune", "INSTANCE")),
     ("30 4 * * 6", ("verify", "INSTANCE")),

@@ -23,7 +23,16 @@ from zsnapdb.planning.setup.configuration import (
     surroundings,
 )
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
-from zsnapdb.planning.setup.layout import UNIT, UNIT_FILE, AccountPlan, account_plan, cron_file, user_of
+from zsnapdb.planning.setup.layout import (
+    BINLOG_FRAGMENT,
+    UNIT,
+    UNIT_FILE,
+    AccountPlan,
+    account_plan,
+    binlog_options,
+    cron_file,
+    user_of,
+)
 from zsnapdb.planning.setup.move import MoveDecision, MoveStep, ServerMove, dataset_names, objections, planned_move
 
 _ROOM = 1.2
@@ -41,6 +50,7 @@ class SetupAction(StrEnum):
     """What setup itself does in a step. All other steps are left to the person."""
 
     MOVE = "move"
+    BINLOG = "binlog"
     IDENTITY = "identity"
     SIGNING_KEY = "signing-key"
     CONFIGURATION = "configuration"
@@ -120,9 +130,14 @@ class SetupPlan:
 
     @property
     def archives(self) -> bool:
-        """Whether binlogs are archived: the server writes them, or gets them when it is moved."""
+        """Whether binlogs are archived: the server writes them, or setup turns them on."""
         assert self.server is not None
-        return self.server.has_binlog or not self.server.is_on_zfs
+        return self.server.has_binlog or not self.server.is_on_zfs or self.answers.binlogs
+
+    @property
+    def can_offer_binlogs(self) -> bool:
+        """Whether the server writes no binlogs, and setup could turn them on by one restart."""
+        return not self.refusals and self.server is not None and not self.archives and not why_no_binlogs(self.server)
 
     def text(self, recipient: str | None) -> str:
         """Return the text of the configuration for the recipient of the backups, None: they are not encrypted."""
@@ -131,7 +146,8 @@ class SetupPlan:
         assert self.server is not None
         login = ServerLogin(self.socket, user_of(self.server), self.account.password_file if self.account else None)
         identity = self.identity if recipient is not None else None
-        places = ServerPlaces(self.answers.binary or self.server.binary, self.server.server_id_file)
+        binary = self.answers.binary or self.server.binary
+        places = ServerPlaces(binary, self.server.server_id_file, self.server.service)
         return configuration_text(
             self.answers,
             login,
@@ -183,9 +199,11 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
     if server.cipher is not None and identity is None and not (around and around.is_shared):
         why = f"{server.dataset} is encrypted ({server.cipher}), and its backups would lie in the clear"
         return replace(plan, refusals=(why,), refusal_hint="leave --plain out: setup makes keys for the backups")
+    if answers.binlogs and not server.has_binlog and (why := why_no_binlogs(server)):
+        return replace(plan, refusals=(f"setup cannot turn the binlogs on: {why}",), refusal_hint=_BY_HAND)
     notes = (*plan.notes, f"the files of the server lie on {server.dataset}: they stay there")
     if not plan.archives:
-        notes += ("the server writes no binlog: there are backups, and no point in time between them",)
+        notes += (_no_points(server),)
     if server.lacks_names:
         notes += (_names_in_binlog(server),)
     if plan.kept is not None:
@@ -261,6 +279,21 @@ def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundi
     return plan
 
 
+def why_no_binlogs(server: FoundServer) -> str:
+    """Return why setup cannot turn on the binlogs of this server, "" if it can."""
+    if not server.service:
+        return f"systemd does not run process {server.pid}, so setup cannot restart it"
+    if not server.lets_root_in:
+        return "root may not log in by the socket, so setup cannot see whether they are on"
+    return "" if server.option_folder else "no folder of option files was found, such as /etc/mysql/conf.d"
+
+
+def _no_points(server: FoundServer) -> str:
+    """Return what a server without binlogs means, and what to do."""
+    how = _BY_HAND if why_no_binlogs(server) else "--binlogs turns them on, with one restart of the server"
+    return f"the server writes no binlogs: changes since the last backup or snapshot cannot be restored; {how}"
+
+
 def _names_in_binlog(server: FoundServer) -> str:
     how = "SET PERSIST" if family(server.flavour).has_uuid else "in an option file, and SET GLOBAL"
     return f"for `undo` the binlog should have the names of columns: {how} binlog_row_metadata = FULL"
@@ -281,6 +314,7 @@ _UNDECIDED = (
     " --no-signing the configuration says that this host does not"
 )
 _SILENT = "nobody is told when something fails: --notify names an address, a URL or a program"
+_BY_HAND = "set log_bin in its option file, restart it, and run the same setup again"
 _ENDED = "an earlier setup moved the files of the server, which runs on ZFS: setup notes that, and stops nothing"
 _ONE_AT_A_TIME = "the files of another server were moved before: setup notes that, and moves no other files in this run"
 
@@ -386,6 +420,14 @@ def _move_steps(move: ServerMove, step: MoveStep) -> Iterator[SetupStep]:
 
 def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iterator[SetupStep]:
     name = plan.answers.instance
+    if server.is_on_zfs and not server.has_binlog and plan.answers.binlogs:
+        yield SetupStep(
+            "Turn the binlogs on: the server is restarted once",
+            (f"systemctl restart {server.service}",),
+            path=f"{server.option_folder}/{BINLOG_FRAGMENT}",
+            text=binlog_options(server.flavour),
+            action=SetupAction.BINLOG,
+        )
     if plan.identity is not None:
         title = f"Make the identity {plan.identity}: keep a copy elsewhere, without it nobody can read a backup"
         if plan.recipient is not None:

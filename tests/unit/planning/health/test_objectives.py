@@ -82,6 +82,17 @@ def test_without_objectives_only_what_every_instance_needs_is_judged() -> None:
     assert [found.objective for found in health.judgements] == [Objective.RESTORABLE, Objective.INTACT]
 
 
+def test_instance_without_archived_binlogs_warns_until_an_rpo_accepts_it() -> None:
+    without = replace(GOOD, archived_until=None)
+    health = judge(without, ObjectiveSettings())
+    assert health.verdict is Verdict.WARNING
+    warning = judged(Objective.RPO, without, ObjectiveSettings())
+    assert (warning.verdict, warning.limit) == (Verdict.WARNING, None)
+    assert "[instance.main.objectives]" in warning.hint
+    assert judge(without, ObjectiveSettings(rpo="31h")).verdict is Verdict.MET
+    assert judge(replace(without, is_machine=True), ObjectiveSettings()).verdict is Verdict.MET
+
+
 def test_after_a_month_of_silence_every_objective_about_time_is_broken() -> None:
     health = judge(replace(GOOD, at=NOW + timedelta(days=31)), ALL)
     met = {found.objective for found in health.judgements if found.verdict is not Verdict.BROKEN}

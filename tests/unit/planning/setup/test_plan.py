@@ -55,6 +55,41 @@ def test_a_server_on_zfs_is_adopted_and_nothing_of_it_is_touched() -> None:
     assert [step.path for step in plan.steps if step.path] == ["/etc/zsnapdb/zsnapdb.toml"]
 
 
+SILENT = replace(
+    SERVER, has_binlog=False, lets_root_in=True, service="mariadb.service", option_folder="/etc/mysql/mariadb.conf.d"
+)
+
+
+@pytest.mark.parametrize("flavour", Flavour)
+def test_binlogs_are_turned_on_by_one_restart_if_wished(flavour: Flavour) -> None:
+    server = replace(SILENT, flavour=flavour)
+    without, plan = planned(server), planned(server, replace(ANSWERS, binlogs=True))
+    assert without.can_offer_binlogs
+    assert "--binlogs turns them on, with one restart" in " ".join(without.notes)
+    assert not any("restart mariadb" in line for line in words(without))
+    first = plan.steps[0]
+    assert (first.action, first.lines) == (SetupAction.BINLOG, ("systemctl restart mariadb.service",))
+    assert first.path == "/etc/mysql/mariadb.conf.d/zz-zsnapdb-binlog.cnf"
+    assert "log_bin = binlog\n" in first.text
+    assert "binlog_format = ROW\n" in first.text
+    assert not plan.can_offer_binlogs
+    for planned_one, has_points in ((without, False), (plan, True)):
+        made = parse(planned_one.text("age1q"), "x").instance["main"]
+        assert (made.agent.archive, made.objectives.rpo) == (has_points, 900.0 if has_points else None)
+        assert made.agent.snapshot is not None
+        assert made.control.unit == "mariadb.service"
+
+
+@pytest.mark.parametrize("lacks", [{"service": ""}, {"option_folder": ""}, {"lets_root_in": False}])
+def test_binlogs_that_setup_cannot_turn_on_are_refused_before_anything(lacks: dict[str, object]) -> None:
+    server = replace(SILENT, **lacks)  # type: ignore[arg-type]
+    plan = planned(server, replace(ANSWERS, binlogs=True))
+    assert plan.refusals[0].startswith("setup cannot turn the binlogs on: ")
+    assert plan.steps == ()
+    assert not planned(server).can_offer_binlogs
+    assert "set log_bin in its option file" in " ".join(planned(server).notes)
+
+
 def test_backups_of_an_encrypted_server_in_the_clear_are_refused_before_anything_is_made() -> None:
     encrypted = replace(SERVER, cipher="aes-256-gcm")
     assert planned(encrypted).refusals == ()
@@ -360,7 +395,7 @@ def test_a_server_without_binlogs_is_backed_up_and_nothing_of_it_is_archived_unt
     plan = planned(silent, has_systemd=False, cron=cron)
     settings = parse(plan.text(None), "setup").instance["main"]
     assert (settings.agent.archive, settings.objectives.archive_lag) == (False, None)
-    assert "no point in time" in plan.notes[-1]
+    assert "the server writes no binlogs" in plan.notes[-1]
     (schedule,) = [step for step in plan.steps if step.action is SetupAction.SCHEDULE]
     assert ("binlog archive" in cron, "binlog archive" in schedule.text) == (True, False)
     moved = planned(replace(ELSEWHERE, has_binlog=False, files=replace(FILES, binlog="")))
@@ -399,7 +434,7 @@ def test_without_systemd_cron_runs_every_job_by_its_absolute_path() -> None:
         for line in lines
     )
     jobs = [line.split("zsnapdb' ")[1].split(" --config")[0] for line in lines]
-    assert jobs[:4] == ["binlog archive main --once", "backup main", "prune main", "verify main"]
-    assert jobs[4:] == ["drill main", "reap", "doctor main", "status --all --notify"]
+    assert jobs[:4] == ["binlog archive main --once", "snapshot main", "backup main", "prune main"]
+    assert jobs[4:] == ["verify main", "drill main", "reap", "doctor main", "status --all --notify"]
     assert "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:" in text
     assert cron_file("shop.eu") == "/etc/cron.d/zsnapdb-shop_eu"
