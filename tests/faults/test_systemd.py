@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -125,6 +126,7 @@ def test_a_unit_has_the_walls_of_systemd_around_the_sandbox(guest: Guest) -> Non
     said(guest, "zsnapdb", "clone", "destroy", "walled")
 
 
+UNIT = "/run/systemd/system/lab-database.service"
 DAEMON = "/usr/sbin/mariadbd --defaults-file=/etc/lab.cnf"
 ZONES = (
     ("Asia/Kathmandu", f"EnvironmentFile=/run/zone\nExecStart={DAEMON}", ""),
@@ -143,8 +145,9 @@ ZONES = (
 LOCAL = "SELECT @@GLOBAL.time_zone, @@system_time_zone, FROM_UNIXTIME(1768516200), FROM_UNIXTIME(1784154600)"
 
 
-@pytest.mark.parametrize(("zone", "lines", "options"), ZONES)
-def test_copy_has_the_zone_that_the_unit_of_its_source_sets(guest: Guest, zone: str, lines: str, options: str) -> None:
+@contextlib.contextmanager
+def server_in_unit(guest: Guest, lines: str, options: str) -> Iterator[None]:
+    """Run the server of the guest by a unit of systemd, with more lines of the unit and of the option file."""
     unit = f"[Service]\nUser=mysql\nType=notify\nTimeoutStartSec=300\n{lines}\n"
     said(guest, "sh", "-ec", f"printf '{unit}' > /run/systemd/system/lab-database.service")
     said(guest, "sh", "-ec", f"cp /etc/lab.cnf /run/kept.cnf; printf '\n{options}\n' >> /etc/lab.cnf")
@@ -153,6 +156,41 @@ def test_copy_has_the_zone_that_the_unit_of_its_source_sets(guest: Guest, zone: 
     try:
         said(guest, "systemctl", "start", "lab-database")
         said(guest, "sh", "-c", "until mariadb -e 'SELECT 1'; do sleep 0.2; done")
+        yield
+    finally:
+        said(guest, "systemctl", "stop", "lab-database")
+        said(guest, "sh", "-ec", "rm /run/systemd/system/lab-database.service; systemctl daemon-reload")
+        said(guest, "sh", "-ec", "mv /run/kept.cnf /etc/lab.cnf; /checkout/tests/lab/inside/server start")
+
+
+OPTIONS = "/etc/mysql/mariadb.conf.d"
+
+
+def test_setup_turns_on_the_binlogs_of_a_server_that_writes_none(guest: Guest) -> None:
+    setup = ["zsnapdb", "setup", "file:///srv/s3/points", "--config", "/etc/points/zsnapdb.toml", "--plain", "--yes"]
+    guest.run(["mkdir", "-p", "/srv/s3/points", OPTIONS]).check()
+    value = "SELECT @@log_bin, @@binlog_row_metadata, @@expire_logs_days"
+    with server_in_unit(guest, f"ExecStart={DAEMON} $MORE\nEnvironment=MORE=--skip-log-bin", f"!includedir {OPTIONS}"):
+        planned = guest.run([*setup, "--plan"]).check().stdout
+        assert "--binlogs turns them on, with one restart" in planned
+        refused = guest.run([*setup, "--binlogs"], timeout=600)
+        assert (refused.code, "another option turns them off" in refused.stderr) == (5, True), refused.stderr
+        said(guest, "sh", "-ec", f"sed -i /MORE=/d {UNIT}; systemctl daemon-reload; systemctl restart lab-database")
+        assert said(guest, "mariadb", "-NBe", value).split() == ["1", "FULL", "7"]
+        said(guest, "sh", "-ec", f"rm {OPTIONS}/*; sed -i /^log_bin/d /etc/lab.cnf; systemctl restart lab-database")
+        assert said(guest, "mariadb", "-NBe", value).split()[0] == "0"
+        guest.run([*setup, "--binlogs", "--no-proof"], timeout=600).check()
+        assert said(guest, "mariadb", "-NBe", value).split() == ["1", "FULL", "7"]
+        written = said(guest, "cat", "/etc/points/zsnapdb.toml")
+        assert {'rpo = "15m"', 'unit = "lab-database.service"', "archive = true"} <= set(written.splitlines())
+        guest.run(
+            ["zsnapdb", "setup", "--remove", "--config", "/etc/points/zsnapdb.toml", "--yes"], timeout=600
+        ).check()
+
+
+@pytest.mark.parametrize(("zone", "lines", "options"), ZONES)
+def test_copy_has_the_zone_that_the_unit_of_its_source_sets(guest: Guest, zone: str, lines: str, options: str) -> None:
+    with server_in_unit(guest, lines, options):
         backup = json.loads(said(guest, QUICK, "backup", "--json"))["backup"]["backup_id"]
         words = (QUICK, "clone", "create", "main", "--name", "there", "--from", backup, "--json")
         pid = json.loads(said(guest, *words))["clone"]["pid"]
@@ -168,10 +206,6 @@ def test_copy_has_the_zone_that_the_unit_of_its_source_sets(guest: Guest, zone: 
         said(guest, "sh", "-ec", f"(cat /etc/zsnapdb/zsnapdb.toml; printf '\n{more}') > /run/bare.toml")
         planned = guest.run((QUICK, "rewind", "main", "--to", "latest-backup", "--plan", "--config", "/run/bare.toml"))
         assert (planned.code, "lab-database.service" in planned.stdout) == (0, True), planned.stderr
-    finally:
-        said(guest, "systemctl", "stop", "lab-database")
-        said(guest, "sh", "-ec", "rm /run/systemd/system/lab-database.service; systemctl daemon-reload")
-        said(guest, "sh", "-ec", "mv /run/kept.cnf /etc/lab.cnf; /checkout/tests/lab/inside/server start")
 
 
 def test_every_shipped_unit_does_its_job_within_its_walls(guest: Guest) -> None:

@@ -6,11 +6,19 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
+import pytest
+
 from zsnapdb.base.errors import how_to_install, missing_library
+
+ROOT = Path(__file__).parents[2]
+OWN = "tests/unit/test_extras.py"
+EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
 def printed(hint: str) -> list[str]:
@@ -23,7 +31,7 @@ def printed(hint: str) -> list[str]:
 def test_the_pip_of_the_system_installs_into_a_python_that_has_none_as_the_hint_says(tmp_path: Path) -> None:
     own = tmp_path / "own"
     venv.create(own, symlinks=True)
-    command = printed(how_to_install("wanted", str(own / "bin" / "python"), has_pip=False))
+    command = printed(how_to_install("wanted", python=str(own / "bin" / "python"), has_pip=False))
     assert command[0] == "python3"
     found = ["--quiet", "--no-index", f"--find-links={wheel_of(tmp_path).parent}"]
     subprocess.run([sys.executable, *command[1:], *found], check=True)
@@ -41,7 +49,33 @@ def wheel_of(folder: Path) -> Path:
     return wheel
 
 
-def test_an_error_names_the_library_and_the_extra_that_brings_it() -> None:
-    error = missing_library("fleet", ImportError("no", name="temporalio"))
-    assert "temporalio" in str(error)
-    assert printed(str(error.hint))[-2:] == ["install", "zsnapdb[fleet]"]
+@pytest.mark.parametrize("extra", sorted(EXTRAS))
+def test_error_names_all_packages_of_the_missing_extra(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = [f"{need}; extra == '{name}'" for name, needs in EXTRAS.items() for need in needs]
+    monkeypatch.setattr(metadata, "requires", lambda name: ["boto3>=1.36", *declared] if name == "zsnapdb" else [])
+    error = missing_library(extra, ImportError("no", name="absent"))
+    assert "absent" in str(error)
+    command = printed(str(error.hint))
+    assert command[command.index("install") + 1 :] == EXTRAS[extra]
+
+
+def test_error_of_a_checkout_names_the_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_installed(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", not_installed)
+    assert printed(str(missing_library("fleet", ImportError("no", name="temporalio")).hint))[-1] == "temporalio"
+
+
+def test_no_text_installs_zsnapdb_by_its_name_from_an_index() -> None:
+    """The name is in no index: whoever registered it could run code on the hosts of those who read such a line."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    named = re.compile(r"(pip3?|pipx|uv)\b[^\n`]*\binstall\b[^\n`]*[\s'\"]zsnapdb(\[|[\s'\"`]|$)|\"zsnapdb\[")
+    found = [
+        f"{name}: {line.strip()}"
+        for name in listed.split("\0")
+        if (ROOT / name).suffix in (".md", ".py", ".toml", ".html", ".1", ".yml", ".service") and name != OWN
+        for line in (ROOT / name).read_text().splitlines()
+        if named.search(line)
+    ]
+    assert found == []

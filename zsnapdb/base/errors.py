@@ -34,6 +34,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from enum import StrEnum
 
@@ -312,19 +313,36 @@ EXIT_CODES = {
 
 def missing_library(extra: str, error: ImportError) -> ConfigError:
     """Return the error for a library of the extra that cannot be imported."""
-    return ConfigError(f"the library {error.name} is missing", hint=how_to_install(f"zsnapdb[{extra}]"))
+    return ConfigError(f"the library {error.name} is missing", hint=how_to_install(*libraries_of(extra, error)))
+
+
+def libraries_of(extra: str, error: ImportError) -> list[str]:
+    """Return the requirements of an extra as the installed package declares them; else the library of the error.
+
+    zsnapdb itself is not named: it is in no index, where somebody else could register its name.
+    """
+    from importlib import metadata  # every command imports this module, and few of them need this one
+
+    try:
+        declared = metadata.requires("zsnapdb") or []
+    except metadata.PackageNotFoundError:
+        declared = []
+    needed = [need.partition(";") for need in declared]
+    found = [what.strip() for what, _, when in needed if re.fullmatch(rf"\s*extra\s*==\s*['\"]{extra}['\"]", when)]
+    return found or [str(error.name)]
 
 
 def how_to_install(
-    what: str, python: str = sys.executable, *, has_pip: bool = importlib.util.find_spec("pip") is not None
+    *what: str, python: str = sys.executable, has_pip: bool = importlib.util.find_spec("pip") is not None
 ) -> str:
-    """Return the hint that installs it for this Python, which is seldom that of the command `pip`.
+    """Return the hint that installs packages for this Python, which is seldom that of the command `pip`.
 
     The package for Debian has a Python without pip. That of the system then works on it (pip 22.3 and later).
     """
+    packages = " ".join(f"'{package}'" for package in what)
     if has_pip:
-        return f"install it: `{python} -m pip install '{what}'`"
-    command = f"python3 -m pip --python {python} install '{what}'"
+        return f"install it: `{python} -m pip install {packages}`"
+    command = f"python3 -m pip --python {python} install {packages}"
     return f"install it with the pip of the system (Debian's package python3-pip): `{command}`"
 
 

@@ -181,7 +181,7 @@ def serve_helper(config: ConfigFile = None) -> None:
 
 def _id_tokens(keys: IssuerKeys, *, is_needed: bool) -> IdTokens | None:
     """Return the id tokens of issuers. Without the library that checks signatures there are none."""
-    from zsnapdb.base.errors import ConfigError, how_to_install
+    from zsnapdb.base.errors import ConfigError, how_to_install, libraries_of
 
     try:
         from zsnapdb.serve.id_tokens import IdTokens
@@ -189,6 +189,6 @@ def _id_tokens(keys: IssuerKeys, *, is_needed: bool) -> IdTokens | None:
         if not is_needed:
             return None
         raise ConfigError(
-            f"[serve.issuer] needs the library {error.name}", hint=how_to_install("zsnapdb[serve]")
+            f"[serve.issuer] needs the library {error.name}", hint=how_to_install(*libraries_of("serve", error))
         ) from error
     return IdTokens(keys.issuers, keys)

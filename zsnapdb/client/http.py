@@ -1,6 +1,6 @@
 """Clones of a host by HTTP, for programs with threads (`Client`) and with asyncio (`AsyncClient`).
 
-Both need the extra `client`: `pip install 'zsnapdb[client]'`. What they do is the same, and stands in `exchange.py`.
+Both need the extra `client` (httpx). What they do is the same, and stands in `exchange.py`.
 """
 
 from __future__ import annotations

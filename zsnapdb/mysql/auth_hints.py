@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from zsnapdb.base.errors import how_to_install
+
 _PACKAGES = {"pynacl": "PyNaCl", "cryptography": "cryptography"}
 _PACKAGE = re.compile(r"'(\w+)' package is required for (\w+)")
 _PLUGIN = re.compile(r"Authentication plugin '(?:b')?\"?([A-Za-z0-9_]{1,64})")
@@ -19,9 +21,7 @@ def auth_hint(text: str) -> str:
     package, plugin = _PACKAGE.search(text), _PLUGIN.search(text)
     if package is not None and package[1] in _PACKAGES:
         own = _PACKAGES[package[1]]
-        return (
-            f"the account has the plugin {package[2]}: install {own} beside zsnapdb (pip install {own}), or {_ANOTHER}"
-        )
+        return f"the account has the plugin {package[2]}: {how_to_install(own)}, or {_ANOTHER}"
     if plugin is not None:
         return f"zsnapdb cannot log in with the plugin {plugin[1]}: {_ANOTHER}"
     return ""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from zsnapdb.base.errors import CommandError, CommandTimeout, PreflightError
+from zsnapdb.base.errors import CommandError, CommandTimeout, PreflightError, how_to_install
 from zsnapdb.planning.vm.domain import Domain, parse
 
 ISOLATED_NETWORK = "zsnapdb-isolated"
@@ -280,7 +280,7 @@ def connected(uri: str) -> Iterator[Hypervisor]:
     except ImportError as error:
         raise PreflightError(
             f"virtual machines need the Python library of libvirt, which cannot be imported: {error}",
-            hint="install the extra: `pip install 'zsnapdb[vm]'`, or Debian's package python3-libvirt",
+            hint=f"{how_to_install('libvirt-python')}, or Debian's package python3-libvirt",
         ) from error
     # The library prints every error to stderr unless it is given a function.
     library.registerErrorHandler(lambda _context, _error: None, None)

@@ -14,9 +14,9 @@ def test_plugin_that_the_library_does_not_know_is_named(plugin: str) -> None:
 
 def test_package_that_the_library_lacks_is_named() -> None:
     text = "'pynacl' package is required for ed25519_password auth method"
-    assert "pip install PyNaCl" in auth_hint(text)
+    assert "pip install 'PyNaCl'" in auth_hint(text)
     text = "'cryptography' package is required for sha256_password or caching_sha2_password auth methods"
-    assert "pip install cryptography" in auth_hint(text)
+    assert "pip install 'cryptography'" in auth_hint(text)
 
 
 @pytest.mark.parametrize("text", ["Access denied for user 'a'@'b'", "", "'evil' package is required for x"])

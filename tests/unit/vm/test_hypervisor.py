@@ -106,7 +106,7 @@ def test_without_its_library_the_message_names_the_extra(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "libvirt", None)
     with pytest.raises(PreflightError) as caught, connected(URI):
         pass
-    assert "zsnapdb[vm]" in caught.value.hint
+    assert "libvirt-python" in caught.value.hint
 
 
 @with_libvirt
