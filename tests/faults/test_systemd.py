@@ -169,18 +169,18 @@ OPTIONS = "/etc/mysql/mariadb.conf.d"
 def test_setup_turns_on_the_binlogs_of_a_server_that_writes_none(guest: Guest) -> None:
     setup = ["zsnapdb", "setup", "file:///srv/s3/points", "--config", "/etc/points/zsnapdb.toml", "--plain", "--yes"]
     guest.run(["mkdir", "-p", "/srv/s3/points", OPTIONS]).check()
-    value = "SELECT @@log_bin, @@binlog_row_metadata, @@expire_logs_days"
+    value = "SELECT @@log_bin, @@binlog_row_metadata, @@binlog_expire_logs_seconds"
     with server_in_unit(guest, f"ExecStart={DAEMON} $MORE\nEnvironment=MORE=--skip-log-bin", f"!includedir {OPTIONS}"):
         planned = guest.run([*setup, "--plan"]).check().stdout
         assert "--binlogs turns them on, with one restart" in planned
         refused = guest.run([*setup, "--binlogs"], timeout=600)
         assert (refused.code, "another option turns them off" in refused.stderr) == (5, True), refused.stderr
         said(guest, "sh", "-ec", f"sed -i /MORE=/d {UNIT}; systemctl daemon-reload; systemctl restart lab-database")
-        assert said(guest, "mariadb", "-NBe", value).split() == ["1", "FULL", "7"]
+        assert said(guest, "mariadb", "-NBe", value).split() == ["1", "FULL", "604800"]
         said(guest, "sh", "-ec", f"rm {OPTIONS}/*; sed -i /^log_bin/d /etc/lab.cnf; systemctl restart lab-database")
         assert said(guest, "mariadb", "-NBe", value).split()[0] == "0"
         guest.run([*setup, "--binlogs", "--no-proof"], timeout=600).check()
-        assert said(guest, "mariadb", "-NBe", value).split() == ["1", "FULL", "7"]
+        assert said(guest, "mariadb", "-NBe", value).split() == ["1", "FULL", "604800"]
         written = said(guest, "cat", "/etc/points/zsnapdb.toml")
         assert {'rpo = "15m"', 'unit = "lab-database.service"', "archive = true"} <= set(written.splitlines())
         guest.run(
@@ -200,11 +200,15 @@ def test_copy_has_the_zone_that_the_unit_of_its_source_sets(guest: Guest, zone: 
             guest, "mariadb", "-N", "-B", "-e", LOCAL
         )
         said(guest, QUICK, "clone", "destroy", "there")
+        if "safe" in lines:  # systemd's main process is not the server
+            return
         said(guest, "systemctl", "stop", "lab-database")
         # No setting says how the server is started, and it is not there to be asked: the backup recorded it.
         more = '[instance.main.control]\nserver_id_file = "/etc/mysql/z.cnf"\n'
         said(guest, "sh", "-ec", f"(cat /etc/zsnapdb/zsnapdb.toml; printf '\n{more}') > /run/bare.toml")
-        planned = guest.run((QUICK, "rewind", "main", "--to", "latest-backup", "--plan", "--config", "/run/bare.toml"))
+        status = guest.run((QUICK, "status", "main")).stdout
+        assert "zsnapdb rewind main --to latest --plan" in status
+        planned = guest.run((QUICK, "rewind", "main", "--to", "latest", "--plan", "--config", "/run/bare.toml"))
         assert (planned.code, "lab-database.service" in planned.stdout) == (0, True), planned.stderr
 
 

@@ -17,7 +17,15 @@ from zsnapdb.jobs.health.recoverable import Stored, read
 from zsnapdb.jobs.record import host_record, record_file
 from zsnapdb.jobs.steps import journal
 from zsnapdb.planning.chain import restore_chain
-from zsnapdb.planning.health.facts import CheckFact, CopyFact, DrillFact, ExchangeFact, HealthFacts, LockFact
+from zsnapdb.planning.health.facts import (
+    CheckFact,
+    CopyFact,
+    DrillFact,
+    ExchangeFact,
+    HealthFacts,
+    LockFact,
+    StoppedServer,
+)
 from zsnapdb.planning.health.objectives import Health, judge, restore_seconds, start_without_gap
 from zsnapdb.repository import drills, layout, verifications
 from zsnapdb.repository.catalogue import Summary
@@ -84,6 +92,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
         else None,
         restore_seconds=restore_seconds(drills.timings(passed), _sizes(stored, restorable)),
         exchanges=_exchanges(instance) if instance.is_own_repository else (),
+        stopped=_stopped(instance) if instance.is_own_repository else None,
         is_machine=instance.settings.vm is not None,
     )
 
@@ -95,6 +104,15 @@ def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
     from zsnapdb.jobs.steps import restore_journal
 
     return restore_journal.under_way(instance)
+
+
+def _stopped(instance: Instance) -> StoppedServer | None:
+    """Return the server of this host if it does not run. Where no backup recorded one, nothing is loaded for it."""
+    if not (instance.host.services / f"{instance.name}.json").exists():
+        return None
+    from zsnapdb.jobs.record.service_record import stopped_server
+
+    return stopped_server(instance)
 
 
 def _moment(microseconds: int) -> datetime:

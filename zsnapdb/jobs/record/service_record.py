@@ -12,15 +12,18 @@ from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.record.record_file import read
+from zsnapdb.mysql.process import processes
 from zsnapdb.mysql.process.discovery import SERVICE_NAME
 from zsnapdb.mysql.process.service import ServerService, ServingProcess, service_of, serving, unit_of
+from zsnapdb.planning.health.facts import StoppedServer
 from zsnapdb.planning.repository.host_record import RecordPart
 
 
 class ServiceRecord(RecordPart):
-    """The unit whose main process the server was."""
+    """The unit whose main process the server was, and its data directory."""
 
     unit: Annotated[str, Field(pattern=f"^{SERVICE_NAME}$")]
+    datadir: Annotated[str, Field(pattern=r"^/[^\x00-\x1f]*$", max_length=4095)]
 
 
 def note(instance: Instance, datadir: Path) -> None:
@@ -32,17 +35,32 @@ def note(instance: Instance, datadir: Path) -> None:
     try:
         process = serving(datadir)
         unit = unit_of(process.pid) if process is not None else None
-        if unit is not None and recorded_unit(instance) != unit:
+        made = ServiceRecord(unit=unit, datadir=str(datadir)) if unit is not None else None
+        if made is not None and _recorded(instance) != made:
             make_private(file.parent)
-            whole_file.replace(file, ServiceRecord(unit=unit).model_dump_json().encode(), 0o600)
+            whole_file.replace(file, made.model_dump_json().encode(), 0o600)
     except (OSError, ZsnapdbError) as error:
         instance.events.warn(f"recording in {file} how the server is started failed ({error}); set control.unit")
 
 
-def recorded_unit(instance: Instance) -> str | None:
-    """Return the recorded unit, None if none was recorded. DamagedError if the record cannot be read."""
-    known = read(_file(instance), ServiceRecord)
-    return known.unit if known is not None else None
+def stopped_server(instance: Instance) -> StoppedServer | None:
+    """Return the server of the last backup if its unit is stopped and no process serves its data directory.
+
+    None also if nothing was recorded, if this account may not read the record, or if systemd does not know the unit.
+    """
+    try:
+        known = _recorded(instance)
+        if known is None or serving(Path(known.datadir)) is not None:
+            return None
+        shown = processes.run(["systemctl", "show", "--property=ActiveState", "--value", known.unit], timeout=30.0)
+    except (OSError, ZsnapdbError):
+        return None
+    state = shown.strip()
+    return StoppedServer(known.unit, has_failed=state == "failed") if state in ("inactive", "failed") else None
+
+
+def _recorded(instance: Instance) -> ServiceRecord | None:
+    return read(_file(instance), ServiceRecord)
 
 
 def service_now_or_before(
@@ -52,8 +70,8 @@ def service_now_or_before(
 
     `known` is the unit that the journal of an interrupted run has. PreflightError if nothing says it.
     """
-    before = known or (recorded_unit(instance) if process is None else None)
-    return service_of(instance.settings.control, process, before)
+    recorded = _recorded(instance) if process is None and known is None else None
+    return service_of(instance.settings.control, process, recorded.unit if recorded is not None else known)
 
 
 def _file(instance: Instance) -> Path:

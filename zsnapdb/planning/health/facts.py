@@ -83,6 +83,17 @@ class ExchangeFact:
 
 
 @dataclass(frozen=True)
+class StoppedServer:
+    """A server that does not run on this host, although it ran at the last backup: its systemd unit.
+
+    `has_failed`: it ended by itself or did not start, and nobody stopped it.
+    """
+
+    unit: str
+    has_failed: bool
+
+
+@dataclass(frozen=True)
 class HealthFacts:
     """What is known of the protection of an instance in one repository at a time (UTC).
 
@@ -113,5 +124,6 @@ class HealthFacts:
     lock: LockFact | None = None
     restore_seconds: float | None = None
     exchanges: tuple[ExchangeFact, ...] = ()
+    stopped: StoppedServer | None = None
     is_machine: bool = False
     """Whether the instance is a virtual machine. No binlog of a server inside is archived."""

@@ -13,7 +13,13 @@ from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.binlog.completeness import least_limit
 from zsnapdb.planning.binlog.route import EndKind
 from zsnapdb.planning.binlog.window import Window
-from zsnapdb.planning.health.facts import CheckFact, CopyFact, ExchangedServer, HealthFacts, LockFact
+from zsnapdb.planning.health.facts import (
+    CheckFact,
+    CopyFact,
+    ExchangedServer,
+    HealthFacts,
+    LockFact,
+)
 from zsnapdb.planning.trial.drill import Timing, expected_seconds
 
 _CLOCKS = 300.0
@@ -23,7 +29,7 @@ _CLOCKS = 300.0
 class Objective(StrEnum):
     """What is judged.
 
-    RESTORABLE and INTACT are judged of every instance, SERVER while a command of zsnapdb replaces its server, and the
+    RESTORABLE and INTACT are judged of every instance, SERVER while it does not run or a command of zsnapdb replaces it, and the
     others if they are configured. RPO without a limit is a warning if no binlog is archived.
     """
 
@@ -153,6 +159,15 @@ def _intact(facts: HealthFacts) -> Judgement:
 
 
 def _server(facts: HealthFacts) -> Iterator[Judgement]:
+    if facts.stopped is not None and not facts.exchanges:
+        unit = facts.stopped.unit
+        yield Judgement(
+            Objective.SERVER,
+            Verdict.BROKEN if facts.stopped.has_failed else Verdict.WARNING,
+            f"the server of {facts.instance} {'failed' if facts.stopped.has_failed else 'is stopped'}: {unit}",
+            f"`systemctl start {unit}`; if it does not start, `zsnapdb rewind {facts.instance} --to latest --plan`"
+            " shows the way back",
+        )
     for exchange in facts.exchanges:
         onward, back = exchange.commands
         hint = f"`{onward}` goes on, `{back}` gives it up"

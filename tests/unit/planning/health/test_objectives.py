@@ -17,6 +17,7 @@ from zsnapdb.planning.health.facts import (
     ExchangeFact,
     HealthFacts,
     LockFact,
+    StoppedServer,
 )
 from zsnapdb.planning.health.objectives import Judgement, Objective, Verdict, judge, restore_seconds
 from zsnapdb.planning.trial.drill import Timing
@@ -91,6 +92,18 @@ def test_instance_without_archived_binlogs_warns_until_an_rpo_accepts_it() -> No
     assert "[instance.main.objectives]" in warning.hint
     assert judge(without, ObjectiveSettings(rpo="31h")).verdict is Verdict.MET
     assert judge(replace(without, is_machine=True), ObjectiveSettings()).verdict is Verdict.MET
+
+
+@pytest.mark.parametrize(("has_failed", "verdict"), [(True, Verdict.BROKEN), (False, Verdict.WARNING)])
+def test_server_that_does_not_run_names_the_way_back(has_failed: bool, verdict: Verdict) -> None:
+    down = replace(GOOD, stopped=StoppedServer("mariadb.service", has_failed))
+    found = judged(Objective.SERVER, down)
+    assert found.verdict is verdict
+    assert "`systemctl start mariadb.service`" in found.hint
+    assert "`zsnapdb rewind main --to latest --plan`" in found.hint
+    exchange = ExchangeFact(ago(minutes=9), ago(minutes=9), ("on", "back"), ExchangedServer.AWAY)
+    replaced = [one.reason for one in judge(replace(down, exchanges=(exchange,)), ALL).judgements]
+    assert not any("mariadb.service" in reason for reason in replaced)
 
 
 def test_after_a_month_of_silence_every_objective_about_time_is_broken() -> None:
