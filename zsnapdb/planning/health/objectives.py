@@ -29,8 +29,8 @@ _CLOCKS = 300.0
 class Objective(StrEnum):
     """What is judged.
 
-    RESTORABLE and INTACT are judged of every instance, SERVER while it does not run or a command of zsnapdb replaces it, and the
-    others if they are configured. RPO without a limit is a warning if no binlog is archived.
+    RESTORABLE and INTACT are judged for every instance, SERVER while the server does not run or a command of zsnapdb
+    replaces it, and the others if they are configured. RPO without a limit is a warning if no binlog is archived.
     """
 
     RESTORABLE = "restorable"
