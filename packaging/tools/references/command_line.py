@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tools.references.commands import CommandText, OptionText, commands
 
-_HEAD = """# The command line
+_HEAD = """# Command line
 
 This page is made from the program (`make references`). `zsnapdb COMMAND --help` prints the same, and manual pages lie
 in `docs/man`. A variable of the environment can set each option. The command line comes before the variable.

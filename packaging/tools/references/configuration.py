@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from zsnapdb.base import quantities
 from zsnapdb.config.settings import Settings
 
-_HEAD = """# The configuration
+_HEAD = """# Configuration
 
 `/etc/zsnapdb/zsnapdb.toml`, in TOML. This page is made from the program and from the example (`make references`);
 `zsnapdb example zsnapdb.toml` prints that example, and `zsnapdb config check` checks a file. Unknown keys are refused,

@@ -9,7 +9,7 @@ from zsnapdb.planning.dataset_properties import CLASSIFIED, ClassifiedProperty, 
 from zsnapdb.planning.server_copy import plugins, variables
 from zsnapdb.planning.server_copy.variables import VariableClass
 
-_HEAD = """# What a copy has, and what it does not
+_HEAD = """# Copies
 
 A copy is a server that zsnapdb starts on a clone, a restored backup or a rewound state; drills, rescues and queries
 start one for a moment. It has the rows, definitions and accounts of its source. This page lists the settings, plugins

@@ -8,7 +8,7 @@ from zsnapdb.planning.advice.catalogue import RULES
 from zsnapdb.planning.advice.facts import Area, Rule
 from zsnapdb.planning.backup.fitness import Severity
 
-_HEAD = f"""# The rules of zsnapdb doctor
+_HEAD = f"""# Doctor
 
 `zsnapdb doctor` checks everything that a backup needs, and what the field advises for MySQL and MariaDB on ZFS. This
 page lists the {len(RULES)} rules of that advice. They are about facts that zsnapdb reads from this host: the properties

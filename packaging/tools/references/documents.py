@@ -8,7 +8,7 @@ from typing import Any
 
 from zsnapdb.report.schemas import DOCUMENTS, whole_schema
 
-_HEAD = """# JSON documents
+_HEAD = """# JSON
 
 This page is made from the program (`make references`). Under `--json` a command prints one JSON document on one line,
 whatever else it says on stderr. `binlog find --follow` prints one for each transaction. `version` is the version of the

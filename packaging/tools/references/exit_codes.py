@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from zsnapdb.base import errors
 from zsnapdb.base.errors import EXIT_CODES, RetryClass, ZsnapdbError, retry_class
 
-_HEAD = """# Exit codes and errors
+_HEAD = """# Exit codes
 
 Every command ends with one of these codes, so that cron, systemd and scripts know what happened. `zsnapdb doctor` and
 `zsnapdb status` have their own meaning of 0, 1 and 2 (see [the command line](command-line.md)).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,14 @@ SOURCE = Path(zsnapdb.__file__).parent
 PRINTED = re.compile(r"`(zsnapdb(?: [^`]+)?)`")
 VALUE = "7"
 """Stands for each value that is filled in."""
-NAMED_LATER = {"zsnapdb 7", "zsnapdb 7 7", "zsnapdb COMMAND --help"}
+RUN = "20261127T080000Z-0123abcd"
+NAMED_LATER = {
+    "zsnapdb 7",
+    "zsnapdb 7 7",
+    "zsnapdb COMMAND --help",
+    f"zsnapdb VERB INSTANCE --json --once {RUN}",
+    "zsnapdb clone *",
+}
 """The command itself is filled in."""
 
 
@@ -42,6 +50,23 @@ def printed() -> Iterator[tuple[str, str]]:
         for line, text in texts(ast.parse(file.read_text())):
             for command in PRINTED.findall(text):
                 yield f"{file.relative_to(SOURCE)}:{line}", command
+
+
+ROOT = SOURCE.parent
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if "reference" not in page.parts)]
+LINE = re.compile(r"^(?:[#$] )?(?:sudo )?(zsnapdb [a-z][^\n]*)$", re.MULTILINE)
+BLOCK = re.compile(r"^ *```(?:sh|console)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+
+
+def in_pages() -> Iterator[tuple[str, str]]:
+    """Yield each command in the pages, and where it is, with the id of a run where it is filled in."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        blocks = [textwrap.dedent(block) for block in BLOCK.findall(text)]
+        lines = [line for block in blocks for line in LINE.findall(block.replace("\\\n", " "))]
+        for command in (*lines, *PRINTED.findall(BLOCK.sub("", text))):
+            bare = re.split(r"\s+(?:[|;>]|#\s|&&)", command)[0].strip()
+            yield page.relative_to(ROOT).as_posix(), re.sub(r"--once \"?\$?RUN\b\"?", f"--once {RUN}", bare)
 
 
 def complaint(root: Any, words: Sequence[str]) -> str | None:
@@ -75,3 +100,14 @@ def test_a_command_is_accepted_as_it_is_printed(capsys: pytest.CaptureFixture[st
     assert complaint(root, ["rewind", "--no-such-option"]) is not None
     assert complaint(root, ["vm", "clone", VALUE]) is not None
     assert complaint(root, ["no-such-command"]) is not None
+
+
+def test_a_command_is_accepted_as_a_page_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    root, found = get_command(app), set(in_pages())
+    wrong = {
+        f"{where}: {command}": why
+        for where, command in sorted(found)
+        if command not in NAMED_LATER and (why := complaint(root, shlex.split(command)[1:])) is not None
+    }
+    assert wrong == {}
+    assert len(found) > 400

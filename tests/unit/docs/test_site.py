@@ -66,6 +66,21 @@ def test_the_navigation_has_every_page_once() -> None:
     assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in PAGES)
 
 
+TITLES = {"vms": "Virtual machines", "vm": "Virtual machines", "faq": "FAQ", "freebsd": "FreeBSD", "json": "JSON"}
+"""The titles of pages whose file names are abbreviations."""
+
+
+def test_title_menu_entry_and_file_name_of_a_page_are_the_same() -> None:
+    lines = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2].split("\n")
+    entries = dict(line.strip(" -").split(": ")[::-1] for line in lines if line.endswith(".md"))
+    for page in PAGES:
+        if page.stem == "index":
+            continue
+        name = TITLES.get(page.stem, page.stem.replace("-", " ").capitalize())
+        title = page.read_text(encoding="utf-8").partition("\n")[0]
+        assert (title, entries[page.relative_to(DOCS).as_posix()]) == (f"# {name}", name)
+
+
 def test_links_of_the_site_stay_in_the_site() -> None:
     for path in PAGES:
         for link in LINK.findall(text_of(path)):
