@@ -269,8 +269,7 @@ def _range(domain: int, server_id: int, first: int, last: int) -> str:
 
 
 def _with_set_by_hand(start: Gtids | None, own: Sequence[RouteFile]) -> Gtids | None:
-    """Return the GTIDs plus those that were set manually, for example by loading a dump: the server will not assign
-    them.
+    """Return the GTIDs plus those set manually, for example by loading a dump: the server will not assign them.
 
     Setting gtid_purged starts a binlog. Its previous GTIDs then contain GTIDs that no earlier binlog has (refman 8.4,
     "gtid_purged").

@@ -1,4 +1,4 @@
-"""The configuration that setup writes: only what differs from the defaults. Pure."""
+"""The configuration that setup writes: only values that differ from the defaults. Pure."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ TablePath = tuple[str, ...]
 
 @dataclass(frozen=True)
 class SetupSurroundings:
-    """The configuration without the tables that setup writes, and what those tables can rely on.
+    """The configuration without the tables that setup writes, and the facts that these tables depend on.
 
-    The tables go between `before` and `after`. `repository` is the name of the instance's repository; `is_shared`: it
-    is configured already, and stays as it is. `has_agent`: so is the agent. `target` is the name under which setup adds
-    whom to notify; "" if it adds nobody. `is_silent`: nobody is notified of anything.
+    - `before`, `after`: the text around the tables
+    - `repository`: the name of the instance's repository
+    - `is_shared`: the repository is configured already and stays unchanged
+    - `has_agent`: the agent is configured already and stays unchanged
+    - `target`: the name of the notification target that setup adds ("": none)
+    - `is_silent`: no notification is configured
     """
 
     before: str = ""
@@ -39,7 +42,7 @@ class SetupSurroundings:
     is_silent: bool = True
 
     def tables(self, instance: str) -> tuple[TablePath, ...]:
-        """Return which tables setup writes for the instance, and may replace later."""
+        """Return the tables that setup writes for the instance and may replace later."""
         repository = () if self.is_shared else (("repository", self.repository),)
         target = (("notifications", "to", self.target),) if self.target else ()
         return (("instance", instance), *repository, *target)
@@ -51,16 +54,16 @@ class SetupSurroundings:
 
 
 ALONE = SetupSurroundings()
-"""Nothing is configured yet."""
+"""The surroundings without an existing configuration."""
 
 
 def surroundings(
     configured: str | None, answers: SetupAnswers, written: WrittenTables | None = None
 ) -> SetupSurroundings | None:
-    """Return what setup leaves as it is; None if it cannot tell its tables from the others.
+    """Return the part of the configuration that setup does not change; None if it cannot be separated.
 
-    `written` are the tables of this instance that an earlier setup wrote, if they are still as it wrote them. Without
-    them all but the tables of the instance is left as it is.
+    `written` are the tables of this instance from an earlier setup, if they are unchanged. Without them everything
+    except the tables of the instance is kept.
     """
     if configured is None:
         return replace(ALONE, target=_target(answers, {}), is_silent=answers.notify is None)
@@ -93,9 +96,9 @@ def surroundings(
 
 
 def without(configured: str, instance: str, written: WrittenTables | None) -> str | None:
-    """Return the configuration without the instance and what its setup wrote; None if its tables cannot be told.
+    """Return the configuration without the instance and the tables of its setup; None if they cannot be separated.
 
-    A repository that another instance uses stays.
+    A repository that another instance uses is kept.
     """
     document = document_of(configured) or {}
     own = [("instance", instance), *(path for path in (written.tables if written else ()) if path[0] == "repository")]
@@ -110,13 +113,13 @@ def without(configured: str, instance: str, written: WrittenTables | None) -> st
 
 
 def digest(document: Mapping[str, Any], tables: Sequence[TablePath]) -> str:
-    """Return what tells these tables of a configuration from any others. Comments and order do not count."""
+    """Return a hash of these tables of a configuration. Comments and order do not count."""
     contents = [_at(document, path) for path in tables]
     return hashlib.sha256(json.dumps(contents, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def document_of(text: str) -> Mapping[str, Any] | None:
-    """Return the TOML document in a text, None if it is none."""
+    """Return the TOML document in a text; None if it is invalid."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -124,7 +127,7 @@ def document_of(text: str) -> Mapping[str, Any] | None:
 
 
 def _target(answers: SetupAnswers, targets: Mapping[str, Any]) -> str:
-    """Return the name for whom to notify; "" if nobody is named, or is a target already."""
+    """Return the name of the notification target; "" if there is none to add."""
     if answers.notify is None or answers.notify in set(_words(targets)):
         return ""
     own = answers.instance if re.match(TARGET_NAME, answers.instance) else f"{TARGET}-2"
@@ -149,7 +152,7 @@ def _cut(text: str, own: Sequence[TablePath]) -> tuple[str, str]:
 
 
 def _less(document: Mapping[str, Any], own: Sequence[TablePath]) -> dict[str, Any]:
-    """Return the document without these tables, and without tables that nothing is left in."""
+    """Return the document without these tables and without tables that become empty."""
     kept: dict[str, Any] = {}
     for key, value in document.items():
         inner = [path[1:] for path in own if path[0] == key]
@@ -195,14 +198,14 @@ _HEAD = (
     "",
 )
 RECIPIENT = "AGE-RECIPIENT"
-"""Stands for the recipient in the plan, before the identity is made."""
+"""The placeholder for the recipient in the plan before the identity exists."""
 NO_SIGNING = "none"
-"""The value of `signing` where a person decided that the host signs nothing."""
+"""The value of `signing` if the user decided that the host signs nothing."""
 
 
 @dataclass(frozen=True)
 class ServerLogin:
-    """How zsnapdb reaches the server."""
+    """The login of zsnapdb on the server."""
 
     socket: str
     user: str
@@ -211,7 +214,7 @@ class ServerLogin:
 
 @dataclass(frozen=True)
 class ServerPlaces:
-    """The server program, if it is not the one of the usual folders, and where a rewind writes a new server_id."""
+    """The server program, if it is not in the usual folders, and the file where a rewind writes a new server_id."""
 
     binary: str = ""
     server_id_file: str = ""
@@ -233,10 +236,12 @@ def configuration_text(
 ) -> str:
     """Return the text of the configuration.
 
-    `recipient`: to whom backups are encrypted, None if they are not. `identity`: the file with which drills read them.
-    `signing`: the file of the signing key, or NO_SIGNING; None: the configuration says neither.
-    `server`: what of the server has to be configured. `around`: what is configured already.
-    `archives`: the server has binlogs.
+    - `recipient`: the recipient of encrypted backups (None: they are not encrypted)
+    - `identity`: the file with which drills decrypt backups
+    - `signing`: the file of the signing key, or NO_SIGNING; None: the configuration sets neither
+    - `server`: the settings of the server that must be configured
+    - `around`: the existing configuration
+    - `archives`: the server has binlogs
     """
     lines = [*_instance(answers, login, around.repository, server, archives=archives)]
     if not around.is_shared:
@@ -267,7 +272,7 @@ def _instance(
     if server.server_id_file:
         yield from (f"[instance.{name}.control]", _line("server_id_file", server.server_id_file), "")
     yield from (f"[instance.{name}.keep]", "last = 7", "daily = 14", "weekly = 8", "monthly = 12", "")
-    # The default warn_at is 0.8: an age that the schedule itself reaches is no warning.
+    # With the default warn_at of 0.8, the ages that the schedule itself reaches cause no warning.
     yield from (f"[instance.{name}.objectives]", 'backup_age = "31h"')
     if archives:
         yield 'archive_lag = "15m"'
@@ -301,12 +306,12 @@ def _repository(
 
 
 def _way(notify: str) -> str:
-    """Return the line that names the way to somebody: a program, a URL, or an address of e-mail."""
+    """Return the line of a notification target: a program, a URL, or an e-mail address."""
     if notify.startswith("/"):
         return f"script = [{json.dumps(notify)}]"
     return _line("webhook", notify) if "://" in notify else f"email = [{json.dumps(notify)}]"
 
 
 def _line(key: str, value: str) -> str:
-    """Return a line of TOML. A string of JSON is a basic string of TOML (TOML 1.0, "String")."""
+    """Return a line of TOML. A JSON string is a valid basic string of TOML (TOML 1.0, "String")."""
     return f"{key} = {json.dumps(value)}"
