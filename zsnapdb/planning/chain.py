@@ -145,8 +145,7 @@ class Lineage(Generic[L]):
     def base(self, link: L) -> L | None:
         """Return the backup that `link` is an increment of; None if `link` is a full backup.
 
-        Raises:
-            DamagedError: the base is not stored.
+        Raises DamagedError if the base is not stored.
         """
         base_guids = {volume.role: volume.from_guid for volume in link.volumes}
         if all(guid is None for guid in base_guids.values()):
@@ -165,8 +164,7 @@ class Lineage(Generic[L]):
     def chain(self, target: L) -> tuple[L, ...]:
         """Return the backups to receive for `target`, the full one first.
 
-        Raises:
-            DamagedError: a backup of the chain is missing, or the chain is a loop.
+        Raises DamagedError if a backup of the chain is missing, or the chain is a loop.
         """
         chain, known = [target], {target.backup_id}
         while (base := self.base(chain[-1])) is not None:
@@ -260,10 +258,8 @@ def _short(reasons: Sequence[Reason]) -> Sequence[Reason]:
 def restore_chain(stored: Sequence[L], target: L, damaged: Collection[str] = ()) -> tuple[L, ...]:
     """Return the backups to receive for `target`, the full one first.
 
-    A backup in `damaged` is used only if no other backup has the same snapshots.
-
-    Raises:
-        DamagedError: a backup of the chain is missing.
+    A backup in `damaged` is used only if no other backup has the same snapshots. Raises DamagedError if a backup of the
+    chain is missing.
     """
     return Lineage(stored, damaged).chain(target)
 

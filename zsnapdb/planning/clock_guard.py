@@ -5,7 +5,7 @@ the host is suspended) proves a minimum of elapsed time. Removals use the earlie
 So neither a wall clock that jumps ahead nor one that is behind removes anything early.
 
 After a reboot the length of the downtime is unknown, and the wall clock may have been corrected. So a jump is accepted
-only if a person confirms it, or if the wall clock then keeps its rate: for an hour after a reboot, else for a day.
+only if a person confirms it, or if the wall clock then keeps its rate. That takes an hour after a reboot, else a day.
 
 Creation and use are recorded with the later of both times, so nothing expires early that was created while the wall
 clock was behind. If the wall clock was ahead, the recorded time is in the future. `RemovalTime.is_sure` detects this as

@@ -35,7 +35,6 @@ class KnownDamage:
 
     @property
     def is_of_backup(self) -> bool:
-        """Whether the damaged object is a backup, not an archived binlog."""
         return "/" not in self.name
 
     def describe(self) -> str:
@@ -66,14 +65,14 @@ class DamageRegister:
         return tuple(damage for damage in self.known if damage.is_of_backup)
 
     def of(self, names: Iterable[str]) -> tuple[KnownDamage, ...]:
-        """Return the damage of these backups or binlogs."""
         return tuple(damage for name in names for damage in self._by_name.get(name, ()))
 
     def of_chain(self, chain: Sequence[str]) -> tuple[KnownDamage, ...]:
         """Return the damage that affects a restore of the last backup of `chain`. The full backup comes first.
 
-        Each backup needs the stored objects of all earlier ones. A damaged page counts for all later backups until a
-        drill of one of them reads its file, or all files, completely: the damaged file may be gone by then.
+        Each backup needs the stored objects of all earlier ones. A damaged page also counts for all later backups, as
+        it may still exist there. It no longer counts once a drill of one of them has read its file, or all files,
+        completely.
         """
         met: list[KnownDamage] = []
         sound: set[str] = set()

@@ -47,7 +47,6 @@ class CatalogueTable:
 
     @property
     def row_place(self) -> RowPlace:
-        """The location of its rows. A view has none."""
         return RowPlace.NOWHERE if self.type is TableType.VIEW else row_place(self.engine or UNKNOWN)
 
     @property

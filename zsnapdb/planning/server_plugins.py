@@ -21,7 +21,7 @@ INFORMATION = "INFORMATION SCHEMA"
 
 
 class LoadedBy(StrEnum):
-    """What loads a plugin: an option or the program itself, or a row of `mysql.plugin`, `component` or `func`."""
+    """The loader of a plugin: an option or the program itself, or a row of `mysql.plugin`, `component` or `func`."""
 
     OPTION = "option"
     ROW = "row"

@@ -16,8 +16,7 @@ def quoted(*names: str) -> str:
 def option_value(text: str) -> str:
     """Return the value in quotes for an option file (refman 8.4, "Using Option Files": backslash escapes).
 
-    Raises:
-        PreflightError: an option file cannot contain the value.
+    Raises PreflightError if an option file cannot contain the value.
     """
     if "\n" in text or "\r" in text or "\0" in text:
         raise PreflightError(
@@ -44,8 +43,7 @@ class TableName:
 def parse_table(text: str) -> TableName:
     """Return the table in `schema.table`. A part with a dot or a backtick must be in backticks.
 
-    Raises:
-        UsageError: the text is no table name.
+    Raises UsageError if the text is no table name.
     """
     match = _QUOTED.match(text)
     if match is None:

@@ -34,7 +34,6 @@ def unlogged_changes(facts: ServerFacts) -> tuple[UnloggedChanges, ...]:
 
 
 def _filtered(facts: ServerFacts) -> list[UnloggedChanges]:
-    """Return the schemas that binlog filters exclude."""
     found = []
     if facts.binlog_do:
         left = [schema for schema in facts.schemas if schema not in facts.binlog_do]
@@ -58,7 +57,6 @@ def _filtered(facts: ServerFacts) -> list[UnloggedChanges]:
 
 
 def _by_policy(facts: ServerFacts) -> list[UnloggedChanges]:
-    """Return the changes that sessions do not log because of a server setting."""
     found = []
     if facts.variables.get("sql_log_bin", "ON").upper() in ("OFF", "0"):
         found.append(
@@ -76,7 +74,6 @@ def _by_policy(facts: ServerFacts) -> list[UnloggedChanges]:
 
 
 def _by_format(facts: ServerFacts) -> list[UnloggedChanges]:
-    """Return the finding that replayed statements may have another result."""
     name = ""
     if facts.variables.get("binlog_format", "ROW").upper() == "STATEMENT":
         name = "binlog_format = STATEMENT"

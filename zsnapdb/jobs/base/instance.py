@@ -57,8 +57,7 @@ class Instance:
     def of(cls, settings: Settings, name: str | None, events: Events = SILENT) -> Instance:
         """Return the named (or only) instance.
 
-        Raises:
-            ConfigError: the instance is not configured, or has an unknown lock strategy.
+        Raises ConfigError if the instance is not configured, or has an unknown lock strategy.
         """
         instance_name, instance = settings.one_instance(name)
         if instance.lock.strategy != AUTO:
@@ -83,10 +82,7 @@ class Instance:
         """Return the instance with the named repository (None: its own one).
 
         Retention policy and objectives of another repository have precedence over those of the instance. Objectives for
-        copies apply only to the own repository.
-
-        Raises:
-            UsageError: the repository is not configured.
+        copies apply only to the own repository. Raises UsageError if the repository is not configured.
         """
         own = cls.of(settings, name, events)
         if repository is None or repository == own.settings.repository:
@@ -117,8 +113,7 @@ class Instance:
     def with_repository_of(self, settings: Settings, other: str | None) -> Instance:
         """Return the instance with the repository of a plan: `other`, or its own if that is None.
 
-        Raises:
-            UsageError: the repository is no longer configured.
+        Raises UsageError if the repository is no longer configured.
         """
         if other == self.other_repository:
             return self
@@ -145,8 +140,7 @@ class Instance:
     def retention_policy(self) -> KeepSettings:
         """Return the retention policy of the instance, else that of its repository.
 
-        Raises:
-            ConfigError: neither is configured.
+        Raises ConfigError if neither is configured.
         """
         policy = self.settings.keep or self.repository.keep
         if policy is None:
@@ -158,11 +152,7 @@ class Instance:
 
     @property
     def volumes(self) -> Mapping[str, str]:
-        """The volumes, role to dataset.
-
-        Raises:
-            PreflightError: they are neither configured nor discovered yet.
-        """
+        """The volumes, role to dataset. Raises PreflightError if they are neither configured nor discovered yet."""
         if self.settings.volumes is None:
             raise PreflightError(
                 f"the volumes of instance {self.name} are not configured, and were not discovered from its server",
@@ -195,7 +185,6 @@ class Instance:
         return replace(self, replicas_will_be_rebuilt=said)
 
     def hooks(self) -> tuple[Hook, ...]:
-        """Return its hooks in the order of the configuration."""
         return tuple(
             Hook(When(h.when), h.run, h.timeout, OnFailure(h.on_failure or ("warn" if h.when == "done" else "abort")))
             for h in self.settings.hooks
@@ -209,9 +198,7 @@ class Instance:
     def address(self) -> Address:
         """The address and account of its server on this host.
 
-        Raises:
-            PreflightError: the instance is a virtual machine.
-            ServerError: no server is configured.
+        Raises PreflightError if the instance is a virtual machine, ServerError if no server is configured.
         """
         from zsnapdb.mysql.session import Address
 
@@ -233,8 +220,7 @@ class Instance:
     def address_inside(self) -> Address:
         """The address and account of the server inside the virtual machine.
 
-        Raises:
-            PreflightError: none is configured.
+        Raises PreflightError if none is configured.
         """
         from zsnapdb.mysql.session import Address
 
@@ -261,8 +247,7 @@ class Instance:
     def session(self, *, read_timeout: float = 60.0) -> Session:
         """Open a session to its server. Callers may treat the server's paths as paths of this host.
 
-        Raises:
-            PreflightError: the instance is a virtual machine.
+        Raises PreflightError if the instance is a virtual machine.
         """
         # Commands that only use the repository load no database client.
         from zsnapdb.mysql.session import Session
@@ -276,16 +261,13 @@ class Instance:
         return Session.open(self.address_inside, self.settings.password(), read_timeout=read_timeout)
 
     def open_store(self) -> tuple[Store, str]:
-        """Open the store of its repository; return it with the key prefix."""
         return self.host.open_store(self.repository, self.events.tell)
 
     def open_repository(self) -> Repository:
         """Open its repository.
 
-        If the marker is lost, the repository is opened from the manifests of the instance.
-
-        Raises:
-            NotThere: the repository does not exist yet.
+        If the marker is lost, the repository is opened from the manifests of the instance. Raises NotThere if the
+        repository does not exist yet.
         """
         # Most commands need no repository, and loading its modules would take longer than the command.
         from zsnapdb.repository.repository import Repository
@@ -311,7 +293,6 @@ class Instance:
         return replace(Keyring.of(self.repository.encryption), own=own)
 
     def send_flags(self) -> tuple[tuple[str, ...], ...]:
-        """Return the possible options of its `zfs send`, one tuple for each stream format."""
         return tuple(SEND_FLAGS[form] for form in forms_of(self.repository.stream.send))
 
     @property
@@ -326,7 +307,6 @@ class Instance:
         return summaries(repository, self.name, Cache.of(self.host.cache, repository, self.name))
 
     def upload_settings(self) -> UploadSettings:
-        """Return the chunk size and compression of its plain streams."""
         from zsnapdb.stream.chunks import Codec
         from zsnapdb.stream.memory import FIRST_CHUNK
         from zsnapdb.stream.upload import UploadSettings

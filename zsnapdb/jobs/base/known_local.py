@@ -105,10 +105,7 @@ def _note(instance: Instance, names: Mapping[str, SnapshotNames], seen: Iterable
 def changing(instance: Instance, places: Collection[str]) -> Iterator[None]:
     """Change local sets in the block. Snapshots of these datasets are not recorded until its end.
 
-    Results that were read before its end are not recorded either.
-
-    Raises:
-        PreflightError: a record cannot be removed.
+    Results that were read before its end are not recorded either. Raises PreflightError if a record cannot be removed.
     """
     with _alone(instance, _PATIENCE):
         try:

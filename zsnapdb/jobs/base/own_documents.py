@@ -1,7 +1,7 @@
 """The digests of documents that this host stored or adopted, in files below the folder of its records.
 
 `documents.json` has the small documents of an instance for all repositories, as each contains its repository. The
-records of backups and binlogs next to it have the digests of manifests and of descriptions of rotated binlogs.
+backup and binlog records next to it have the digests of manifests, and of rotated binlogs' descriptions.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ class OwnDocumentFiles:
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is a record of small documents."""
         return os.path.exists(self.folder / DOCUMENTS)
 
     @property
@@ -94,18 +93,13 @@ class OwnDocumentFiles:
             self.change(lambda own: own if self.has_begun else own.with_places(places))
 
     def add(self, places: Mapping[str, Sequence[str]]) -> None:
-        """Record adopted documents.
-
-        Raises:
-            OSError: the record cannot be written.
-        """
+        """Record adopted documents. Raises OSError if the record cannot be written."""
         self.change(lambda own: own.with_places(places))
 
     def change(self, change: Callable[[OwnDocuments], OwnDocuments]) -> None:
         """Replace the record with the result of `change`. An unreadable record is replaced by a new one.
 
-        Raises:
-            OSError: the record cannot be written.
+        Raises OSError if the record cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with private_lock.locked(self.folder / ".documents.lock", _LOCK_SECONDS):
@@ -157,7 +151,6 @@ class OwnDocumentFiles:
 
 
 def _parsed(file: Path, kind: type[P]) -> P | None:
-    """Return the record in the file; None if there is none, or it is unreadable."""
     try:
         return kind.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):

@@ -15,8 +15,7 @@ _HINT = "run zsnapdb as root, or make the folder for its account"
 def make_private(folder: Path) -> None:
     """Create the folder and missing parents, and make it accessible only to this account, its owner.
 
-    Raises:
-        PreflightError: the folder is a link, belongs to another account, or cannot be created.
+    Raises PreflightError if the folder is a link, belongs to another account, or cannot be created.
     """
     _make(folder, 0o700)
 
@@ -60,8 +59,7 @@ def lock_file(folder: Path, name: str) -> Path:
 def open_lock(folder: Path, name: str) -> TextIO:
     """Return the open lock file of that name in a private folder; create both if they are missing.
 
-    Raises:
-        PreflightError: as for `make_private`, or the lock file is a link.
+    Raises PreflightError like `make_private`, or if the lock file is a link.
     """
     make_private(folder)
     path = lock_file(folder, name)

@@ -49,11 +49,7 @@ def _is_due(before: ClockRecord, record: ClockRecord, reading: ClockReading) -> 
 
 
 def confirm(host: Host) -> None:
-    """Record that a person confirmed the clock of this host.
-
-    Raises:
-        PreflightError: the record cannot be written.
-    """
+    """Record that a person confirmed the clock of this host. Raises PreflightError if the record cannot be written."""
     reading = host.reading()
     if reading is None:
         return

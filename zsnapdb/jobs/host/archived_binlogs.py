@@ -51,8 +51,7 @@ def points_of(backups: Iterable[Manifest | Summary]) -> list[BackupPoint]:
 def point_of(manifest: Manifest | Summary) -> BackupPoint:
     """Return the position of a server backup in the server's binlog history.
 
-    Raises:
-        PreflightError: the backup is of another kind.
+    Raises PreflightError if the backup is of another kind.
     """
     source = server_source(manifest)
     position = source.position.position(source.server.flavour)
@@ -93,7 +92,6 @@ class SpanBuilder:
 
     @property
     def tables(self) -> tuple[MadeTable, ...]:
-        """The tables that statements without ENGINE created in the span."""
         return tuple(self._tables.tables)
 
     def watch(self, event: Event, walk: Walk, is_end: bool) -> None:
@@ -101,7 +99,6 @@ class SpanBuilder:
         self._tables.see(event, walk, 1, is_end=is_end)
 
     def add(self, transaction: BinlogTransaction) -> None:
-        """Add the next transaction."""
         self.end = transaction.end
         self._count += 1
         self._is_exact = self._is_exact and transaction.is_exact
@@ -127,7 +124,6 @@ class SpanBuilder:
         return (min(stamp, seen.latest) if seen.earliest is None else seen.earliest), seen.latest
 
     def span(self) -> SpanPart:
-        """Return the description of the span so far."""
         gtids: Gtids | None = (
             self._numbers.set()
             if self._numbers

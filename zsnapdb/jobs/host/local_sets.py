@@ -16,10 +16,7 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 def as_backed_up_last(instance: Instance) -> Instance | None:
     """Return the instance with the volumes of its newest backup; None if there is none.
 
-    Used if no volumes are configured and the server is down.
-
-    Raises:
-        RepositoryError: the repository is unreachable.
+    Used if no volumes are configured and the server is down. Raises RepositoryError if the repository is unreachable.
     """
     # Import late: commands that only read the host need no repository modules.
     from zsnapdb.jobs.record import host_record
@@ -94,7 +91,6 @@ def unfinished(seen: Iterable[OwnedSnapshot]) -> dict[str, list[str]]:
 def _members(
     instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[str]
 ) -> dict[str, dict[str, OwnedSnapshot]]:
-    """Return the snapshots in one of the states, by backup id and role."""
     by_id: dict[str, dict[str, OwnedSnapshot]] = {}
     roles = {dataset: role for role, dataset in instance.volumes.items()}
     for marked in seen:

@@ -240,7 +240,6 @@ class ReplacedServer:
         return None if keep is None or self.replaced == FOREVER else self.replaced + timedelta(seconds=keep)
 
     def judge(self, keep: float | None, now: datetime) -> JudgedLease:
-        """Return the verdict of a sweep at `now`, with the reason."""
         expires = self.expires(keep)
         if expires is None:
             return JudgedLease(LeaseVerdict.KEEP, "restore.keep_replaced is not set")

@@ -69,8 +69,7 @@ def examine(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
 def refuse(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
     """Return the binlog clients of the server that the restore replaces; None if it does not answer.
 
-    Raises:
-        PreflightError: there are clients, or they are unknown, unless the user confirmed that all will be rebuilt.
+    Raises PreflightError if there are clients, or they are unknown, unless the user confirmed that all will be rebuilt.
     """
     seen = _of(instance, planned)
     error = objection(_findings(instance, seen))
@@ -101,8 +100,7 @@ def prepare(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
 def note(instance: Instance, planned: RestorePlan, seen: SeenReaders | None) -> None:
     """Record the binlog clients of the server before its datasets are exchanged. A server that is down adds none.
 
-    Raises:
-        PreflightError: the record cannot be written, so the replicas to rebuild could not be reported.
+    Raises PreflightError if the record cannot be written, so the replicas to rebuild could not be reported.
     """
     places = [place for place, _ in planned.layout.places.values()]
     readers = noted(seen) if seen is not None else ()
@@ -197,7 +195,6 @@ def _answer(reader: NotedReader, servers: list[_Server]) -> AskedReader | None:
 
 
 def _in_place(places: list[str]) -> str | None:
-    """Return the restore whose datasets are in these places; None if they are not all of one restore."""
     there = [place for place in places if datasets.exists(place)]
     seen = datasets.properties_of(there, [INCARNATION_PROPERTY]) if there else {}
     marks = [values[INCARNATION_PROPERTY] for values in seen.values()]
@@ -210,11 +207,7 @@ def _file(instance: Instance) -> Path:
 
 
 def _read(instance: Instance) -> ReaderNotes:
-    """Return the record.
-
-    Raises:
-        PreflightError: it exists and cannot be read.
-    """
+    """Return the record. Raises PreflightError if it exists and cannot be read."""
     try:
         opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(opened, "rb") as file:

@@ -18,8 +18,6 @@ from zsnapdb.planning.setup.facts import WrittenTables
 
 
 class _Entry(BaseModel):
-    """Tables that setup wrote, by path, and the digest of their content."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tables: tuple[tuple[str, ...], ...]

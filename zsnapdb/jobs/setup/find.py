@@ -53,8 +53,7 @@ _DRILLS = 20
 def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
     """Return the plan for this host. Changes nothing.
 
-    Raises:
-        PreflightError: the caller is not root, and would see no sockets.
+    Raises PreflightError if the caller is not root, and would see no sockets.
     """
     if os.geteuid() != 0:
         raise PreflightError("setup looks at the sockets of every server", hint="run it as root")
@@ -85,8 +84,7 @@ def with_store(planned: SetupPlan) -> SetupPlan:
 def before_keys(planned: SetupPlan) -> Settings:
     """Return the settings of the plan without keys that do not exist yet.
 
-    Raises:
-        ConfigError: the settings are invalid.
+    Raises ConfigError if the settings are invalid.
     """
     return parse(replace(planned, signing=None).text(None), planned.configuration)
 
@@ -129,11 +127,7 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
 
 
 def _missing_folder(url: str) -> str | None:
-    """Return the folder of the repository if it does not exist.
-
-    Raises:
-        ConfigError: the address is invalid.
-    """
+    """Return the folder of the repository if it does not exist. Raises ConfigError if the address is invalid."""
     try:
         address = parse_address(url)
     except ValueError as error:

@@ -60,8 +60,7 @@ _TRIES = 5
 def copy_and_compare(move: ServerMove, tell: Callable[[str], None]) -> None:
     """Copy every file, and compare every copy. Other files are removed from the datasets; the caller has checked these.
 
-    Raises:
-        ConsistencyError: a copy differs from its file.
+    Raises ConsistencyError if a copy differs from its file.
     """
     source, logs = Path(move.server.datadir), Path(move.places.staging)
     data = logs / "data"
@@ -139,10 +138,7 @@ def execute(move: ServerMove, step: MoveStep = MoveStep.COPY, tell: Tell = lambd
     """Do the planned step. Afterwards the server runs on ZFS, and its old files are in `move.places.old`.
 
     After other errors than PreflightError the server runs on its old files, unless the error says otherwise. The same
-    setup continues from there.
-
-    Raises:
-        PreflightError: another step is due by now; nothing was changed.
+    setup continues from there. Raises PreflightError if another step is due by now; nothing was changed.
     """
     make_private(move_state.journal().parent)
     before = move_state.recorded()
@@ -431,11 +427,7 @@ class _Moving:
 
 
 def wait_until_it_runs(move: ServerMove) -> None:
-    """Return when the server has recovered on the copies and accepts connections.
-
-    Raises:
-        ServerError: it does not.
-    """
+    """Return when the server has recovered on the copies and accepts connections. Raises ServerError if it does not."""
     deadline = time.monotonic() + _ANSWER_SECONDS
     while True:
         seen = move_state.running_server(move)

@@ -24,9 +24,7 @@ from zsnapdb.zfs import command
 def plan(instance: str | None, configuration: Path | None) -> RemovalPlan:
     """Return the plan of the removal; nothing is changed.
 
-    Raises:
-        PreflightError: the caller is not root.
-        UsageError: the instance is not configured.
+    Raises PreflightError if the caller is not root, UsageError if the instance is not configured.
     """
     if os.geteuid() != 0:
         raise PreflightError("a setup is removed as root", hint="run it as root")
@@ -83,7 +81,6 @@ def execute(planned: RemovalPlan, tell: Callable[[str], None] = lambda _: None) 
 
 
 def _read_by(unit: Path) -> str:
-    """Return the configuration that the agent of a unit reads."""
     return configuration_in(read_text(unit, "the unit", "run setup as root")) or str(DEFAULT_PATH)
 
 

@@ -185,11 +185,7 @@ class AnswersDocument(BaseModel):
 
 
 def read(file: Path) -> SetupAnswers:
-    """Return the answers in a TOML file.
-
-    Raises:
-        ConfigError: keys are wrong; the message contains all of them.
-    """
+    """Return the answers in a TOML file. Raises ConfigError if keys are wrong; the message contains all of them."""
     hint = "`zsnapdb example setup-answers.toml` prints one"
     text = text_files.read_text(file, "the answers", hint)
     try:

@@ -268,8 +268,8 @@ def repairs_torn_pages(facts: ServerFacts) -> bool:
 def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[int, ...]) -> list[FitnessFinding]:
     """Return the findings about the real block sizes of the files compared with the page size.
 
-    A snapshot can only tear a page that spans records if ZFS splits the write of the page (before 2.2) and recovery
-    does not repair it (doublewrite off).
+    A snapshot can tear a page that spans records under two conditions: ZFS splits the write of the page (before 2.2),
+    and recovery does not repair it (doublewrite off).
     """
     total = sum(blocks.counts.values())
     if not total:

@@ -103,7 +103,6 @@ class LockProperties:
         return self.waits if self.writers_wait or not self.holds_ddl else f"only {self.waits}"
 
     def is_known_to(self, facts: ServerFacts) -> bool:
-        """Return whether the server knows the statement of the lock."""
         return not self.statement or self.statement in facts.lock_statements
 
     def shortcomings(self, facts: ServerFacts) -> tuple[str, ...]:
@@ -149,9 +148,7 @@ def check_name(name: str, strategies: Sequence[LockProperties]) -> None:
 def choose(facts: ServerFacts, setting: str, strategies: Sequence[LockProperties]) -> LockChoice:
     """Return the configured strategy, or the first of `strategies` (weakest lock first) that is sufficient.
 
-    Raises:
-        ConfigError: the configured strategy does not exist.
-        PreflightError: it is not sufficient here.
+    Raises ConfigError if the configured strategy does not exist, PreflightError if it is not sufficient here.
     """
     check_name(setting, strategies)
     if setting != AUTO:

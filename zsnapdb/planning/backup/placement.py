@@ -146,5 +146,4 @@ def discover(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], da
 
 
 def _role_name(name: str) -> str:
-    """Return the name, reduced to the characters that a role may have."""
     return re.sub(r"[^a-z0-9_-]", "-", name.lower()).strip("-_")[-32:].lstrip("-_") or "volume"

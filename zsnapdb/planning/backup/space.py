@@ -1,14 +1,10 @@
 """Check that a pool and its datasets have space for a snapshot and for the server's writes after it. Pure.
 
 A snapshot uses no data space, but its metadata is charged to the pool. With less than a few blocks free, `zfs snapshot`
-fails (ENOSPC).
-
-A dataset with a refreservation needs extra space outside the reservation: as much as was written since its last
-snapshot (zfsprops(7), refreservation and written; dsl_dataset_snapshot_reserve_space). This is only a warning, as these
-numbers are not exactly those that ZFS compares.
-
-A quota refuses no snapshot. But the snapshot keeps every block that the server overwrites later, which counts against
-`quota` and not against `refquota`.
+fails (ENOSPC). A dataset with a refreservation needs as much space outside of the reservation as was written since its
+last snapshot (zfsprops(7), refreservation and written; dsl_dataset_snapshot_reserve_space). This is only a warning, as
+these numbers are not exactly those that ZFS compares. A quota refuses no snapshot. But the snapshot keeps every block
+that the server overwrites later, which counts against `quota` and not against `refquota`.
 """
 
 from __future__ import annotations

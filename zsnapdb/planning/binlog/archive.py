@@ -1,7 +1,7 @@
 """The next files to archive: the incarnation of the server's binlogs, the offset, and gaps. Pure.
 
 An incarnation is one unbroken binlog history of one server. A file is recognized by its fingerprint and by the last
-archived bytes, never by its name alone: after RESET, a restore or a failover the same names have other contents.
+archived bytes, never by its name alone. After RESET, a restore or a failover the same names have other contents.
 """
 
 from __future__ import annotations
@@ -182,7 +182,6 @@ def _altered(newest: KnownArchived, local: ServerBinlog, agrees: bool) -> str | 
 
 
 def _afresh(local: Sequence[ServerBinlog], elsewhere: Gtids | None) -> Plan:
-    """Return the plan for the first incarnation of a server."""
     if elsewhere is None or not is_some(elsewhere):
         return Plan("this server has no archived binlogs yet", _steps(tuple(local)))
     covered = [file.name for file in local if file.previous is not None and contains(elsewhere, file.previous)]

@@ -113,7 +113,7 @@ def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile]) -> Begin | No
 def held_by(point: BackupPoint, files: Sequence[RouteFile]) -> int:
     """Return how many of the first files (histories in order) contain no transaction after the backup. 0: unproven.
 
-    The head of the backup's binlog proves it without a clock: the archived part of that binlog ends before the backup,
+    The head of the backup's binlog proves it without a clock. The archived part of that binlog ends before the backup,
     so all earlier files are older.
     """
     newest = next(_own_copies(point, files), None)
@@ -207,7 +207,6 @@ def _only_history(
 
 
 def _begins_at(files: Sequence[RouteFile], at: int, point: BackupPoint) -> bool:
-    """Return whether a file starts exactly at the backup's GTIDs."""
     file = files[at]
     rest = [other for other in files[at:] if other.incarnation == file.incarnation]
     return not file.is_anonymous and point.gtids is not None and begins_at(rest, point.gtids)

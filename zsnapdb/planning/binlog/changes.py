@@ -120,7 +120,6 @@ class TransactionChanges:
 
     @property
     def every_table(self) -> tuple[TableChanges, ...]:
-        """The changes of all tables; the last entry has those beyond the first 1000."""
         return self.tables if self.other_tables is None else (*self.tables, self.other_tables)
 
     @property
@@ -202,7 +201,6 @@ class Period:
     end: int
 
     def has(self, first: int, last: int) -> bool:
-        """Return whether any moment from `first` to `last` is in the period."""
         return first <= self.end and last >= self.begin
 
 
@@ -268,11 +266,7 @@ class ChangeFilter:
 
 
 def parse_kinds(text: str) -> frozenset[ChangeKind]:
-    """Return the kinds in a comma-separated list.
-
-    Raises:
-        UsageError: a kind is unknown.
-    """
+    """Return the kinds in a comma-separated list. Raises UsageError if a kind is unknown."""
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     known = {kind.value: kind for kind in SEARCHED_KINDS}
     unknown = [name for name in names if name not in known]

@@ -1,8 +1,8 @@
 """The commit time of a transaction if the time in its events is unreliable. Pure.
 
-A session can set the time of its events (SET timestamp; on MariaDB, and on MySQL before 8.0.1), and an applier writes
-the times of its source. No session can mislead the archiver: a transaction that it did not find in one look but in the
-next one was committed in between. An event time that contradicts this is not used.
+A session can set the time of its events (SET timestamp; on MariaDB, and on MySQL before 8.0.1). An applier writes the
+times of its source. No session can mislead the archiver: a transaction that it did not find in one look but in the next
+one was committed in between. An event time that contradicts this is not used.
 """
 
 from __future__ import annotations
@@ -75,7 +75,6 @@ class Stretch:
     sighting: Sighting
 
     def joined(self, following: Stretch) -> Stretch:
-        """Return the stretch from here to the end of a later one."""
         return Stretch(self.start, following.end, self.sighting.joined(following.sighting))
 
 

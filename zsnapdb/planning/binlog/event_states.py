@@ -47,7 +47,6 @@ class _Token:
 
     @property
     def word(self) -> str:
-        """The bare word in capitals; "" for any other token."""
         return self.text.upper() if self.kind == "word" else ""
 
     @property
@@ -60,8 +59,6 @@ class _Token:
 
 
 class _Reader:
-    """The tokens of a statement, read from left to right."""
-
     def __init__(self, statement: str) -> None:
         found = (_Token(match.lastgroup or "", match[0]) for match in _TOKEN.finditer(statement))
         self.tokens = [token for token in found if token.kind != "none"]
@@ -72,13 +69,11 @@ class _Reader:
         return self.tokens[at] if 0 <= at < len(self.tokens) else _Token("end", "")
 
     def takes(self, *words: str) -> bool:
-        """Skip these words if they come next, and return whether they did."""
         is_next = tuple(self.ahead(distance).word for distance in range(len(words))) == words
         self.at += len(words) if is_next else 0
         return is_next
 
     def take_definer(self) -> None:
-        """Skip DEFINER = USER, up to the type of the created object."""
         if self.takes("DEFINER"):
             while self.ahead().kind != "end" and self.ahead().word not in _MADE_BY_DEFINERS:
                 if self.ahead().word == "EVENT" and self.ahead(-1).text not in ("=", "@"):

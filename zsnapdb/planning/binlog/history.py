@@ -151,7 +151,6 @@ class ArchiveState:
 
     @property
     def has_lost_history(self) -> bool:
-        """Whether an incarnation in the archive is unreadable."""
         return any(place.name is None for place in self.unreadable)
 
 
@@ -167,7 +166,6 @@ class History:
 
     @property
     def places(self) -> range:
-        """The indexes of its files."""
         return range(self.low, self.high)
 
 

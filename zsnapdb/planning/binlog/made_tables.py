@@ -1,8 +1,8 @@
 """Tables that statements without ENGINE or ROW_FORMAT created, and how a replay gives them the original ones. Pure.
 
 No event contains the default_storage_engine of a session or innodb_default_row_format (status variables of query
-events: statement_events.h of MySQL, log_event.h of MariaDB). Two facts show the engine: whether transactions on the
-table are those of a transactional engine, and what the server reported when the archiver read the statement.
+events: statement_events.h of MySQL, log_event.h of MariaDB). Two facts show the engine: the kind of transactions on the
+table, and the server's report when the archiver read the statement.
 """
 
 from __future__ import annotations

@@ -146,10 +146,9 @@ def decide(points: Sequence[BackupPoint], oldest: int | None, files: Sequence[Ro
     """Return the decision about each archived file (incarnations and their files in order).
 
     `points` are the positions of the retained backups. `oldest` is the start of the oldest retained backup, including
-    unreadable ones (microseconds UTC; None: no backup is retained).
-
-    A file is removed only if no route from a backup contains it, it ended well before the oldest backup, and it is not
-    the file from which its server's archive continues.
+    unreadable ones (microseconds UTC; None: no backup is retained, and all files are kept). A file is kept if a route
+    from a backup contains it, if it ended less than a day before the oldest backup, or if its server's archive
+    continues from it.
     """
     used: dict[tuple[str, str], str] = {}
     for point in sorted(points, key=lambda point: point.taken):

@@ -1,6 +1,6 @@
 """Suggested commands against an unwanted transaction: undo its rows, rescue a dropped table, or restore.
 
-The text of a statement only decides which command is suggested. The command itself verifies what it does.
+The text of a statement only decides which command is suggested. The command itself verifies its effect.
 """
 
 from __future__ import annotations

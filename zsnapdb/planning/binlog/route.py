@@ -82,8 +82,8 @@ def follow(point: BackupPoint, files: Sequence[RouteFile], state: ArchiveState =
     """Return the route from a backup through the archived files (incarnations, oldest first, and their files in order).
 
     The route stays in the backup's own history. It continues in a newer history of the same server that starts where
-    the old one ended, and in the history of a new primary that provably contains everything reached. Unreadable data
-    ends the route, unless GTIDs prove that no transaction is missing.
+    the old one ended. It also continues in the history of a new primary that provably contains everything reached.
+    Unreadable data ends the route, unless GTIDs prove that no transaction is missing.
     """
     histories = tuple(histories_of(files))
     names = _names_of(files, histories)

@@ -217,11 +217,7 @@ def server_value(column: ValueColumn, exact: bytes | None) -> SqlValue:
 
 
 def sql_value(column: ValueColumn, raw: bytes | None) -> SqlValue:
-    """Return a value of a readable column from its bytes in the binlog.
-
-    Raises:
-        ValueError: the value is malformed.
-    """
+    """Return a value of a readable column from its bytes in the binlog. Raises ValueError if the value is malformed."""
     if raw is None:
         return NULL
     kind = column.type

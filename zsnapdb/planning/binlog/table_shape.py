@@ -91,7 +91,6 @@ class TableShape:
 
     @property
     def has_key(self) -> bool:
-        """Whether the table has a primary key."""
         return any(column.key_part for column in self.columns)
 
     @property

@@ -31,7 +31,7 @@ def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
 def failback(
     files: Sequence[RouteFile], at: int, histories: Sequence[History], reached: Gtids | None
 ) -> RouteEnd | None:
-    """Return the end of a route at the last file of its history if an earlier history of another server is longer.
+    """Return the end of a route in its newest file if an earlier history of another server continues further.
 
     A route never returns to an earlier history.
     """
@@ -284,7 +284,7 @@ def _with_set_by_hand(start: Gtids | None, own: Sequence[RouteFile]) -> Gtids | 
 
 
 def _common_end(own: Sequence[RouteFile], older: Sequence[RouteFile]) -> Gtids | None:
-    """Return the GTIDs at the end of the common part of two histories of a server.
+    """Return the GTIDs at the end of the part that two histories of a server share.
 
     A file may be archived in both, truncated in one. Up to the end of the shorter copy the transactions are the same.
     """

@@ -125,8 +125,7 @@ def count_objection(changes: Sequence[RowChange]) -> str | None:
 def row_change(shape: TableShape, row: LoggedRow) -> RowChange:
     """Return a change with its values as SQL, as far as the binlog contains them.
 
-    Raises:
-        ValueError: a value is malformed.
+    Raises ValueError if a value is malformed.
     """
     return RowChange(shape, row.kind, _values(shape, row.before), _values(shape, row.after))
 
@@ -225,10 +224,9 @@ def statements(changes: Sequence[RowChange]) -> list[str]:
 def opening(changes: Sequence[RowChange], *, is_guarded: bool = False) -> list[str]:
     """Return the first statements of an undo: they open its transaction.
 
-    If foreign keys cascade, foreign key checks are off: the undo restores the cascaded rows itself, and the server must
-    not change them a second time. `changing` then does the checks. All reads lock their rows.
-
-    `is_guarded`: the undo fails if a table was altered since, or has other triggers or foreign keys.
+    If foreign keys cascade, foreign key checks are off. The undo restores the cascaded rows itself, and the server must
+    not change them a second time. `changing` then does the checks. All reads lock their rows. `is_guarded`: the undo
+    fails if a table was altered since, or has other triggers or foreign keys.
     """
     checks = ["SET SESSION foreign_key_checks = 0"] if any(change.shape.cascades for change in changes) else []
     isolation = "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE"
@@ -382,12 +380,10 @@ class StateBefore:
     rows: tuple[ExactRow, ...]
 
     def definition_difference(self, now: Sequence[TableShape]) -> str | None:
-        """Return how the definition of a table differs now; None if none differs."""
         pairs = zip(self.shapes, now, strict=True)
         return next(filter(None, (shape_difference(then, present) for then, present in pairs)), None)
 
     def row_difference(self, rows: Sequence[ExactRow]) -> str | None:
-        """Return which row differs now; None if none does."""
         for question, then, now in zip(self.questions, self.rows, rows, strict=True):
             if then != now:
                 what = "was not there" if not then else "is not there" if not now else "has other values"

@@ -63,9 +63,9 @@ _NO_BACKUP = RouteEnd(EndKind.NO_BACKUP, "there is no backup of the server")
 def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Route]) -> Route:
     """Return the route by which times after the newest backup are restored. `points` is oldest first and not empty.
 
-    This is the route of the newest backup. If the archive does not contain its position, it is the route of the
-    previous backup, provided that both are known to be in the same history. Otherwise only the newest backup itself can
-    be restored.
+    This is the route of the newest backup. If the archive does not contain its position, the previous backup's route is
+    used, provided that both are known to be in the same history. Otherwise only the newest backup itself can be
+    restored.
     """
     alone = route_of(points[-1])
     for index in range(len(points) - 1, -1, -1):
@@ -80,8 +80,8 @@ def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Rou
 def newer_beyond(route: Route, files: Sequence[RouteFile]) -> RouteEnd | None:
     """Return why this route does not reach the newest archived state; None if no newer state is known.
 
-    A backup whose position is not archived yet is the newest state, with two exceptions: the archive has later
-    transactions, or a later file starts after transactions that the backup does not contain.
+    A backup whose position is not archived yet is the newest state, unless the archive has later transactions. A later
+    file that starts after transactions missing in the backup also proves a newer state.
     """
     if route.end.kind in (EndKind.NEWEST, EndKind.NO_ARCHIVE):
         return None

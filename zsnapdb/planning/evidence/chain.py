@@ -42,7 +42,7 @@ def findings(links: Sequence[StoredLink], remembered: RememberedLink | None = No
     """Return the problems of the chain by number; none if it is complete.
 
     If a record in the middle is altered, the hash in the next record no longer matches. The last record is protected
-    only by its signature or by `remembered`: without them its change, and the removal of the newest records, is not
+    only by its signature or by `remembered`. Without them neither its change nor the removal of the newest records is
     found.
     """
     return (*_of_chain(links), *_of_end(links, remembered))

@@ -29,8 +29,8 @@ class DoneRun:
 class ReportedDay:
     """A day in UTC.
 
-    `longest_without_backup` is the longest time in seconds, up to a moment of this day, since the end of a backup; None
-    if there was none yet. `longest_without_drill` is the same for drills that passed.
+    `longest_without_backup` is the longest time in seconds since the end of a backup, up to a moment of this day; None
+    if there was no backup yet. `longest_without_drill` is the same for drills that passed.
     """
 
     day: date

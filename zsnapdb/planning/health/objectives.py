@@ -1,4 +1,4 @@
-"""Evaluation of the objectives of an instance in one repository, for all displays and reports of health. Pure."""
+"""Evaluation of an instance's objectives in one repository, for all displays and reports of health. Pure."""
 
 from __future__ import annotations
 
@@ -77,7 +77,6 @@ class Judgement:
 
     @property
     def name(self) -> str:
-        """The objective and, for a copy, its repository."""
         return f"{self.objective.value} {self.subject}".rstrip()
 
 
@@ -106,7 +105,7 @@ def judge(facts: HealthFacts, objectives: ObjectiveSettings) -> Health:
     """Return the judgement of every configured objective, and of those that every instance has.
 
     While a zsnapdb command replaces the server and the server is down, it writes nothing and none of its jobs can run.
-    So the ages in `_STAND_STILL` then break no objective of their own: `server` reports the state.
+    So the ages in `_STAND_STILL` break no objective then; the objective `server` reports the state.
     """
     configured = tuple(_configured(facts, objectives))
     if any(exchange.server is not ExchangedServer.RUNS for exchange in facts.exchanges):

@@ -49,7 +49,6 @@ class KnownProblem(_Kept):
     """Whether the subject is an objective, not a job of the same name."""
 
     def is_of(self, occasion: Occasion) -> bool:
-        """Return whether the event has the same subject."""
         known = (self.instance, self.subject, self.repository, self.is_objective)
         return known == (occasion.instance, occasion.subject, occasion.repository, occasion.event.is_of_objective)
 
@@ -72,7 +71,6 @@ class TargetMemory(_Kept):
     failed: FailedDelivery | None = None
 
     def arrived(self, occasion: Occasion) -> TargetMemory:
-        """Return the memory after the event was delivered to the target."""
         others = tuple(problem for problem in self.problems if not problem.is_of(occasion))
         problem = KnownProblem(
             instance=occasion.instance,
@@ -86,7 +84,6 @@ class TargetMemory(_Kept):
         return TargetMemory(problems=(*others, problem) if occasion.event.is_problem else others)
 
     def not_arrived(self, occasion: Occasion, error: str) -> TargetMemory:
-        """Return the memory after the delivery to the target failed."""
         failed = FailedDelivery(
             at=occasion.at,
             event=occasion.event,

@@ -1,4 +1,4 @@
-"""The option file of a server on a copy: own paths, own identity, no activity of its own. Pure."""
+"""The option file of a server on a copy: its own paths and identity, and no background activity. Pure."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _DATA_FILE_SIZE = re.compile(r"[0-9]+[KMGkmg]?(:[A-Za-z0-9]+)*|")
 
 
 class Access(Enum):
-    """Who can log in: the accounts in the data, or anyone who can open the private socket (for the first start)."""
+    """Permitted logins: the accounts in the data, or anyone who can open the private socket (for the first start)."""
 
     ACCOUNTS = "accounts"
     PRIVATE_SOCKET = "private socket"
@@ -93,15 +93,13 @@ class PathMap:
     pairs: tuple[tuple[str, str], ...]
 
     def has(self, path: str) -> bool:
-        """Return whether the path is on one of the volumes."""
         clean, roots = normpath(path), [normpath(source) for source, _ in self.pairs]
         return any(clean == root or clean.startswith(root.rstrip("/") + "/") for root in roots)
 
     def translate(self, path: str) -> str:
         """Return the path in the copy.
 
-        Raises:
-            PreflightError: the path is on none of the volumes, so the copy must not use it.
+        Raises PreflightError if the path is on none of the volumes, so the copy must not use it.
         """
         clean = normpath(path)
         for source, target in sorted(self.pairs, key=lambda pair: -len(pair[0])):
@@ -179,10 +177,8 @@ def option_file(
     """Return the option file of a server on a copy of the files.
 
     `extra` are the site's own lines. As a later line wins, they cannot restore a path, an identity or an activity of
-    the source. `last` are lines of zsnapdb for the present task; they override all others.
-
-    Raises:
-        PreflightError: the source used a path outside its volumes, or a line is refused.
+    the source. `last` are lines of zsnapdb for the present task; they override all others. Raises PreflightError if the
+    source used a path outside its volumes, or a line is refused.
     """
     _refuse_options(extra)
     lines = [*kept_lines(flavour, variables, extra), *extra]
@@ -203,7 +199,6 @@ def option_file(
 
 
 def _data_lines(flavour: Flavour, variables: Mapping[str, str], paths: PathMap) -> list[str]:
-    """Return the options that put the data directory and the files of the storage engines into the copy."""
     datadir = variables["datadir"]
     lines = [f"datadir={paths.translate(datadir)}"]
     for name in _PATHS:
@@ -230,7 +225,6 @@ def _log_lines(variables: Mapping[str, str], paths: PathMap) -> list[str]:
 
 
 def _identity_lines(identity: ServerIdentity) -> list[str]:
-    """Return the options for the copy's own account, files, network and access."""
     lines = [
         f"user={identity.user}",
         f"server_id={identity.server_id}",

@@ -247,8 +247,7 @@ class Origin(BaseModel):
 def decode(text: str, where: str) -> Origin:
     """Return the origin in the text of the property.
 
-    Raises:
-        DamagedError: the text is no origin; the message names `where`.
+    Raises DamagedError if the text is no origin; the message names `where`.
     """
     try:
         return Origin.model_validate_json(_unpacked(text) if text.startswith(_PACKED) else text)
@@ -259,11 +258,7 @@ def decode(text: str, where: str) -> Origin:
 
 
 def _unpacked(text: str) -> bytes:
-    """Return the text in a packed property.
-
-    Raises:
-        ValueError: it is not packed, or longer than any origin.
-    """
+    """Return the text in a packed property. Raises ValueError if it is not packed, or longer than any origin."""
     unpacker = zlib.decompressobj()
     whole = unpacker.decompress(base64.b85decode(text.removeprefix(_PACKED)), _LONGEST)
     if not unpacker.eof:
@@ -353,7 +348,6 @@ def _line(prefix: str, name: str, value: str) -> str:
 
 
 def _kept(variables: Mapping[str, str]) -> Iterator[tuple[str, str, VariableClass]]:
-    """Yield each recorded setting of a kept class."""
     for name, value in sorted(variables.items()):
         if not is_name(name) or name in KEY_VARIABLES:  # The site's own lines load the keys.
             continue
@@ -365,10 +359,8 @@ def _kept(variables: Mapping[str, str]) -> Iterator[tuple[str, str, VariableClas
 def kept_lines(flavour: Flavour, variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the lines of an option file for the settings of the source.
 
-    `options` are the site's own lines (server.options), which may load the source's keys.
-
-    Raises:
-        PreflightError: a variable that the files depend on has a value that no server reports.
+    `options` are the site's own lines (server.options), which may load the source's keys. Raises PreflightError if a
+    variable that the files depend on has a value that no server reports.
     """
     lines = []
     for name, value, kind in _kept(variables):

@@ -1,8 +1,8 @@
 """The plugins that a server on a copy loads, those that it omits, and those that this host lacks. Pure.
 
-A copy has the plugins of its source. Recovery needs the engines of its tables, and a replayed statement has the same
-effect only with the same engines, authentication plugins, functions and password checks. A plugin that is not
-classified here is loaded.
+A copy has the plugins of its source. Recovery needs the engines of its tables. A replayed statement has the same effect
+only with the same engines, authentication plugins, functions and password checks. A plugin that is not classified here
+is loaded.
 """
 
 from __future__ import annotations

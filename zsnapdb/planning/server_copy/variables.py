@@ -14,7 +14,7 @@ from enum import Enum
 
 
 class VariableClass(Enum):
-    """A class of variables. The value states what a copy keeps, or why it has its own value."""
+    """A class of variables. The value is the reason for the treatment on a copy."""
 
     KEPT = "the copy has the value of its source"
     STATEMENT = "the copy has the value of its source; no option sets it, so a statement at the start does"
@@ -37,7 +37,6 @@ class VariableClass(Enum):
 
     @property
     def is_kept(self) -> bool:
-        """Whether a copy has the value of its source."""
         return self in _KEPT
 
     @property

@@ -48,7 +48,6 @@ class SetupSurroundings:
         return (("instance", instance), *repository, *target)
 
     def around(self, tables: str) -> str:
-        """Return the text of the whole configuration with these tables."""
         parts = (self.before.rstrip("\n"), tables, self.after.strip("\n"))
         return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -184,7 +183,6 @@ def _place(table: Any) -> tuple[Any, Any]:
 
 
 def _words(value: Any) -> Iterator[str]:
-    """Yield all texts in a value of a document."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):

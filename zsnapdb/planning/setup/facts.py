@@ -13,16 +13,12 @@ DEFAULT_PAGE = 16384
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """Facts that decide whether and how setup can move the files of a server that is not on ZFS.
+    """Facts that decide whether and how setup can move a server's files to ZFS. Names and paths: "" if none.
 
-    - `service`: the systemd unit of the server ("": none)
-    - `is_mount`: the data directory itself is a mount point
-    - `binlog`: the path of the binlogs without number ("": the server writes none)
-    - `binlog_index`: the path of the binlog index
-    - `elsewhere`: settings with files outside the data directory
-    - `obstacles`: paths in the data directory that are no regular files or folders
-    - `option_folder`: a folder of option files that the server reads ("": unknown)
-    - `taken`: existing paths that a move would create
+    `service` is the systemd unit of the server. `is_mount`: the data directory itself is a mount point. `binlog` is the
+    path of the binlogs without number, `binlog_index` that of their index. `elsewhere` are settings with files outside
+    the data directory, `obstacles` paths in it that are no regular files or folders. `option_folder` is a folder of
+    option files that the server reads. `taken` are existing paths that a move would create.
     """
 
     service: str
@@ -76,7 +72,6 @@ class FoundServer:
 
     @property
     def is_on_zfs(self) -> bool:
-        """Whether the data directory is on a ZFS dataset."""
         return self.filesystem == "zfs" and bool(self.dataset)
 
 

@@ -67,12 +67,10 @@ class ServerMove:
 
     @property
     def fragment(self) -> str:
-        """The path of the option file."""
         return f"{self.files.option_folder}/{FRAGMENT}"
 
     @property
     def datadir(self) -> str:
-        """The data directory after the move."""
         return f"{self.places.mount}/data"
 
     @property
@@ -99,11 +97,9 @@ class ServerMove:
 
     @property
     def rename(self) -> tuple[str, ...]:
-        """The command that renames the old files."""
         return ("mv", "-T", self.server.datadir, self.places.old)
 
     def mount_at(self, path: str) -> tuple[str, ...]:
-        """Return the command that mounts the datasets at the path."""
         return ("zfs", "set", f"mountpoint={path}", self.datasets[0].name)
 
     @property
@@ -135,17 +131,14 @@ class ServerMove:
 
     @property
     def binlog_folder(self) -> str:
-        """The folder of the binlogs before the move; "" if there are none."""
         return self.files.binlog.rpartition("/")[0]
 
     @property
     def binlog_name(self) -> str:
-        """The name of the binlogs without their numbers."""
         return self.files.binlog.rpartition("/")[2]
 
     @property
     def index(self) -> str:
-        """The name of the binlog index before the move."""
         return self.files.binlog_index.rpartition("/")[2]
 
     def is_binlog(self, name: str) -> bool:
@@ -155,12 +148,10 @@ class ServerMove:
         )
 
     def listed(self, index: str) -> str:
-        """Return the binlog index with the paths after the move."""
         names = [line.rpartition("/")[2] for line in index.split("\n") if line]
         return "".join(f"{self.places.mount}/{name}\n" for name in names)
 
     def shown(self, words: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """Return commands as shell lines."""
         return tuple(shlex.join(command) for command in words)
 
 

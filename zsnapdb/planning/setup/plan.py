@@ -87,8 +87,7 @@ class SetupPlan:
     - `refusal_hint`: the hint for the refusals
     - `around`: the configuration without the tables that setup writes
     - `kept`: the text of a configuration that already has all these tables and is not changed
-    - `signing`: the file of the signing key; NO_SIGNING if none is wanted; None if the existing configuration leaves it
-      open, so that this setup does too
+    - `signing`: the file of the signing key; NO_SIGNING: none is wanted; None: as in the existing configuration, open
     """
 
     way: SetupWay
@@ -112,12 +111,10 @@ class SetupPlan:
 
     @property
     def signing_key(self) -> str | None:
-        """The file of the signing key; None if setup has none."""
         return self.signing if self.signing != NO_SIGNING else None
 
     @property
     def socket(self) -> str:
-        """The socket for connections to the server."""
         assert self.server is not None
         return self.answers.socket or self.server.sockets[0]
 
@@ -321,7 +318,6 @@ def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, started: St
 
 
 def _new_move(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> tuple[ServerMove | None, tuple[str, ...]]:
-    """Return the move of the files, or None and why they cannot be moved."""
     why = objections(server)
     pool, no_pool = choose_pool(facts.pools, plan.answers.pool, server.used)
     if pool is None or server.files is None:

@@ -44,7 +44,6 @@ class RemovalFacts:
 
     @property
     def is_last(self) -> bool:
-        """Whether no other instance is configured."""
         return self.rest == ""
 
 
