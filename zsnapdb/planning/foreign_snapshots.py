@@ -1,4 +1,4 @@
-"""Snapshots of other programs on instance datasets: creator, holds, clones, and whether they may be destroyed. Pure."""
+"""Snapshots by other programs or users on instance datasets: creator, holds, clones, permission to destroy. Pure."""
 
 from __future__ import annotations
 

@@ -39,11 +39,8 @@ def exclusive(
     """Run the block as the only holder of the lock `name` on this host.
 
     `folder` contains the lock files (None: the folder of this host). `tell` gets a line if this run has to wait. The
-    lock file is removed afterwards.
-
-    Raises:
-        BusyError: another run still holds the lock after `patience` seconds.
-        PreflightError: the lock file cannot be created.
+    lock file is removed afterwards. Raises BusyError if another run still holds the lock after `patience` seconds,
+    PreflightError if the lock file cannot be created.
     """
     folder = folder or THIS_HOST.run
     with exclusive_with_child(name, doing=doing, patience=patience, folder=folder, tell=tell) as opened:
@@ -60,7 +57,7 @@ def exclusive(
 
 @contextlib.contextmanager
 def shared(name: str, *, patience: float, folder: Path | None = None) -> Iterator[None]:
-    """Run the block with a shared lock `name`; nobody holds the lock exclusively meanwhile (flock(2)).
+    """Run the block with a shared lock `name`; no run holds it exclusively at the same time (flock(2)).
 
     The last holder removes the lock file. The errors are those of `exclusive`.
     """

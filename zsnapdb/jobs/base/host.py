@@ -105,7 +105,7 @@ class Host:
 
     @property
     def readers(self) -> Path:
-        """Replicas that must be rebuilt because their source was set back, a file per instance (`readers.py`)."""
+        """Replicas to rebuild after a restore replaced their source's data, a file per instance (`readers.py`)."""
         return self.records.with_name("readers")
 
     @property

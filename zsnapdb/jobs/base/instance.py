@@ -51,7 +51,7 @@ class Instance:
     wait: float = 0.0
     """Seconds that a run waits for another run on the instance."""
     replicas_will_be_rebuilt: bool = False
-    """The user confirmed that every replica will be rebuilt after its server is set back."""
+    """The user confirmed that every replica will be rebuilt after a restore replaces its source's data."""
 
     @classmethod
     def of(cls, settings: Settings, name: str | None, events: Events = SILENT) -> Instance:

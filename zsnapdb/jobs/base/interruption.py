@@ -33,8 +33,8 @@ def uninterrupted(tell: Callable[[str], None]) -> Iterator[None]:
     """Run the block to its end. Ctrl-C, SIGTERM and the end of the session take effect after it.
 
     `tell` gets one line when a signal arrives. The handlers are functions, as a program started in the block would
-    inherit an ignored signal (signal(7)). Programs that must not get Ctrl-C need their own process group. Only the main
-    thread gets signals, so in another thread the block is not changed.
+    inherit an ignored signal (signal(7)). Programs that must not get Ctrl-C need their own process group. Other threads
+    than the main thread get no signals, so there the block simply runs.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

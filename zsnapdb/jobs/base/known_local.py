@@ -31,7 +31,7 @@ _CHANGING = "changing"
 _PATIENCE = 10.0
 
 HOLDS = "userrefs"
-"""zsnapdb reads this property, the number of holds (zfsprops(7)), before it records a snapshot."""
+"""The number of holds (zfsprops(7)). It must be read before a snapshot is recorded."""
 
 
 def _folder(instance: Instance) -> Path:

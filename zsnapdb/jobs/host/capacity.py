@@ -16,7 +16,7 @@ def available() -> int:
 def pool_for_copy(dataset: str, hint: str) -> str:
     """Return the pool with the name of the dataset's pool, else the only pool of this host.
 
-    Raises PreflightError if this host has several other pools, or none; with the hint.
+    Raises PreflightError with `hint` if this host has several other pools, or none.
     """
     own, pools = pool_of(dataset), datasets.pools()
     if own not in pools and len(pools) != 1:

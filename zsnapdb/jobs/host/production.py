@@ -1,12 +1,8 @@
 """Checks whether datasets of a server may be moved, replaced or destroyed, from facts of the kernel and ZFS.
 
 Every job that moves, replaces, overwrites or destroys such datasets runs the checks first, and again directly before
-the first change. They cover:
-
-- the files that the running server uses
-- foreign datasets and mounts inside
-- mounts in other places
-- writes to a replaced dataset since its replacement
+the first change. They cover the files that the running server uses, foreign datasets and mounts inside, mounts in other
+places, and writes since a replacement.
 """
 
 from __future__ import annotations
@@ -117,8 +113,8 @@ def refuse_second_mounts(places: Mapping[str, str]) -> None:
 def refuse_busy(names: Collection[str], server: int | None) -> None:
     """Raise PreflightError if processes keep these datasets from being unmounted. Unmounted datasets are free.
 
-    The process `server`, its ancestors and its children are ignored. Other processes have a few seconds to close their
-    files.
+    The process `server`, its ancestors and its children are ignored, as they end with it. Other processes have a few
+    seconds to close their files.
     """
     devices = mounts.devices_of(names)
     ends = family_of(server) if server is not None else set()
@@ -217,7 +213,7 @@ _ROLE_FORM = re.compile(ROLE)
 
 @dataclass(frozen=True)
 class ReplacedServer:
-    """The datasets of a server that a restore replaced, by role, and the bytes that they use.
+    """The datasets of a server that a restore replaced, by role, and the bytes that only they use.
 
     `replaced` is the time in UTC. `sealed` are the snapshots of its last state by role, which may be missing.
     """
@@ -373,9 +369,8 @@ def refuse_replaced_removal(server: ReplacedServer, under_way: Mapping[str, str]
 def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
     """Destroy the datasets of a replaced server with all their snapshots.
 
-    Raises:
-        PreflightError: as for `refuse_removal`; nothing is destroyed.
-        NotOursError: a dataset is not marked as replaced by that restore.
+    Raises PreflightError as for `refuse_removal`, NotOursError if a dataset is not marked as replaced by that restore.
+    With PreflightError nothing is destroyed.
     """
     refuse_replaced_removal(server, under_way)
     mark = Mark(REPLACED_PROPERTY, server.restore_id)

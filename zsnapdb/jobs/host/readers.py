@@ -1,4 +1,4 @@
-"""The replicas of a server that is set back: queried before, recorded on this host, reported until they are rebuilt.
+"""Replicas of a server whose data a restore replaces: queried before, recorded here, reported until rebuilt.
 
 The record is below the state folder of the host, a file per instance. It is written before the datasets are exchanged.
 It counts only while the datasets of its restore are in place, as an abandoned restore needs no rebuild.

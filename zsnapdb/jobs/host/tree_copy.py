@@ -35,11 +35,8 @@ class CopiedFile:
 def copy_entries(source: Path, names: Collection[str], target: Path) -> tuple[CopiedFile, ...]:
     """Copy the entries of the folder `source` into the folder `target`.
 
-    Entries of the target with the same name are replaced. Sockets and pipes are left out.
-
-    Raises:
-        PreflightError: an entry is a link or a device, or is on another filesystem.
-        OSError: the disk refuses.
+    Entries of the target with the same name are replaced. Sockets and pipes are left out. Raises PreflightError if an
+    entry is a link or a device, or is on another filesystem, OSError if the disk refuses.
     """
     with _opened(source) as inside, _opened(target) as outside:
         return tuple(file for name in sorted(names) for file in _copy(name, name, inside, outside))

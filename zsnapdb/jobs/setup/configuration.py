@@ -49,10 +49,10 @@ def written(file: Path, instance: str) -> WrittenTables | None:
 
 
 def write(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> None:
-    """Write the configuration, readable only by its owner. A file with other text is kept next to it.
+    """Write the configuration, unless the file already has this text.
 
-    The new file has the owner and the mode of the old one. `tables` are those that setup wrote for the instance. A file
-    with this text is not changed.
+    A new file is readable only by its owner. A replaced file keeps owner and mode, and its old text is kept next to it.
+    `tables` are those that setup wrote for the instance.
     """
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     before = _text(file)

@@ -218,11 +218,8 @@ ProofResult = SetupCheck | run.BackupResult | DrillResult
 def prove(plan: SetupPlan, events: Events) -> Iterator[ProofResult]:
     """Do the verification steps of the plan, and yield the result of each, even if it is bad.
 
-    The error of a step has a note about how to continue the setup.
-
-    Raises:
-        PreflightError: the instance is unfit for backups.
-        ConsistencyError, DamagedError: the drill did not pass.
+    The error of a step has a note about how to continue the setup. Raises PreflightError if the instance is unfit for
+    backups, ConsistencyError or DamagedError if the drill did not pass.
     """
     settings = load(Path(plan.configuration))
     instance = Instance.of(settings, plan.answers.instance, events).waiting(_PATIENCE)

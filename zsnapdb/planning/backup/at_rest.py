@@ -28,7 +28,8 @@ CLEAR = AtRest()
 def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[FitnessFinding]:
     """Return why the volumes must not be stored. `ciphers`: the cipher of each encrypted dataset.
 
-    `zfs send` decrypts the data unless the stream is raw (zfs-send(8), --raw). Then the repository must encrypt it.
+    `zfs send` decrypts the data unless the stream is raw (zfs-send(8), --raw). The repository must encrypt decrypted
+    data.
     """
     if is_encrypting:
         return []

@@ -40,7 +40,7 @@ class PropertyChange:
 class FitnessFinding:
     """A check: its subject, its result as text, and a hint. `rule`: the id of its rule in `planning/advice`.
 
-    `change` fixes the problem and is safe: existing data is not changed, and no memory is used.
+    `change` fixes the problem and is safe: existing data is not changed, and no additional memory is used.
     """
 
     severity: Severity
@@ -62,7 +62,7 @@ class BlockSizes:
 
 _WITHOUT_ROWS = "after a restore, load these rows again from where they come from"
 _ATOMIC_REWRITE = (2, 2)
-"""First OpenZFS that writes several records in one transaction (dmu_tx, commit b0cbc1aa9a)."""
+"""First OpenZFS in which a write across several records is one transaction (dmu_tx, commit b0cbc1aa9a)."""
 
 
 def ok(what: str, detail: str) -> FitnessFinding:

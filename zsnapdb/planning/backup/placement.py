@@ -61,12 +61,8 @@ def mount_points(
 def place(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], volumes: Mapping[str, str]) -> Placement:
     """Return the placement of the paths on the volumes (role to dataset).
 
-    Objections are:
-
-    - a path on no volume
-    - a mount below a written directory that is not a volume
-    - a volume that is not mounted
-    - volumes in several pools
+    Objections are: a path on no volume; a mount below a written directory that is not a volume; a volume that is not
+    mounted; volumes in several pools.
     """
     roles = {dataset: role for role, dataset in volumes.items()}
     objections: list[str] = []

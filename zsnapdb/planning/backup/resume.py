@@ -57,10 +57,8 @@ class Interrupted:
 class Surroundings:
     """The present state of host and repository.
 
-    - `sources`: the snapshots, by dataset and GUID
-    - `origins`: the snapshots and bookmarks, by dataset and GUID
-    - `kept`: the snapshots in the stored manifest (None: there is no such manifest)
-    - `send_flags`: the flags that a backup may use
+    `sources` are snapshots, `origins` are snapshots and bookmarks, each by dataset and GUID. `kept` are the snapshots
+    in the stored manifest (None: there is no such manifest). `send_flags` are the flags that a backup may use.
     """
 
     time: datetime

@@ -31,7 +31,7 @@ SEND_FLAGS: Mapping[SendForm, tuple[str, ...]] = {
 _CHOSEN_BY_AUTO = (SendForm.PLAIN, SendForm.COMPRESSED)
 
 _LITTLE = 0.9
-"""If a pool stores more than this share of the data's bytes, its compression is too weak for compressed streams."""
+"""If a pool stores more than this share of the data's bytes, compressed streams save too little."""
 _AS_SMALL = 1.1
 
 
@@ -55,10 +55,9 @@ class ZstdEffect:
 class Compressibility:
     """The known facts about the data before a new chain starts, in bytes and processors.
 
-    - `logical`: bytes before the pool's compression (`logicalreferenced`, zfsprops(7))
-    - `lying`: bytes that the pool stores (`referenced`)
-    - `zstd`: None if unknown
-    - `level`: the first zstd level of a plain stream; 0: it is stored uncompressed
+    `logical` are the bytes before the pool's compression, `lying` those that the pool stores (`logicalreferenced` and
+    `referenced`, zfsprops(7)). `zstd` is None if unknown. `level` is the first zstd level of a plain stream (0: it is
+    stored uncompressed).
     """
 
     logical: int

@@ -59,7 +59,7 @@ def is_worth_recording(last: LastRecord | None, until: int, interval: float, arc
     - `interval`: seconds between two records
     - `archived`: the time of the last archived commit, which already shows how far the archive reaches
 
-    If the server's clock was set back, the last record is too late and is replaced immediately.
+    If the server's clock was set back, the last record claims a future time and is replaced immediately.
     """
     if last is None or until < last.until:
         return True

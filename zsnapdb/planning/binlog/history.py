@@ -41,12 +41,10 @@ class RouteFile(KnownArchived, Protocol):
 
 @dataclass(frozen=True)
 class BackupPoint:
-    """The position of a backup, with its server.
+    """The position of a backup, with its server. None: unknown.
 
-    - `taken`, `before`: the snapshot was made between them, in microseconds UTC; the backup started at `taken`
-    - `coordinates`, `gtids`: the position (None: unknown)
-    - `fingerprint`: that of the binlog in the coordinates (None: unknown)
-    - `last_gtid`: the GTID of the last transaction in the backup (None: unknown)
+    The snapshot was made between `taken`, the start of the backup, and `before`, both in microseconds UTC.
+    `fingerprint` is that of the binlog in `coordinates`. `last_gtid` is the GTID of the last transaction in the backup.
     """
 
     backup_id: str

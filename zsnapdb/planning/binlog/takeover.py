@@ -54,8 +54,8 @@ def takeover(
 ) -> int | RouteEnd | None:
     """Return the index where the newest history of another server continues this history, or why none does.
 
-    None if no other server wrote more. After it lost transactions in a failover, a server may have written fewer under
-    numbers that this history also contains. Then the commit times show that these are different transactions.
+    None if no other server wrote more. A server that lost transactions in a failover may reuse their numbers, so that
+    its GTIDs show nothing new. Then the commit times show that its transactions are different ones.
     """
     here, end = files[at], None
     if reached is None or not is_some(reached) or here.is_anonymous:

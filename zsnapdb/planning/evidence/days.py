@@ -45,7 +45,7 @@ class ReportedDay:
 
 @dataclass(frozen=True)
 class KeptObjective:
-    """Whether an age exceeded its limit on a day. Both are in seconds; `longest` None: there was no run yet."""
+    """The longest age of a day and its limit, both in seconds. `longest` None: there was no run yet."""
 
     objective: Objective
     limit: float

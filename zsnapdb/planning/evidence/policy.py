@@ -32,9 +32,8 @@ class PolicyChange(BaseModel):
 class PolicyFacts:
     """The sources of a policy.
 
-    - `keep`: None: backups are never removed
-    - `identities`, `signing_keys`: the public parts of the keys of this host
-    - `scripts`: the SHA-256 of each file that masking runs, or the reason why the file cannot be read
+    `keep` is the retention policy (None: backups are never removed). `identities` and `signing_keys` are the public
+    parts of the keys of this host. `scripts` has the SHA-256 of each file that masking runs, or why it cannot be read.
     """
 
     repository: RepositorySettings

@@ -105,7 +105,7 @@ def judge(facts: HealthFacts, objectives: ObjectiveSettings) -> Health:
     """Return the judgement of every configured objective, and of those that every instance has.
 
     While a zsnapdb command replaces the server and the server is down, it writes nothing and none of its jobs can run.
-    So the ages in `_STAND_STILL` break no objective then; the objective `server` reports the state.
+    So the ages in `_STAND_STILL` only cause warnings then; the objective `server` reports the state.
     """
     configured = tuple(_configured(facts, objectives))
     if any(exchange.server is not ExchangedServer.RUNS for exchange in facts.exchanges):

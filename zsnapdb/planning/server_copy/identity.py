@@ -274,10 +274,7 @@ def _data_file(part: str, home: str, paths: PathMap) -> str:
 
 
 def rewrite_index(text: str, folder: str) -> str:
-    """Return a binlog or relay log index with the same files in `folder`.
-
-    The last line also ends in a newline.
-    """
+    """Return a binlog or relay log index with the same files in `folder`. The last line also ends in a newline."""
     return "".join(f"{join(folder, basename(line))}\n" for line in text.split("\n") if line)
 
 

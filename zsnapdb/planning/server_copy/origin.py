@@ -154,10 +154,8 @@ class Place(BaseModel):
 class Origin(BaseModel):
     """A server at the time of the snapshot of its files.
 
-    - `variables`: the recorded variables, with absolute paths
-    - `volumes`: by role
-    - `absolute_tablespaces`: the first few tablespaces with absolute paths, if any
-    - `unlogged`: GTIDs that were in no binlog (None: unknown)
+    `variables` are the recorded ones, with absolute paths. `volumes` are by role. `absolute_tablespaces` are the first
+    few tablespaces with absolute paths. `unlogged` are GTIDs that were in no binlog (None: unknown).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)

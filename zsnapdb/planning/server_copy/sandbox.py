@@ -39,12 +39,9 @@ PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the 
 class Sandbox:
     """The host paths that a server can see; no other path exists for it.
 
-    - `base`: the folder above the copy
-    - `writable`: the folders of the copy
-    - `readable`: the folders of programs and settings
-    - `hidden`: the folders of the source
-    - `connects`: the server may connect to other servers
-    - `answers_beyond`: it listens on an address that other hosts can reach
+    `base` is the folder above the copy. `writable` are the folders of the copy, `readable` those of programs and
+    settings, `hidden` those of the source. `connects`: the server may connect to other servers. `answers_beyond`: it
+    listens on an address that other hosts can reach.
     """
 
     base: str
@@ -65,11 +62,9 @@ def sandbox_of(
 ) -> Sandbox:
     """Return the sandbox of a server on a copy.
 
-    - `private`: the private folder at the top of the copy
-    - `volumes`, `source`: the mount points of the copy and of its source
-    - `programs`: the paths of the server program (a link, and its target)
-    - `options`: lines of the option file; files and folders in them are readable
-    - `reads`: further readable files and folders
+    `private` is the private folder at the top of the copy. `volumes` and `source` are the mount points of the copy and
+    of its source. `programs` are the paths of the server program (a link, and its target). Files and folders in lines
+    of `options` are readable, as are `reads`.
     """
     inside = [normpath(path) for path in volumes]
     writable = sorted({*inside, *([] if _is_in(private, inside) else [private])}, key=len)

@@ -72,7 +72,7 @@ class SeriesNeed:
 
 
 def needs(backups: Iterable[BackupVersion]) -> tuple[SeriesNeed, ...]:
-    """Return the server programs that the backups need, newest series first. `backups` is oldest first."""
+    """Return the programs that the backups (oldest first) need, the series of the newest backup first."""
     groups: dict[tuple[Flavour, str], list[BackupVersion]] = {}
     for backup in backups:
         series = (backup.flavour, series_of(backup.version))

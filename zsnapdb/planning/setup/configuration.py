@@ -25,12 +25,9 @@ TablePath = tuple[str, ...]
 class SetupSurroundings:
     """The configuration without the tables that setup writes, and the facts that these tables depend on.
 
-    - `before`, `after`: the text around the tables
-    - `repository`: the name of the instance's repository
-    - `is_shared`: the repository is configured already and stays unchanged
-    - `has_agent`: the agent is configured already and stays unchanged
-    - `target`: the name of the notification target that setup adds ("": none)
-    - `is_silent`: no notification is configured
+    `before` and `after` are the text around the tables. `repository` is the name of the instance's repository.
+    `is_shared` and `has_agent`: repository and agent are configured already and stay unchanged. `target` is the name of
+    the notification target that setup adds ("": none). `is_silent`: no notification is configured.
     """
 
     before: str = ""
@@ -234,12 +231,9 @@ def configuration_text(
 ) -> str:
     """Return the text of the configuration.
 
-    - `recipient`: the recipient of encrypted backups (None: they are not encrypted)
-    - `identity`: the file with which drills decrypt backups
-    - `signing`: the file of the signing key, or NO_SIGNING; None: the configuration sets neither
-    - `server`: the settings of the server that must be configured
-    - `around`: the existing configuration
-    - `archives`: the server has binlogs
+    `recipient` None: backups are not encrypted. `identity` is the file with which drills decrypt them. `signing` is the
+    file of the signing key, or NO_SIGNING; None: the configuration sets neither. `server` are the settings of the
+    server that must be configured, `around` is the existing configuration. `archives`: the server has binlogs.
     """
     lines = [*_instance(answers, login, around.repository, server, archives=archives)]
     if not around.is_shared:

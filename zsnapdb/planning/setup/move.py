@@ -215,11 +215,8 @@ class ServedPlace(StrEnum):
 class CopiesState(StrEnum):
     """The content of the datasets.
 
-    - UNFINISHED: incomplete copies of this move
-    - UNCHANGED: the copies as they were compared
-    - CHANGED: the copies were changed since
-    - UNPROVED: files of unknown origin
-    - UNMOUNTED: the content is not visible
+    UNFINISHED: incomplete copies of this move. UNCHANGED: the copies as they were compared. CHANGED: the copies were
+    changed since. UNPROVED: files of unknown origin. UNMOUNTED: the content is not visible.
     """
 
     EMPTY = "empty"

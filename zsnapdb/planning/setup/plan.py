@@ -81,13 +81,12 @@ class SetupPlan:
 
     - `configuration`, `identity`: the paths of the files that setup writes; `identity` None: no encryption
     - `recipient`: that of an existing identity
-    - `account`: None: every server has the account
-    - `move`: None: the files are not moved
+    - `account` None: every server has the account; `move` None: the files are not moved
     - `move_step`: the step of the move. FINISH applies even with refusals: the server runs on ZFS, and setup records it
-    - `refusal_hint`: the hint for the refusals
     - `around`: the configuration without the tables that setup writes
     - `kept`: the text of a configuration that already has all these tables and is not changed
-    - `signing`: the file of the signing key; NO_SIGNING: none is wanted; None: as in the existing configuration, open
+    - `signing`: the file of the signing key; NO_SIGNING: none is wanted; None: an earlier setup or the repository's own
+      configuration leaves it open
     """
 
     way: SetupWay
@@ -198,7 +197,7 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
 def _signing(facts: SetupFacts, answers: SetupAnswers, around: SetupSurroundings | None, file: str) -> str | None:
     """Return the file of the signing key, NO_SIGNING, or None if the existing configuration leaves it open.
 
-    Another run of setup does not make an installation without a key sign, as its stored backups are not signed.
+    An existing installation without a key stays unsigned, as its stored backups are unsigned.
     """
     if around is None or around.is_shared:
         return None
@@ -212,7 +211,7 @@ def _signing(facts: SetupFacts, answers: SetupAnswers, around: SetupSurroundings
 
 
 def leave_signing_open(plan: SetupPlan) -> SetupPlan:
-    """Return the plan without a signing key: the repository exists, and a new key has signed nothing in it."""
+    """Return the plan without a signing key: the repository exists, and a new key would invalidate its backups."""
     plan = replace(plan, signing=None, signer=None, notes=(*plan.notes, _REPOSITORY_THERE))
     text = plan.text((plan.recipient or RECIPIENT) if plan.identity is not None else None)
     steps = (
@@ -429,7 +428,7 @@ def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> Setu
 
 
 def _proof(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iterator[SetupStep]:
-    """Yield the verification steps. They are left to the user together with the account, or on request."""
+    """Yield the verification steps. They are left to the user if the account is, or on request."""
     is_own = plan.answers.proof and (plan.account is None or _may_make_accounts(server))
     for action, title in zip(PROOF, ("Check everything", "Make a backup", "Prove it by a restore"), strict=True):
         command = _command(facts, action.value, plan.answers.instance)
