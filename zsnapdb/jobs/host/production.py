@@ -139,7 +139,7 @@ def refuse_running(names: Collection[str], doing: str) -> None:
 
 
 def refuse_removal(replaced: Collection[str], places: Collection[str], seal: Mapping[str, str]) -> None:
-    """Raise PreflightError unless all replaced datasets may be destroyed.
+    """Raise PreflightError unless all replaced datasets may be destroyed; all are checked before one is destroyed.
 
     - The datasets in their places exist, and a server runs on them.
     - Nothing was written to a replaced dataset since the snapshot of its last state (`seal`: its name, by dataset).
