@@ -1,1 +1,1 @@
-"""Pure decisions: given facts, an answer with its reasons. No clock, no I/O."""
+"""Pure decisions: functions from facts to a result with its reasons. No clock, no I/O."""

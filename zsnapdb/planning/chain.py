@@ -1,6 +1,6 @@
-"""Which backup the next increment builds on, when a full backup is due, and which backups a restore needs.
+"""The base of the next increment, the due date of full backups, and the chain that a restore needs.
 
-Lineage is by GUID alone. `planning/order.py` orders backups.
+Backups are linked by snapshot GUID alone. `planning/order.py` orders them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zsnapdb.base.model import backup_time
 
 
 class VolumeLink(Protocol):
-    """One volume of a stored backup, as far as lineage goes."""
+    """The lineage properties of one volume of a stored backup."""
 
     @property
     def role(self) -> str: ...
@@ -31,7 +31,7 @@ class VolumeLink(Protocol):
 
 
 class Link(Protocol):
-    """A stored backup, as far as lineage goes."""
+    """The lineage properties of a stored backup."""
 
     @property
     def backup_id(self) -> str: ...
@@ -45,7 +45,7 @@ _REASONS_SHOWN = 5
 
 
 class Why(StrEnum):
-    """Why a backup is an increment or a full backup; why a stored backup cannot be its base."""
+    """The kind of reason for an increment, for a full backup, or against a stored backup as base."""
 
     INCREMENT = "increment"
     FIRST = "first"
@@ -64,7 +64,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True)
 class Reason:
-    """One reason: its kind, and in words."""
+    """A reason: its kind, and its text for the user."""
 
     why: Why
     text: str
@@ -75,9 +75,9 @@ class Reason:
 
 @dataclass(frozen=True)
 class ChainPolicy:
-    """When a full backup is due: the chain's full one is `full_every` seconds old, or the chain has `longest` backups.
+    """The limits of a chain: the age of its full backup in seconds, and the number of its backups. None: no limit.
 
-    None: no such limit.
+    The next backup is a full backup as soon as one limit is reached.
     """
 
     full_every: float | None = None
@@ -89,17 +89,13 @@ _NEVER = ChainPolicy()
 
 @dataclass(frozen=True)
 class BasePlan(Generic[L]):
-    """What the next backup builds on, and why. The last reason decided.
-
-    `base` is a stored backup (None: the next backup is a full backup).
-    """
+    """The base of the next backup (None: a full backup), and the reasons. The last reason decided."""
 
     base: L | None
     reasons: tuple[Reason, ...]
 
     @property
     def why(self) -> Why:
-        """The kind of the reason that decided."""
         return self.reasons[-1].why
 
 
@@ -130,16 +126,16 @@ def _unusable(
 
 
 class Lineage(Generic[L]):
-    """Which stored backup each one is an increment of, by GUID.
+    """The base of each stored backup, by snapshot GUID.
 
-    One pass over all of them builds it, as there may be many thousands.
+    The index is built in one pass, as there may be many thousand backups.
     """
 
     def __init__(self, stored: Sequence[L], damaged: Collection[str] = ()) -> None:
         """`stored` is oldest first.
 
-        Of several backups with the same snapshots (`zsnapdb consolidate` makes a second one) the latest is the base of
-        what builds on them; one of `damaged` only if all are.
+        Several backups can hold the same snapshots, for example after `zsnapdb consolidate`. Their increments use the
+        latest one as base. A backup in `damaged` is used only if all of them are damaged.
         """
         self._damaged = frozenset(damaged)
         self._by_guids: dict[frozenset[tuple[str, int | None]], list[L]] = {}
@@ -147,9 +143,9 @@ class Lineage(Generic[L]):
             self._by_guids.setdefault(frozenset((volume.role, volume.guid) for volume in link.volumes), []).append(link)
 
     def base(self, link: L) -> L | None:
-        """Return the backup that `link` is an increment of, None if it is a full one.
+        """Return the backup that `link` is an increment of; None if `link` is a full backup.
 
-        DamagedError if it is not stored.
+        Raises DamagedError if the base is not stored.
         """
         base_guids = {volume.role: volume.from_guid for volume in link.volumes}
         if all(guid is None for guid in base_guids.values()):
@@ -166,7 +162,10 @@ class Lineage(Generic[L]):
         )
 
     def chain(self, target: L) -> tuple[L, ...]:
-        """Return the backups to receive for `target`, the full one first. DamagedError names the missing link."""
+        """Return the backups to receive for `target`, the full one first.
+
+        Raises DamagedError if a backup of the chain is missing, or the chain is a loop.
+        """
         chain, known = [target], {target.backup_id}
         while (base := self.base(chain[-1])) is not None:
             if base.backup_id in known:
@@ -188,7 +187,7 @@ def _known_damage(chain: Sequence[Link], damaged: Mapping[str, str]) -> Reason |
 
 def _full_is_due(chain: Sequence[Link], policy: ChainPolicy, now: datetime) -> Reason | None:
     first = chain[0].backup_id
-    # A clock that was set back makes ages negative: a full one is due later, and the chain grows meanwhile.
+    # A clock that was set back makes ages negative: the full backup is due later, and the chain grows until then.
     age = (now - backup_time(first)).total_seconds()
     if policy.full_every is not None and age >= policy.full_every:
         text = (
@@ -214,17 +213,16 @@ def choose_base(
     damaged: Mapping[str, str] | None = None,
     unchosen: Mapping[str, str] | None = None,
 ) -> BasePlan[L]:
-    """Return the newest stored backup that the next one can be an increment of.
+    """Return the newest stored backup that can be the base of the next one; None if a full backup is due or requested.
 
-    None if a full backup is due, or requested by `full`.
+    A backup with a broken chain is no base. If a full backup is due, older backups of that chain are no bases either.
 
-    `stored` is oldest first; `local` gives, per role, the GUIDs of which this host has a snapshot or bookmark. A backup
-    whose own chain is broken is no base. Where a full backup is due, older members of the chain are no bases either.
-    `damaged` says of each backup that is known to be damaged in the repository what was found: the next backup does not
-    build on a chain with one of them. `unchosen` says of foreign backups, and of those from the future, why they are no
-    bases.
-
-    `send_flags` are those that the next backup may have. An increment has the flags of its base.
+    - `stored`: the backups, oldest first
+    - `local`: for each role, the GUIDs of the snapshots and bookmarks on this host
+    - `send_flags`: the flags that the next backup may use; an increment has the flags of its base
+    - `full`: the user requested a full backup
+    - `damaged`: the findings about damaged backups in the repository, by id; a chain with one of them gets no increment
+    - `unchosen`: the reasons against foreign backups and backups from the future, by id
     """
     if full:
         return BasePlan(None, (Reason(Why.REQUESTED, "full: requested"),))
@@ -258,17 +256,18 @@ def _short(reasons: Sequence[Reason]) -> Sequence[Reason]:
 
 
 def restore_chain(stored: Sequence[L], target: L, damaged: Collection[str] = ()) -> tuple[L, ...]:
-    """Return the backups to receive for `target`, the full one first. DamagedError names the missing link.
+    """Return the backups to receive for `target`, the full one first.
 
-    A backup of `damaged` is in it only if no other one has the same snapshots.
+    A backup in `damaged` is used only if no other backup has the same snapshots. Raises DamagedError if a backup of the
+    chain is missing.
     """
     return Lineage(stored, damaged).chain(target)
 
 
 def newest_without(stored: Sequence[L], damaged: str, unchosen: Collection[str] = ()) -> L | None:
-    """Return the newest stored backup with a complete chain that does not need the backup `damaged`.
+    """Return the newest backup with a complete chain that does not contain the backup `damaged`; None if there is none.
 
-    None if every backup needs it. Those of `unchosen` are not returned.
+    Backups in `unchosen` are skipped.
     """
     lineage = Lineage(stored)
     for link in reversed(stored):

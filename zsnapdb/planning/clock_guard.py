@@ -1,14 +1,14 @@
-"""The time that removals count with: the clock of this host, as far as its steady clock confirms it. Pure.
+"""The time that expiry uses: the wall clock of this host, as far as its steady clock confirms it. Pure.
 
-A host records the last reading of its clocks. From that record on, the steady clock (CLOCK_BOOTTIME, which also counts
-while the host is suspended) says how much time has passed at least. Removals use this proven time: a clock that jumps
-ahead removes nothing before its time. A clock that is behind removes nothing either, as the earlier time counts.
+A host records the last reading of its clocks. From then on the steady clock (CLOCK_BOOTTIME, which also counts while
+the host is suspended) proves a minimum of elapsed time. Removals use the earlier of the proven time and the wall clock.
+So neither a wall clock that jumps ahead nor one that is behind removes anything early.
 
-After a reboot nobody knows for how long the host was off, and a clock may have been set right. So a jump is confirmed
-by a person, or because the clock then goes on at the right rate: for an hour after a reboot, for a day otherwise.
+After a reboot the length of the downtime is unknown, and the wall clock may have been corrected. So a jump is accepted
+only if a person confirms it, or if the wall clock then keeps its rate. That takes an hour after a reboot, else a day.
 
-What is made or used is recorded with the later one of both times, so that nothing ends early that was made while the
-clock was behind. What was made while it was ahead has a time in the future, and is settled (`RemovalTime.is_sure`) as
+Creation and use are recorded with the later of both times, so nothing expires early that was created while the wall
+clock was behind. If the wall clock was ahead, the recorded time is in the future. `RemovalTime.is_sure` detects this as
 soon as the clock is right.
 """
 
@@ -26,27 +26,27 @@ from zsnapdb.base.patterns import Moment, Seconds, Words
 from zsnapdb.base.quantities import format_duration
 
 TOLERANCE = 300.0
-"""Seconds. The proven time may be so much behind without a word: reboots and steps of NTP are no longer."""
+"""Seconds by which the proven time may be behind without a warning; reboots and NTP steps are no longer."""
 STEP = 5.0
-"""Seconds. A clock that differs more from the steady clock, plus the slew, was set."""
+"""Seconds. If the wall clock differs more from the steady clock plus slew, it was set."""
 SLEW = 0.001
-"""How much faster than the steady clock the proven time follows the clock."""
+"""The fraction by which the proven time may run faster than the steady clock to follow the wall clock."""
 SETTLED_AFTER_REBOOT = 3600.0
 SETTLED_AFTER_STEP = 86_400.0
-"""Seconds of the steady clock for which a clock that jumped must go on at its rate, until it is believed."""
+"""Seconds of the steady clock for which a wall clock must keep its rate after a jump before it is accepted."""
 FAR = timedelta(days=1)
-"""How far two clocks may differ.
+"""The largest accepted difference between two clocks.
 
-Retention counts in hours at the least, and no time zone that was taken for UTC is more than 14 hours away. A clock that
-is wrong by more than a day lets backups go that the rules would keep.
+Retention counts in hours or longer, and a time zone mistaken for UTC differs by at most 14 hours. A clock that is wrong
+by more than a day expires backups that retention would keep.
 """
 
 CONFIRM = "check `date -u`; if the clock is right, run `zsnapdb reap --trust-clock`"
-"""What a person does about a doubt."""
+"""The hint for a doubtful clock."""
 
 
 class ClockJump(StrEnum):
-    """When a clock that is not believed yet came to differ."""
+    """The event after which the wall clock differs and is not accepted yet."""
 
     REBOOT = "reboot"
     STEP = "step"
@@ -54,7 +54,7 @@ class ClockJump(StrEnum):
 
 @dataclass(frozen=True)
 class ClockReading:
-    """Both clocks at one moment: the wall clock (UTC), the boot, and the seconds of its steady clock."""
+    """The wall clock (UTC) and, at the same moment, the boot id with the seconds of its steady clock."""
 
     wall: datetime
     boot: str
@@ -62,11 +62,11 @@ class ClockReading:
 
 
 class ClockRecord(BaseModel):
-    """The last reading that a host recorded, and the proven time at that moment.
+    """The last recorded reading of a host's clocks, with the proven time at that moment.
 
-    `jump`: why the wall clock is not believed (None: it is). `kept_rate`: for how many seconds of the steady clock it
-    has kept its rate since. `since`: when a record was begun that is younger than a day (None: it is older, or a person
-    confirmed the clock).
+    - `jump`: why the wall clock is not accepted (None: it is)
+    - `kept_rate`: seconds of the steady clock for which the wall clock has kept its rate since
+    - `since`: the start of a record that is younger than a day (None: it is older, or a person confirmed the clock)
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -82,7 +82,7 @@ class ClockRecord(BaseModel):
 
 @dataclass(frozen=True)
 class RemovalTime:
-    """The wall clock (UTC), the time that the steady clock proves, and the doubt about the wall clock ("": none).
+    """The wall clock (UTC), the proven time, and the doubt about the wall clock ("": none).
 
     `is_new`: this host has recorded its clocks for less than a day.
     """
@@ -94,29 +94,30 @@ class RemovalTime:
 
     @property
     def at(self) -> datetime:
-        """The time that removals count with: neither clock removes anything before the other one would."""
+        """The time that expiry uses: the earlier of both clocks."""
         return min(self.wall, self.proven)
 
     @property
     def latest(self) -> datetime:
-        """The later one of both times, by which nothing is believed to be more recent than it is."""
+        """The later of both clocks. A recorded time after it is in the future."""
         return max(self.wall, self.proven)
 
     @property
     def is_sure(self) -> bool:
-        """Whether a recorded time after `latest` is wrong: the clock was ahead when it was recorded."""
+        """Whether a recorded time after `latest` must be wrong: the clock was ahead when it was recorded."""
         return not self.doubt and not self.is_new
 
     def is_from_future(self, recorded: datetime) -> bool:
-        """Whether a time that this host recorded is surely wrong, as it was ahead of the clock."""
+        """Return whether a time that this host recorded was surely ahead of the real time."""
         return self.is_sure and recorded > self.latest + timedelta(seconds=TOLERANCE)
 
     def prune_doubt(self, store: datetime | None, backups: Sequence[datetime]) -> str:
-        """Return why a prune may not count with the clock; "" if nothing speaks against it.
+        """Return why a prune must not use this clock; "" if it may.
 
-        `store` is the clock of the store (None: unknown). `backups` are the times of the backups, oldest first. The
-        newest backup may be as old as twice the longest pause between two backups so far, and a day. With fewer than
-        two backups nothing is expected, nor with a store whose own clock agrees.
+        `store` is the clock of the store (None: unknown). `backups` are the times of the backups, oldest first.
+
+        Without a store clock, the newest backup may be a day older than twice the longest pause between two backups.
+        With fewer than two backups this check is skipped.
         """
         now, reasons = self.wall, list[str]()
         past = [time for time in backups if time <= now]
@@ -139,16 +140,15 @@ def _days(span: timedelta) -> str:
 
 
 def first_record(reading: ClockReading) -> ClockRecord:
-    """Return the record of a clock that is believed: a person confirmed it, or time did."""
+    """Return the record of an accepted clock: a person confirmed it, or it kept its rate long enough."""
     return ClockRecord(wall=reading.wall, boot=reading.boot, steady=reading.steady, proven=reading.wall)
 
 
 def follow(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
-    """Return the record of a new reading. Its proven time is never ahead of the wall clock because of a jump."""
+    """Return the record of a new reading. A jump of the wall clock never puts the proven time ahead of it."""
     if record is None:
-        # Nothing is known of the clock yet.
         return first_record(reading).model_copy(update={"since": reading.wall})
-    # A steady clock that went back is another one, such as that of another container.
+    # A steady clock that went back is a different clock, for example that of another container.
     is_same_boot = record.boot == reading.boot and reading.steady >= record.steady
     passed = reading.steady - record.steady if is_same_boot else reading.steady
     proven = record.proven + timedelta(seconds=passed)
@@ -163,7 +163,7 @@ def follow(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
     if not is_same_boot:
         jump, kept = record.jump or ClockJump.REBOOT, 0.0
     elif is_step(record, reading):
-        # Who sets the clock of a host that was just restarted makes up for the time that it was off.
+        # Setting the clock soon after a restart corrects for the downtime, so the jump stays a reboot.
         kept = 0.0
     if kept >= (SETTLED_AFTER_REBOOT if jump is ClockJump.REBOOT else SETTLED_AFTER_STEP):
         return first_record(reading)
@@ -171,7 +171,7 @@ def follow(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
 
 
 def is_step(record: ClockRecord, reading: ClockReading) -> bool:
-    """Whether the wall clock was set between the record and a reading of the same boot."""
+    """Return whether the wall clock was set between the record and a reading of the same boot."""
     passed = reading.steady - record.steady
     return abs((reading.wall - record.wall).total_seconds() - passed) > STEP + passed * SLEW
 
@@ -192,7 +192,7 @@ def _recorded(
 
 
 def removal_time(record: ClockRecord) -> RemovalTime:
-    """Return the time that removals count with, by a record of this moment."""
+    """Return the time that expiry uses, from a record of this moment."""
     off = (record.wall - record.proven).total_seconds()
     if abs(off) <= TOLERANCE or record.jump is None:
         return RemovalTime(record.wall, record.proven, is_new=record.since is not None)

@@ -1,4 +1,4 @@
-"""Backups and archived binlogs that are known to be damaged: since when, and by which check. Pure."""
+"""Known damage of backups and archived binlogs: since when, and which check found it. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zsnapdb.planning.chain import Lineage, Link
 
 
 class DamageKind(StrEnum):
-    """STORED: objects in the repository are missing or altered. CONTENT: a restore works, but pages are damaged."""
+    """STORED: objects in the repository are missing or altered. CONTENT: the restore works, but pages are damaged."""
 
     STORED = "stored"
     CONTENT = "content"
@@ -22,8 +22,8 @@ class DamageKind(StrEnum):
 class KnownDamage:
     """The damage of one backup (`name`: its id) or archived binlog (`<incarnation>/<file>`).
 
-    `since` is when the damage was first found (UTC), `by` the check that found it, `findings` what is damaged. `files`
-    has the findings about pages, by the path of the file below the root of the restored server.
+    `since` is the time of the first finding (UTC), `by` the check that found it. `files` has the findings about damaged
+    pages by file path, relative to the root of the restored server.
     """
 
     name: str
@@ -35,11 +35,9 @@ class KnownDamage:
 
     @property
     def is_of_backup(self) -> bool:
-        """Whether a backup is damaged, not an archived binlog."""
         return "/" not in self.name
 
     def describe(self) -> str:
-        """Return the damage in one sentence."""
         more = f", and {len(self.findings) - 1} more" if len(self.findings) > 1 else ""
         what = f"backup {self.name}" if self.is_of_backup else f"archived binlog {self.name}"
         return f"{what} is damaged, known since {self.since:%Y-%m-%d %H:%M} UTC by {self.by}: {self.findings[0]}{more}"
@@ -47,10 +45,10 @@ class KnownDamage:
 
 @dataclass(frozen=True)
 class DamageRegister:
-    """Everything that is known to be damaged in the repository of an instance.
+    """All known damage in the repository of an instance.
 
-    `sound` has, by backup, the files of which a drill has read every page and found none damaged. `read_whole` are the
-    backups of which a drill has read every page of every file.
+    `sound` lists, for each backup, the files whose pages a drill has read completely without damage. `read_whole` are
+    the backups where a drill has read every page of every file.
     """
 
     known: tuple[KnownDamage, ...] = ()
@@ -64,18 +62,17 @@ class DamageRegister:
 
     @property
     def backups(self) -> tuple[KnownDamage, ...]:
-        """The damage of backups alone."""
         return tuple(damage for damage in self.known if damage.is_of_backup)
 
     def of(self, names: Iterable[str]) -> tuple[KnownDamage, ...]:
-        """Return the damage of these backups or binlogs."""
         return tuple(damage for name in names for damage in self._by_name.get(name, ()))
 
     def of_chain(self, chain: Sequence[str]) -> tuple[KnownDamage, ...]:
-        """Return the damage that a restore of the last backup of this chain meets. `chain` begins with the full one.
+        """Return the damage that affects a restore of the last backup of `chain`. The full backup comes first.
 
-        Every backup of the chain needs the stored objects of those before it. A damaged page may still be there in each
-        later backup, until a drill of one of them has read its file whole, or all files: then the file may be gone.
+        Each backup needs the stored objects of all earlier ones. A damaged page also counts for all later backups, as
+        it may still exist there. It no longer counts once a drill of one of them has read its file, or all files,
+        completely.
         """
         met: list[KnownDamage] = []
         sound: set[str] = set()
@@ -91,13 +88,13 @@ class DamageRegister:
         return tuple(reversed(met))
 
     def stored(self) -> Mapping[str, KnownDamage]:
-        """Return the damage of stored objects, by name: what can be neither restored nor a base."""
+        """Return the damage of stored objects by name. These backups can neither be restored nor be a base."""
         return {damage.name: damage for damage in self.known if damage.kind is DamageKind.STORED}
 
     def of_chains(self, links: Sequence[Link]) -> Mapping[str, tuple[KnownDamage, ...]]:
-        """Return, for each backup whose chain is damaged, the damage of that chain as `of_chain` does.
+        """Return the damage of the chain of each backup, see `of_chain`.
 
-        A chain with a missing link is not in the result.
+        Backups without damage in the chain and chains with a missing link are left out.
         """
         if not self._by_name:
             return {}
@@ -116,7 +113,7 @@ _SHOWN = 3
 
 
 def sentences(damages: Sequence[KnownDamage]) -> tuple[str, ...]:
-    """Return a sentence for each of the first few damages, and one for the rest."""
+    """Return a sentence for each of the first three damages, and one for the rest."""
     shown = [damage.describe() for damage in damages[:_SHOWN]]
     more = len(damages) - len(shown)
     return (*shown, f"{more} more backups or archived binlogs are damaged") if more else tuple(shown)

@@ -1,7 +1,7 @@
-"""The class of every ZFS property: what a copy gets of it, and what goes to the datasets that replace production. Pure.
+"""The class of every ZFS property: its value on a copy, and whether a replacement of production gets it. Pure.
 
-A property is in exactly one class. One that nobody classified, of a newer OpenZFS, is treated as the place's: it goes
-to what takes production's place if it was set there, and no copy gets it.
+A property is in exactly one class. An unknown property, such as one of a newer OpenZFS, is treated as PLACE. So no copy
+gets it, and a replacement of production gets it if it was set there.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ DatasetKind = Literal["filesystem", "volume"]
 
 
 class PropertyClass(StrEnum):
-    """What becomes of a property.
+    """The treatment of a property.
 
-    DATA: a copy has the value that the source has, set or inherited there, but for a few. EXPLICIT: a copy has a value
-    of its own, whatever the datasets above it have. PLACE: it belongs to the place of a dataset, and only what takes
-    production's place gets it. FACT: ZFS says it or fixes it when a dataset is made; nobody sets it.
+    - DATA: a copy has the value of its source, set or inherited there, with few exceptions.
+    - EXPLICIT: a copy has a fixed value, whatever the parent datasets have.
+    - PLACE: it belongs to the location of a dataset, and only a replacement of production gets it.
+    - FACT: ZFS reports it or fixes it on creation; it cannot be set.
     """
 
     DATA = "data"
@@ -33,10 +34,11 @@ class PropertyClass(StrEnum):
 
 @dataclass(frozen=True)
 class ClassifiedProperty:
-    """A property with its class and the reason for it.
+    """A property with its class and the reason.
 
-    `value` is the value of a copy; None: that of the source (DATA), or the job that makes the copy chooses it. `since`
-    is the first OpenZFS that has the property, (2, 1) for all older ones. `kinds`: the datasets that have it.
+    `value` is the value on a copy. None: the value of the source (DATA), or the job that creates the copy chooses it.
+    `since` is the first OpenZFS with the property; (2, 1) stands for all older ones. `kinds` are the dataset types that
+    have it.
     """
 
     name: str
@@ -183,7 +185,7 @@ CLASSIFIED: tuple[ClassifiedProperty, ...] = (
     ),
     ClassifiedProperty("snapshots_changed", PropertyClass.FACT, "ZFS counts or says it", since=(2, 2), kinds=_BOTH),
 )
-"""Every property that `zfs get all` of OpenZFS 2.1 to 2.4 shows."""
+"""All properties that `zfs get all` shows on OpenZFS 2.1 to 2.4."""
 
 _OLDEST = (2, 1)
 _BY_NAME = {one.name: one for one in CLASSIFIED}
@@ -191,18 +193,18 @@ _NATIVE_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _USER_NAME = re.compile(r"(?=[^:]*:)[a-z0-9:+._-]{1,255}")
 
 SPACE = ("quota", "refquota", "snapshot_limit", "filesystem_limit", "refreservation", "reservation")
-"""The limits and guarantees of space, in the order in which they are set: they depend on what a dataset holds."""
+"""Space limits and reservations in the order of setting: they depend on the space that a dataset uses."""
 GUARANTEES = ("reservation", "refreservation")
-"""The room that two datasets may be unable to have at the same time."""
+"""Reservations: two datasets may be unable to have them at the same time."""
 TEXTS = frozenset(
     {"mountpoint", "sharenfs", "sharesmb", "keylocation", "mlslabel", "context", "fscontext", "defcontext"}
     | {"rootcontext"}
 )
-"""The native properties whose value is any text."""
+"""The native properties that take any text."""
 
 
 def property_class(name: str) -> PropertyClass:
-    """Return the class of a property. User properties, and native ones that nobody classified, are the place's."""
+    """Return the class of a property. User properties and unknown native properties are PLACE."""
     if name.startswith(f"{PROPERTY}:"):
         return PropertyClass.FACT
     known = _BY_NAME.get(name)
@@ -210,22 +212,22 @@ def property_class(name: str) -> PropertyClass:
 
 
 def is_native_name(name: str) -> bool:
-    """Whether the text has the form of the name of a native property."""
+    """Return whether the text is a valid name of a native property."""
     return _NATIVE_NAME.fullmatch(name) is not None
 
 
 def is_user_name(name: str) -> bool:
-    """Whether the text has the form of the name of a user property (zfsprops(7), "User Properties")."""
+    """Return whether the text is a valid name of a user property (zfsprops(7), "User Properties")."""
     return _USER_NAME.fullmatch(name) is not None and not name.startswith("-")
 
 
 def names_of(kind: PropertyClass, dataset: DatasetKind) -> tuple[str, ...]:
-    """Return the properties of a class that datasets of this kind have."""
+    """Return the properties of a class that this type of dataset has."""
     return tuple(one.name for one in CLASSIFIED if one.kind is kind and dataset in one.kinds)
 
 
 def explicit_values(dataset: DatasetKind = "filesystem") -> dict[str, str]:
-    """Return what every copy has, whatever the datasets above it have."""
+    """Return the fixed values of every copy."""
     return {
         one.name: one.value
         for one in CLASSIFIED
@@ -236,34 +238,34 @@ def explicit_values(dataset: DatasetKind = "filesystem") -> dict[str, str]:
 def data_values(
     recorded: Mapping[str, str], dataset: DatasetKind = "filesystem", unknown: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return what a copy gets of the recorded values of its source, on a host that has no properties `unknown`."""
+    """Return the recorded source values that a copy gets. `unknown` are properties that this host does not have."""
     names = set(names_of(PropertyClass.DATA, dataset)).difference(unknown)
     return {name: _BY_NAME[name].value or value for name, value in recorded.items() if name in names}
 
 
 def newer_names(recorded: Iterable[str]) -> list[str]:
-    """Return which of these properties of data the oldest OpenZFS that we support does not have."""
+    """Return the DATA properties among these that the oldest supported OpenZFS does not have."""
     data = {one.name for one in CLASSIFIED if one.kind is PropertyClass.DATA and one.since > _OLDEST}
     return sorted(data.intersection(recorded))
 
 
 def carried_names(own: Iterable[str]) -> list[str]:
-    """Return which of production's own properties go to what takes its place: all that somebody can set.
+    """Return the local properties of production that its replacement gets: all that can be set.
 
-    The mount point and canmount are given by the exchange itself, the key by ZFS.
+    The exchange itself sets `mountpoint` and `canmount`; ZFS handles the key.
     """
     left_out = {"mountpoint", "canmount"}
     return sorted(name for name in own if name not in left_out and property_class(name) is not PropertyClass.FACT)
 
 
 def removed_names(own: Collection[str], wanted: Collection[str]) -> list[str]:
-    """Return which own properties of a dataset in production's place production does not have."""
+    """Return the local properties of the replacement that production does not have."""
     return sorted(set(carried_names(own)) - set(wanted))
 
 
 @dataclass(frozen=True)
 class DescribedRow:
-    """Properties that share a reason, and the value of a copy ("": none of its own)."""
+    """Properties with the same reason and the same value on a copy ("": none)."""
 
     names: tuple[str, ...]
     value: str
@@ -272,7 +274,7 @@ class DescribedRow:
 
 @dataclass(frozen=True)
 class DescribedClass:
-    """A class of properties for a page: its title, and its rows."""
+    """A class of properties as a table of the documentation."""
 
     kind: PropertyClass
     title: str
@@ -288,7 +290,7 @@ _TITLES = {
 
 
 def described_classes() -> tuple[DescribedClass, ...]:
-    """Return all classes with their properties and reasons, for the page about what a copy has."""
+    """Return all classes with their properties and reasons for the documentation."""
     others = {
         PropertyClass.PLACE: [DescribedRow(("user properties",), "", "other programs select their datasets by them")],
         PropertyClass.FACT: [DescribedRow((f"{PROPERTY}:…",), "", "zsnapdb writes down what a dataset is")],

@@ -1,4 +1,4 @@
-"""Where the rows of a table are, by its storage engine, and what a crash does to them. Pure."""
+"""Where each storage engine keeps the rows of its tables, and whether they survive a crash. Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 UNKNOWN = "unknown"
-"""The engine of a table that the server cannot open. Nobody knows whether its files survive a crash."""
+"""The engine of a table that the server cannot open. It is unknown whether its files survive a crash."""
 
 
 class RowPlace(StrEnum):
-    """Where the rows of a table are: in files of the server, in its memory, nowhere, or elsewhere."""
+    """The location of a table's rows: files of the server, its memory, nowhere, or elsewhere."""
 
     FILES = "files"
     MEMORY = "memory"
     NOWHERE = "nowhere"
     OTHER_TABLES = "other tables"
-    """In the tables that the table names (UNION)."""
+    """In the tables that the definition lists (UNION)."""
     ELSEWHERE = "elsewhere"
-    """On another host, or in files that somebody else writes."""
+    """On another host, or in files that another program writes."""
 
 
 _PLACES = {
@@ -34,24 +34,24 @@ _PLACES = {
     "s3": RowPlace.ELSEWHERE,
     "sphinx": RowPlace.ELSEWHERE,
 }
-"""`sequence` is the engine of MariaDB's virtual tables `seq_1_to_9`, not the type of table CREATE SEQUENCE makes."""
+"""`sequence` is the engine of MariaDB's virtual tables `seq_1_to_9`, not the table type of CREATE SEQUENCE."""
 _RECOVERS = ("innodb", "rocksdb")
 _NO_FILES = ("memory", "blackhole", "performance_schema", "sequence", "federated")
-"""CONNECT is not among them: most types of CONNECT tables are files, by default in the data directory."""
+"""CONNECT is not listed: most types of CONNECT tables are files, by default in the data directory."""
 
 
 def row_place(engine: str) -> RowPlace:
-    """Return where the rows of the engine's tables are. An engine that is not known here has files."""
+    """Return where the engine keeps its rows. An unknown engine is assumed to use files."""
     return _PLACES.get(engine.lower(), RowPlace.FILES)
 
 
 def survives_a_crash(engine: str) -> bool:
-    """Whether a crash at any moment leaves the files of the engine's tables whole, or there are no files."""
+    """Return whether the files of the engine's tables are intact after a crash at any moment, or there are no files."""
     return engine.lower() in (*_RECOVERS, *_NO_FILES)
 
 
 def rows_not_restored(engines: Mapping[str, int]) -> tuple[str, ...]:
-    """Return one sentence for each engine whose rows no restore brings back. `engines`: how many tables have each."""
+    """Return a sentence for each engine whose rows no restore brings back. `engines` are table counts by engine."""
     words = {
         RowPlace.MEMORY: "only in the memory of the server, so a restore brings them back without rows",
         RowPlace.ELSEWHERE: "not in the files of the server, so a snapshot does not hold them",

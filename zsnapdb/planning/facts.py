@@ -1,4 +1,4 @@
-"""The facts about a server that the pure decisions use. `mysql/probe.py` collects them."""
+"""Facts about a server for the pure decisions. `mysql/probe.py` collects them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from zsnapdb.planning.time_zone import ServerZone
 
 
 def release_of(version: str) -> tuple[int, ...]:
-    """Return a version as numbers, to be compared as a whole (8.0.30-log -> (8, 0, 30))."""
+    """Return a version as numbers for comparison (8.0.30-log -> (8, 0, 30))."""
     return tuple(int(number) for number in version.split("-", 1)[0].split(".") if number.isdigit())
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """The form of each statement that this server's parser understands."""
+    """The form of each statement that the server's parser accepts."""
 
     position: str = "SHOW MASTER STATUS"
     channels: str = "SHOW SLAVE STATUS"
@@ -29,10 +29,10 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Channel:
-    """A replication channel: its source, whether it runs, how far it has applied the source's binlog.
+    """A replication channel: its source, its state, and how far it has applied the source's binlog.
 
-    `coordinates` and `gtids` (as printed) are the source's; `gtids` is empty if the server does not show them.
-    `filters` are its replication filters, such as `Replicate_Ignore_DB = shop`.
+    `coordinates` and `gtids` (as printed) are those of the source. `gtids` is empty if the server does not show them.
+    `filters` are the replication filters, such as `Replicate_Ignore_DB = shop`.
     """
 
     name: str
@@ -47,15 +47,17 @@ class Channel:
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """The facts about a server, by its own answers.
+    """Facts about a server, from its own answers.
 
-    `variables` are its global variables by lower-case name. `engines` are the engines of user tables, with counts.
-    `lock_statements` are the statements for lock strategies that its parser understands. `prepared_xa` is the number of
-    external transactions in prepared state (None: the account may not list them). `row_versions` is the number of
-    tables changed by INSTANT ADD or DROP COLUMN. `plugins` None: they were not asked for. `origins` are the variables
-    that have no compiled default, with their origin (None: not known). `binlog_do` are the schemas that the binlog
-    alone has, `binlog_ignore` those that it leaves out. If it has some alone, `schemas` are those of users. `zone` is
-    that of its process (None: not asked for).
+    - `variables`: the global variables by lower-case name
+    - `engines`: the storage engines of user tables, with table counts
+    - `lock_statements`: the statements for lock strategies that the parser accepts
+    - `prepared_xa`: the number of prepared external XA transactions (None: the account may not list them)
+    - `row_versions`: the number of tables that INSTANT ADD or DROP COLUMN changed
+    - `plugins`, `zone`: the plugins, and the time zone of the server process (None: not queried)
+    - `origins`: the variables without their compiled default, with their origin (None: unknown)
+    - `binlog_do`, `binlog_ignore`: the schemas that alone are in the binlog, and those that are not
+    - `schemas`: the user schemas, if `binlog_do` is not empty
     """
 
     flavour: Flavour
@@ -86,7 +88,7 @@ class ServerFacts:
 
     @property
     def has_gtids(self) -> bool:
-        """Whether its transactions have GTIDs: always on MariaDB, by gtid_mode on MySQL."""
+        """Whether transactions have GTIDs: always on MariaDB, by gtid_mode on MySQL."""
         return family(self.flavour).numbers_always or self.variables.get("gtid_mode", "OFF").startswith("ON")
 
     @property
@@ -95,11 +97,9 @@ class ServerFacts:
 
     @property
     def release(self) -> tuple[int, ...]:
-        """The version as numbers."""
         return release_of(self.version)
 
     def describe(self) -> str:
-        """Return the server in a few words."""
         return f"{self.flavour} {self.version}, server_id {self.server_id}" + (
             f", server_uuid {self.server_uuid}" if self.server_uuid else ""
         )

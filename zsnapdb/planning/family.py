@@ -1,6 +1,6 @@
-"""The differences between the two families of servers, each as a named fact. Pure.
+"""The differences between MySQL and MariaDB, each as a named fact. Pure.
 
-This module decides the family of a server from its version texts. Other modules use the fact that they need.
+This module decides the family of a server from its version texts. Other modules use the facts that they need.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ class Family:
 
     flavour: Flavour
     title: str
-    """The name as people write it."""
+    """The name for users."""
     server_programs: tuple[str, ...]
     client_programs: tuple[str, ...]
     local_client_options: tuple[str, ...]
-    """Options of the client for a server on its own host: by the socket, without a certificate to be checked."""
+    """Client options for a server on the same host: by socket, without a certificate check."""
     dump_programs: tuple[str, ...]
     binlog_programs: tuple[str, ...]
     dump_options: tuple[str, ...]
-    """Further options of the dump program, so that a dump changes no GTIDs of the server that loads it."""
+    """Further options of the dump program, so that loading a dump does not change the GTIDs of the server."""
     option_section: str
-    """The section of an option file that only the server of this family reads."""
+    """The section of an option file that only servers of this family read."""
     numbers_always: bool
     """Every transaction has a GTID. Otherwise a setting decides."""
     executed_variable: str
@@ -35,32 +35,32 @@ class Family:
     wait_function: str
     """The SQL function that waits until GTIDs are applied. Arguments: GTIDs, seconds. It returns 0 on success."""
     has_uuid: bool
-    """A server has an identity in `server_uuid`."""
+    """The server has an identity in `server_uuid`."""
     names_connections: bool
     """Replication statements name a connection. Otherwise they use FOR CHANNEL."""
     finishes_ddl: bool
-    """Crash recovery finishes an interrupted DDL statement and writes the statement to the binlog."""
+    """Crash recovery completes an interrupted DDL statement and writes it to the binlog."""
     upgrades_by_program: bool
-    """After an upgrade its upgrade program must be run. Otherwise the start of the newer server upgrades the data."""
+    """An upgrade needs a run of the upgrade program. Otherwise the newer server upgrades the data on startup."""
     redo_is_replaceable: bool
-    """Redo and doublewrite files may be removed after a slow shutdown. Undo can be made anew while the server runs."""
+    """After a slow shutdown, redo and doublewrite files may be removed. Undo tablespaces can be recreated online."""
     knows_expiry_switch: bool
     """A variable turns off the expiry of binlogs (binlog_expire_logs_auto_purge)."""
     atomic_ddl_from: tuple[int, ...]
-    """First release whose DDL is atomic, also in a crash (refman 8.0 and MariaDB manual, "Atomic DDL")."""
+    """First release with crash-safe atomic DDL (refman 8.0 and MariaDB manual, "Atomic DDL")."""
     removed_modes: tuple[str, ...]
-    """Values of sql_mode that are gone from `removed_modes_from` on: no server starts with one in its options."""
+    """Values of sql_mode that were removed in `removed_modes_from`. No later server starts with one in its options."""
     removed_modes_from: tuple[int, ...]
     long_term_series: tuple[tuple[int, int], ...]
-    """The series that no upgrade skips. Without any a release upgrades the files of each older one."""
+    """The series that no upgrade may skip. If empty, a release upgrades the files of every older one."""
     relay_logs_from: tuple[int, ...]
     """First release that replays relay logs which it did not receive itself (empty: no limit)."""
     ddl_xids_from: tuple[int, ...] | None
-    """First release whose query events have an XID if their DDL is atomic (None: no event says that)."""
+    """First release whose query events have an XID if their DDL is atomic (None: no event shows it)."""
     gtids_are_sets: bool
     """The executed transactions are a set of intervals. Otherwise they are the last GTID of each domain."""
     gtids_carry_server_id: bool
-    """GTIDs contain the server_id. So a server that leaves transactions out must not use its old server_id again."""
+    """GTIDs contain the server_id. So a server that skips transactions must not reuse its old server_id."""
     position_needs_replica_log: bool
     """A replica's position is known only if the replica writes the applied transactions to its own binlog."""
     applier_may_leave_gaps: bool
@@ -68,30 +68,30 @@ class Family:
     has_aria: bool
     """The server has the Aria engine, which has its own logs."""
     encrypts_each_event: bool
-    """Encrypted binlogs are encrypted event by event. The place of an event is only found from the beginning."""
+    """Encrypted binlogs are encrypted event by event, so an event can only be located by reading from the start."""
     limits_statements: bool
     """A variable ends statements that run too long (max_statement_time)."""
     lists_innodb_files: bool
     """`information_schema.files` lists the files of InnoDB."""
     privileges_to_look: tuple[str, ...]
-    """Global privileges that show what a server does, and flush its tables and logs."""
+    """Global privileges to observe the server, and to flush its tables and logs."""
     root_uses_socket: bool
-    """The account root lets the root of the operating system in by the socket (MariaDB 10.4: unix_socket)."""
+    """The account root authenticates the system user root by socket (MariaDB 10.4: unix_socket)."""
     option_folder: str
-    """The folder of option files that only the server of this family reads on Debian."""
+    """The folder of option files that only servers of this family read on Debian."""
     versions_tables: bool
-    """Tables can keep the former versions of their rows (MariaDB manual, "System-Versioned Tables")."""
+    """Tables can keep old versions of their rows (MariaDB manual, "System-Versioned Tables")."""
     strict_variables: tuple[str, ...]
-    """Variables without which a server does not read the files as its source did. A program must know them all.
+    """Variables without which a server reads the files differently from its source. Every program must know them.
 
-    An option file has all others with `loose_`.
+    An option file has all other variables with the prefix `loose_`.
     """
     set_variables_query: str
-    """The query for variables without their compiled default, with their origin. The performance schema may be off."""
+    """The query for variables that differ from the compiled default, with origin. The performance schema may be off."""
     has_event_table: bool
-    """The table `mysql.event` has the scheduled events of every release, and an UPDATE changes them."""
+    """The table `mysql.event` has the scheduled events in every release, and an UPDATE changes them."""
     starts_without_keys: bool
-    """A server that lacks the keys of encrypted tables starts all the same, and cannot read these tables."""
+    """Without the keys of encrypted tables the server still starts, but cannot read these tables."""
 
 
 _FILE_VARIABLES = (
@@ -138,7 +138,7 @@ MYSQL = Family(
         "POSTGRESQL",
     ),
     removed_modes_from=(8, 0),
-    # Refman 8.4, "MySQL Releases: Innovation and LTS"; what the servers say is tried by the campaign `upgrades`.
+    # Refman 8.4, "MySQL Releases: Innovation and LTS". The campaign `upgrades` tests this with real servers.
     long_term_series=((5, 7), (8, 0), (8, 4), (9, 7)),
     # CHANGE REPLICATION SOURCE came with 8.0.23 (refman 8.0, "CHANGE REPLICATION SOURCE TO Statement").
     relay_logs_from=(8, 0, 23),
@@ -168,8 +168,8 @@ MARIADB = Family(
     title="MariaDB",
     server_programs=("mariadbd", "mysqld"),
     client_programs=("mariadb", "mysql"),
-    # From 11.4 on the client checks the server's certificate (MariaDB manual, "Zero-configuration TLS"). 11.8 does so
-    # on a socket too (seen in the lab).
+    # From 11.4 on the client checks the server's certificate (MariaDB manual, "Zero-configuration TLS"), and 11.8 also
+    # on a socket (observed in the lab).
     local_client_options=("--skip-ssl",),
     dump_programs=("mariadb-dump", "mysqldump"),
     binlog_programs=("mariadb-binlog", "mysqlbinlog"),
@@ -211,7 +211,7 @@ MARIADB = Family(
         "gtid_domain_id",
         "binlog_format",
     ),
-    # AUTO: the server chose the value by the host or by other variables.
+    # AUTO: the server derived the value from the host or from other variables.
     set_variables_query=(
         "SELECT variable_name, TRIM(CONCAT(global_value_origin, ' ', COALESCE(global_value_path, '')))"
         " FROM information_schema.system_variables WHERE global_value_origin NOT IN ('COMPILE-TIME', 'AUTO')"
@@ -228,10 +228,10 @@ def family(flavour: Flavour) -> Family:
 
 
 def flavour_in(*words: str) -> Flavour:
-    """Return the family of a server by its version texts: only those of MariaDB contain the name MariaDB."""
+    """Return the family of a server from its version texts: only those of MariaDB contain "MariaDB"."""
     return Flavour.MARIADB if "mariadb" in " ".join(words).lower() else Flavour.MYSQL
 
 
 def flavour_of(variables: Mapping[str, str]) -> Flavour:
-    """Return the family of a server by its global variables, by lower-case name."""
+    """Return the family of a server from its global variables by lower-case name."""
     return flavour_in(variables.get("version", ""), variables.get("version_comment", ""))

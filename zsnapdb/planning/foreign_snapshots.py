@@ -1,4 +1,4 @@
-"""Snapshots that others made on our datasets: who made them, what holds them, and whether they may go. Pure."""
+"""Snapshots by other programs or users on instance datasets: creator, holds, clones, permission to destroy. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import SNAPSHOT_PREFIX
 
 NO_SNAPSHOTS = {"com.sun:auto-snapshot": "false", "syncoid:sync": "false"}
-"""The properties by which snapshot programs leave a dataset and the datasets below it out.
+"""The properties that exclude a dataset and its children from snapshot programs.
 
-The first is read by zfs-auto-snapshot and zfstools, the second by syncoid. sanoid reads no property
-(jimsalterjrs/sanoid, issue 591): it has to be configured, see docs/other-snapshots.md.
+zfs-auto-snapshot and zfstools read the first, syncoid the second. sanoid reads no property (jimsalterjrs/sanoid, issue
+591) and must be configured, see docs/other-snapshots.md.
 """
 
 _MAKERS = (
@@ -23,14 +23,14 @@ _MAKERS = (
     ("pyznap_", "pyznap"),
     (SNAPSHOT_PREFIX, "another zsnapdb command"),
 )
-"""How the names of other programs' snapshots begin, by their documentation."""
+"""Prefixes of other programs' snapshot names, from their documentation."""
 
 _SHOWN = 3
 
 
 @dataclass(frozen=True)
 class ForeignSnapshot:
-    """A snapshot of a dataset of ours that others made: the tags of its holds, and the datasets cloned from it."""
+    """A snapshot of an instance dataset by another program, with the tags of its holds and its clones."""
 
     name: str
     holds: tuple[str, ...] = ()
@@ -38,17 +38,16 @@ class ForeignSnapshot:
 
     @property
     def maker(self) -> str:
-        """Who probably made it, by its name."""
+        """The probable creator, guessed from the name."""
         short = self.name.partition("@")[2]
         return next((maker for prefix, maker in _MAKERS if short.startswith(prefix)), "an administrator or a program")
 
     @property
     def is_needed(self) -> bool:
-        """Whether a hold or a clone needs it, so that ZFS does not destroy it (zfs-destroy(8))."""
+        """Whether a hold or a clone keeps ZFS from destroying it (zfs-destroy(8))."""
         return bool(self.holds or self.clones)
 
     def describe(self) -> str:
-        """Return the name, who made it, and what needs it."""
         parts = [f"made by {self.maker}"]
         if self.holds:
             parts.append(f"held by {', '.join(self.holds)}")
@@ -58,15 +57,15 @@ class ForeignSnapshot:
 
 
 def listed(snapshots: Sequence[ForeignSnapshot]) -> str:
-    """Return the first of the snapshots in words, and the number of the others."""
+    """Return a description of the first three snapshots, and the number of the others."""
     more = f", and {len(snapshots) - _SHOWN} more" if len(snapshots) > _SHOWN else ""
     return ", ".join(snapshot.describe() for snapshot in snapshots[:_SHOWN]) + more
 
 
 def objection(what: str, snapshots: Sequence[ForeignSnapshot], *, may_go: bool) -> PreflightError | None:
-    """Return the error that keeps `what` as long as it has these snapshots; None if nothing keeps it.
+    """Return the error that protects `what` while it has these snapshots; None if it may be destroyed.
 
-    `may_go`: the caller asked for their destruction. A snapshot that a hold or a clone needs stays all the same.
+    `may_go`: the caller requested their destruction. A snapshot with a hold or a clone is protected even then.
     """
     needed = [snapshot for snapshot in snapshots if snapshot.is_needed]
     if may_go and needed:

@@ -1,13 +1,13 @@
-"""The order of sets, backups, drills, findings and binlog histories: what is oldest, latest, next or replaced. Pure.
+"""The order of snapshot sets, backups, drills, findings and binlog histories: oldest, latest, next, replaced. Pure.
 
-No clock decides. On a host, ZFS orders sets by `createtxg`, the transaction group of their pool. In a repository, each
-new document has a sequence number, one more than the greatest that its writer knew. Within a pool `createtxg` decides
-also there: a set may be stored late, and a consolidated backup has old snapshots.
+No clock decides. On a host, ZFS orders snapshot sets by `createtxg`, the transaction group of their pool. In a
+repository, each new document has a sequence number: the greatest number that its writer knew, plus one. Within a pool
+`createtxg` decides there too: a set may be stored late, and a consolidated backup has old snapshots.
 
-Documents of earlier versions have no number. They come before those that have one, unless their pool shows otherwise.
-Among themselves, those of different pools are ordered by their ids, which are times: they say nothing else.
+Documents of earlier versions have no number. They come before numbered ones, unless their pool shows otherwise. Among
+themselves, those of different pools are ordered by their ids, which are times; no better source exists.
 
-This is the only module that compares ids or times to order something. `tests/unit/test_order_law.py` holds that.
+Only this module compares ids or times to order something, which `tests/unit/test_order_law.py` checks.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from zsnapdb.base.patterns import GREATEST_SEQUENCE
 from zsnapdb.planning.chain import Link
 
 STEP = 2**24
-"""How far a stored number may be above all smaller ones.
+"""The largest accepted gap between a stored number and the next smaller one.
 
-A host that stored a backup each minute and kept one of thirty years stays below it. A stranger who burns the numbers by
-such steps needs 2**29 documents.
+A host with one backup a minute that kept only one of thirty years stays below it. An attacker who exhausts the numbers
+by such steps needs 2**29 documents.
 """
 
 
 class PlacedLink(Link, Protocol):
-    """A stored backup with its place: the transaction group that made its snapshots, its pool, its sequence number."""
+    """A stored backup with its place in the order: pool, transaction group of its snapshots, sequence number."""
 
     @property
     def pool_guid(self) -> int: ...
@@ -45,10 +45,10 @@ P = TypeVar("P", bound=PlacedLink)
 
 
 def greatest_reached(numbers: Iterable[int | None], known: int = 0, step: int = STEP) -> int:
-    """Return the greatest number that is reached from `known` by steps of at most `step`; greater ones do not count.
+    """Return the greatest number that is reached from `known` by steps of at most `step`. Greater ones are ignored.
 
-    A stranger can write any number. One that no honest writer can have reached neither burns the numbers that are left
-    nor makes its document the latest.
+    An attacker can write any number. A number that no honest writer can have reached neither exhausts the remaining
+    numbers nor makes its document the latest.
     """
     reached = known
     for number in sorted(one for one in numbers if one is not None):
@@ -61,14 +61,14 @@ def greatest_reached(numbers: Iterable[int | None], known: int = 0, step: int = 
 def next_number(given: int, stored: Iterable[int | None]) -> int:
     """Return the sequence number of a new document.
 
-    `given` is the greatest number that this host gave, by its record (0: none). `stored` are those of the documents
-    that it believes.
+    `given` is the greatest number that this host recorded as used (0: none). `stored` are the numbers of the documents
+    that it accepts.
     """
     return min(greatest_reached(stored, given) + 1, GREATEST_SEQUENCE)
 
 
 def by_number(documents: Iterable[T], number: Callable[[T], int | None], name: Callable[[T], Any]) -> list[T]:
-    """Return documents oldest first, by their numbers. Those without one come first, by name or time."""
+    """Return documents oldest first by number. Those without a number come first, by name or time."""
     listed = list(documents)
     reached = greatest_reached(map(number, listed))
     return sorted(listed, key=lambda one: (_believed(number(one), reached), name(one)))
@@ -79,19 +79,20 @@ def _believed(number: int | None, reached: int) -> int:
 
 
 def by_creation(items: Iterable[T], createtxg: Callable[[T], int]) -> list[T]:
-    """Return sets or snapshots of one pool as ZFS made them, oldest first."""
+    """Return the snapshot sets or snapshots of one pool in order of creation, oldest first."""
     return sorted(items, key=createtxg)
 
 
 def earliest(*times: datetime) -> datetime:
-    """Return the earliest of the times at which something was made at the latest."""
+    """Return the earliest of several upper bounds for the time of creation."""
     return min(times)
 
 
 def by_pool(items: Iterable[T], place: Callable[[T], tuple[int, int]], production: Collection[int]) -> list[T]:
-    """Return sets of several pools, oldest first. `place` gives the GUID of the pool, and the transaction group.
+    """Return the snapshot sets of several pools, oldest first.
 
-    New sets are made in the pools of `production`. Nothing but that orders the pools.
+    `place` returns the pool GUID and the transaction group. Sets in `production` pools come last, as new sets are
+    created there. The order of other pools means nothing.
     """
 
     def key(item: T) -> tuple[bool, int, int]:
@@ -110,21 +111,21 @@ M = TypeVar("M", bound=_Made)
 
 
 def made_before(items: Iterable[M], createtxg: int) -> list[M]:
-    """Return those that ZFS made before this transaction group of the same pool."""
+    """Return the items that ZFS created before this transaction group of the same pool."""
     return [item for item in items if item.createtxg < createtxg]
 
 
 def in_order(
     stored: Iterable[P], believed: Collection[str] | None = None, abandoned: Mapping[str, int] = NOTHING
 ) -> list[P]:
-    """Return backups oldest first, whatever clock gave them their ids.
+    """Return backups oldest first, independent of the clock that gave them their ids.
 
-    Backups of one pool follow each other by transaction group, and an increment follows its base. Between pools the
-    sequence numbers decide. A number, or an id, that is greater than that of a younger backup of its pool does not
-    count. `believed` are the ids whose order no other backup may change (None: all).
+    Backups of one pool are ordered by transaction group, and an increment follows its base. Between pools the sequence
+    numbers decide. A number or id is ignored if a younger backup of the same pool has a smaller one. `believed` are the
+    ids whose order no other backup may change (None: all).
 
-    A pool that is replaced by an older copy of itself gives transaction groups again. `abandoned` has, for the backups
-    that were made in between, the group in which the next one was made: they come before it.
+    A pool that is replaced by an older copy of itself uses transaction groups again. `abandoned` lists the backups that
+    were created in between, with the group of the next backup after the replacement. They come before that backup.
     """
     by_pool: dict[int, list[P]] = {}
     links = list(stored)
@@ -146,15 +147,15 @@ def in_order(
 
 
 def with_turn(abandoned: Mapping[str, int], of_pool: Mapping[str, int], createtxg: int) -> dict[str, int]:
-    """Return `abandoned` after a pool has made a set in this transaction group. `of_pool` are those of its backups."""
+    """Return `abandoned` after a pool created a set in this group. `of_pool` has the groups of the pool's backups."""
     later = [name for name, made in of_pool.items() if made >= createtxg]
     return {**abandoned, **{name: min(createtxg, abandoned.get(name, createtxg)) for name in later}}
 
 
 def _keys(of_pool: Sequence[PlacedLink], reached: int, believed: Collection[str] | None) -> list[tuple[int, str]]:
-    """Return the number and the id that place each backup of a pool, oldest first, among those of other pools.
+    """Return the number and id that order each backup of a pool, oldest first, among those of other pools.
 
-    Neither is greater than that of a younger backup. A backup without a number has that of the one before it.
+    Neither is greater than that of a younger backup. A backup without a number has that of the previous one.
     """
     keys: list[tuple[int, str]] = []
     of_all = of_believed = (GREATEST_SEQUENCE, "~")
@@ -176,7 +177,6 @@ def _keys(of_pool: Sequence[PlacedLink], reached: int, believed: Collection[str]
 
 
 def _bases_first(ordered: Sequence[P]) -> list[P]:
-    """Return the backups in this order, but every base before its increments."""
     if _is_bases_first(ordered):
         return list(ordered)
     holders: dict[tuple[str, int], list[P]] = {}
@@ -202,7 +202,7 @@ def _bases_first(ordered: Sequence[P]) -> list[P]:
 
 
 def _is_bases_first(ordered: Sequence[Link]) -> bool:
-    """Whether no backup comes before its base. False also if a base is not stored, which takes a closer look."""
+    """Return whether every base precedes its increments. False also if a base is not stored."""
     seen: set[tuple[str, int]] = set()
     for link in ordered:
         first = link.volumes[0]
@@ -214,10 +214,10 @@ def _is_bases_first(ordered: Sequence[Link]) -> bool:
 
 
 def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
-    """Return the ids of `ordered` with those that only the other orders have, each at its place in its order.
+    """Return the ids of `ordered`, with ids that only other orders contain inserted at their places.
 
-    A missing id comes directly after the latest of those before it in its order, else before the one after it. If no
-    order says more it is the latest: what is missing may be the newest state.
+    A missing id directly follows the latest of its predecessors in its own order, else it precedes its successor. If no
+    order tells more, it comes last, as it may be the newest state.
     """
     place = {name: at for at, name in enumerate(ordered)}
     added = set[str]()
@@ -250,10 +250,7 @@ def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
 
 
 def with_unplaced(ordered: Sequence[str], unplaced: Iterable[str]) -> list[str]:
-    """Return the ids of `ordered` with those of which nothing but the id is known, each where its id puts it.
-
-    For lists that people read.
-    """
+    """Return the ids of `ordered` with unplaced ids inserted by comparison of the ids. For lists that people read."""
     result = list(ordered)
     for name in sorted(unplaced):
         result.insert(next((at for at, other in enumerate(result) if other > name), len(result)), name)
@@ -261,9 +258,9 @@ def with_unplaced(ordered: Sequence[str], unplaced: Iterable[str]) -> list[str]:
 
 
 def is_after(one: str, other: str, order: Sequence[str]) -> bool:
-    """Whether a backup is later than another one, by an order of ids, oldest first.
+    """Return whether backup `one` is later than `other` by `order`, which is oldest first.
 
-    A backup that the order does not have cannot be read: its id is all that is known of it. Then the later id is later.
+    A backup outside the order is unreadable and only its id is known. Then the ids are compared.
     """
     if one in order and other in order:
         return order.index(one) > order.index(other)
@@ -271,7 +268,7 @@ def is_after(one: str, other: str, order: Sequence[str]) -> bool:
 
 
 class Finding(Protocol):
-    """The finding of a check: its time, its sequence number among the findings about its object, and the damage."""
+    """The finding of a check: time, sequence number among the findings about its object, and damage."""
 
     @property
     def when(self) -> datetime: ...
@@ -287,7 +284,8 @@ F = TypeVar("F", bound=Finding)
 def latest_finding(findings: Iterable[F]) -> F | None:
     """Return the latest finding about an object; None if there is none.
 
-    If two runs at a time gave the same number, damage counts. Only findings without numbers go by their times.
+    If two concurrent runs used the same number, a finding with damage wins. Only findings without numbers are ordered
+    by time.
     """
     listed = list(findings)
     reached = greatest_reached(one.sequence for one in listed)

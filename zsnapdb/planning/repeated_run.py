@@ -1,4 +1,4 @@
-"""What becomes of a command whose run has an id that its caller chose (`--once RUN`), by what is recorded of it."""
+"""Decision about a command with an id that its caller chose (`--once RUN`), from the recorded run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 KEPT_DAYS = 30
-"""For how many days it is recorded what a run did. An older id answers nothing, so it is refused."""
+"""Days for which the actions of a run are recorded. An older id cannot be answered, so it is refused."""
 _DAY = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T")
 
 
 class RunState(StrEnum):
-    """How far a run is. begun: it is at work, was killed, or failed. given-up: what it made was removed on request."""
+    """The state of a run. begun: running, killed or failed. given-up: its results were removed on request."""
 
     BEGUN = "begun"
     DONE = "done"
@@ -21,7 +21,7 @@ class RunState(StrEnum):
 
 
 class RunVerdict(StrEnum):
-    """What to do: begin, answer as the run did, go on with what it left, say that it is gone, or refuse."""
+    """The decision: start, repeat the recorded answer, continue, report that the object no longer exists, or refuse."""
 
     BEGIN = "begin"
     ANSWER = "answer"
@@ -32,9 +32,10 @@ class RunVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Deed:
-    """What a command is to do: its verb, what it is about (an instance, a clone), and which things of that name.
+    """The action of a command: its verb, its object (an instance, a clone), and the identity of that object.
 
-    `aim` are the GUIDs of the datasets that have the name now; empty: the name alone counts. A name can be given again.
+    `aim` are the GUIDs of the datasets that have the name now, as a name can be reused. If empty, the name alone
+    counts.
     """
 
     verb: str
@@ -44,7 +45,7 @@ class Deed:
 
 @dataclass(frozen=True)
 class RunDecision:
-    """A verdict, with its reason and, if it is refused, what to do."""
+    """A verdict with its reason and, if it is a refusal, a hint."""
 
     verdict: RunVerdict
     reason: str
@@ -52,7 +53,7 @@ class RunDecision:
 
 
 def decide(run: str, deed: Deed, known: Deed | None, state: RunState, now: datetime) -> RunDecision:
-    """Return what becomes of the deed of this run. `known` is the recorded deed (None: nothing is recorded)."""
+    """Return the decision about the action of this run. `known` is the recorded action (None: nothing is recorded)."""
     another = "choose another id for another command"
     if known is None:
         if is_too_old(run, now):
@@ -74,12 +75,12 @@ def decide(run: str, deed: Deed, known: Deed | None, state: RunState, now: datet
 
 
 def is_too_old(run: str, now: datetime) -> bool:
-    """Whether the time in the id of the run is so long ago that what it did is recorded no more."""
+    """Return whether the time in the id of the run is so old that its record is deleted."""
     return day_of(run) < (now - timedelta(days=KEPT_DAYS)).astimezone(UTC).strftime("%Y%m%d")
 
 
 def day_of(run: str) -> str:
-    """Return the day (UTC) in the id of a run: 8 digits, which need not be a date."""
+    """Return the day (UTC) in the id of a run: 8 digits, which need not be a valid date."""
     match = _DAY.match(run)
     assert match, run
     return "".join(match.groups())

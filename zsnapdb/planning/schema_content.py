@@ -1,4 +1,4 @@
-"""What a schema holds: tables of every type, views, routines, events, triggers. Pure.
+"""The content of a schema: tables of every type, views, routines, events, triggers. Pure.
 
 `mysql/schema/schema_catalogue.py` reads it.
 """
@@ -20,7 +20,7 @@ class TableType(StrEnum):
 
     BASE = "BASE TABLE"
     SYSTEM_VERSIONED = "SYSTEM VERSIONED"
-    """It keeps the old versions of its rows; only FOR SYSTEM_TIME shows them."""
+    """A table that keeps old versions of its rows; only FOR SYSTEM_TIME shows them."""
     SEQUENCE = "SEQUENCE"
     """A generator of numbers (CREATE SEQUENCE). Its state is one row."""
     VIEW = "VIEW"
@@ -28,10 +28,10 @@ class TableType(StrEnum):
 
 @dataclass(frozen=True)
 class CatalogueTable:
-    """A table, sequence or view: its engine, its create options, its approximate size in bytes.
+    """A table, sequence or view with its create options and its approximate size in bytes.
 
     `engine` is None for a view, and for a table that cannot be opened (MariaDB lists a damaged table this way).
-    `options` are those of `information_schema.tables`.
+    `options` is the column `create_options` of `information_schema.tables`.
     """
 
     schema: str
@@ -43,12 +43,10 @@ class CatalogueTable:
 
     @property
     def quoted(self) -> str:
-        """The quoted name for a statement."""
         return quoted(self.schema, self.name)
 
     @property
     def row_place(self) -> RowPlace:
-        """Where its rows are. A view has none."""
         return RowPlace.NOWHERE if self.type is TableType.VIEW else row_place(self.engine or UNKNOWN)
 
     @property
@@ -57,7 +55,6 @@ class CatalogueTable:
 
     @property
     def is_versioned(self) -> bool:
-        """Whether it keeps the old versions of its rows."""
         return self.type is TableType.SYSTEM_VERSIONED
 
 
@@ -71,7 +68,7 @@ class ColumnName:
 
 @dataclass(frozen=True)
 class SequenceDefault:
-    """A column whose default takes numbers from sequences: schema and name of each, and the expression."""
+    """A column whose default takes numbers from sequences. Each sequence is a pair of schema and name."""
 
     table: str
     column: str
@@ -79,11 +76,10 @@ class SequenceDefault:
     sequences: tuple[tuple[str, str], ...]
 
     def schemas(self) -> frozenset[str]:
-        """The schemas of the sequences."""
         return frozenset(schema for schema, _ in self.sequences)
 
     def in_schema(self, old: str, new: str) -> str:
-        """Return the expression with the sequences of schema `old` in schema `new`."""
+        """Return the expression with the sequences of schema `old` renamed to schema `new`."""
         text = self.expression
         for schema, sequence in self.sequences:
             if schema == old:
@@ -93,10 +89,10 @@ class SequenceDefault:
 
 @dataclass(frozen=True)
 class SchemaContent:
-    """Everything in a schema, sorted by name.
+    """The objects of a schema, sorted by name.
 
-    `versioned_by_transaction` are the system-versioned tables whose history names transactions, not times. `routines`
-    are named with their type ("procedure pay").
+    `versioned_by_transaction` are the system-versioned tables whose history refers to transactions, not times.
+    `routines` have their type in the name ("procedure pay").
     """
 
     name: str
@@ -112,7 +108,7 @@ class SchemaContent:
 
     @property
     def stored(self) -> tuple[CatalogueTable, ...]:
-        """Everything that has rows: all but the views."""
+        """All tables with rows: everything except views."""
         return tuple(table for table in self.tables if table.type is not TableType.VIEW)
 
     @property
@@ -121,7 +117,7 @@ class SchemaContent:
 
     @property
     def versioned_by_time(self) -> tuple[str, ...]:
-        """The system-versioned tables whose history a dump can hold."""
+        """The system-versioned tables whose history a dump can contain."""
         return tuple(
             table.name
             for table in self.tables

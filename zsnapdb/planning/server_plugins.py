@@ -1,4 +1,4 @@
-"""The plugins, components and loadable functions of a server, and errors that say that one is not loaded. Pure."""
+"""Plugins, components and loadable functions of a server, and errors about missing ones. Pure."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ INFORMATION = "INFORMATION SCHEMA"
 
 
 class LoadedBy(StrEnum):
-    """What loads a plugin: an option or the program itself, or a row of `mysql.plugin`, `component` or `func`."""
+    """The loader of a plugin: an option or the program itself, or a row of `mysql.plugin`, `component` or `func`."""
 
     OPTION = "option"
     ROW = "row"
 
 
 class Plugin(BaseModel):
-    """A plugin of a server. `kind` is its type as the server names it, COMPONENT or FUNCTION.
+    """A plugin of a server. `kind` is its type as the server reports it, COMPONENT or FUNCTION.
 
-    A plugin without a library is built in and can be switched; `is_active` False: the server had it switched off.
+    A plugin without a library is built in and can be switched. `is_active` False: it was switched off.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -47,12 +47,11 @@ class Plugin(BaseModel):
         return self.name.lower().replace("-", "_")
 
     def describe(self) -> str:
-        """Return the plugin in a few words."""
         return f"{self.kind.lower()} {self.name}" + (f" ({self.library})" if self.library else "")
 
 
 class ServerPlugins(BaseModel):
-    """The plugins of a server, its plugin folder, and the least maturity that it loads ("": it knows no such limit)."""
+    """The plugins of a server, its plugin folder, and the minimum maturity of plugins ("": it has no such limit)."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -75,14 +74,14 @@ _UNLOADED = tuple(
         r"Cannot load component from specified URN: 'file://([^']{1,128})'",
     )
 )
-"""Texts of both families (error message references; their numbers are 1286, 1524, 1126, 1128, 4161, 4185, 3529)."""
+"""Error texts of both families (error message references; their numbers: 1286, 1524, 1126, 1128, 4161, 4185, 3529)."""
 _REFUSED_PASSWORD = re.compile(r"does not satisfy the current policy requirements \(([A-Za-z0-9_]{1,64})\)")
-"""ER_NOT_VALID_PASSWORD of MariaDB, whose appliers check the passwords of replayed statements once more."""
+"""MariaDB's ER_NOT_VALID_PASSWORD. Its appliers check the passwords in replayed statements again."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}")
 
 
 def unloaded_plugin(text: str) -> str | None:
-    """Return the plugin, function or library that an error of a server says is not loaded; None if it says no such."""
+    """Return the plugin, function or library that a server reports as not loaded; None if the error is another one."""
     for pattern in _UNLOADED:
         match = pattern.search(text)
         if match is not None and _NAME.fullmatch(match[1]):
@@ -91,7 +90,7 @@ def unloaded_plugin(text: str) -> str | None:
 
 
 def plugin_hint(text: str) -> str:
-    """Return what to do if a server's error is that it lacks a plugin, or that one refuses a password; else ""."""
+    """Return a hint if the server's error is a missing plugin, or a plugin that refuses a password; else ""."""
     name = unloaded_plugin(text)
     if name is not None:
         return (
@@ -121,9 +120,9 @@ _LIBRARIES = {
     "unix_socket": "auth_socket.so",
     **{name.lower(): f"provider_{name.lower()}.so" for name in ("BZip2", "LZ4", "LZMA", "LZO", "Snappy")},
 }
-"""Libraries by plugin, where the names differ from those of storage engines."""
+"""Libraries of plugins whose names differ from the pattern of storage engines."""
 
 
 def library_of(name: str) -> str:
-    """Return the usual library of the plugin: that of MariaDB's and MySQL's packages, `ha_NAME.so` for an engine."""
+    """Return the usual library of the plugin in the packages of MariaDB and MySQL; `ha_NAME.so` for an engine."""
     return name if ".so" in name else _LIBRARIES.get(name.lower(), f"ha_{name.lower()}.so")

@@ -1,4 +1,4 @@
-"""Names, values and statements as SQL text: how they are written, and whether a text only reads. Pure."""
+"""SQL text: quoting of names and values, and the check that a statement only reads. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def quoted(*names: str) -> str:
 def option_value(text: str) -> str:
     """Return the value in quotes for an option file (refman 8.4, "Using Option Files": backslash escapes).
 
-    PreflightError if an option file cannot contain the value.
+    Raises PreflightError if an option file cannot contain the value.
     """
     if "\n" in text or "\r" in text or "\0" in text:
         raise PreflightError(
@@ -41,9 +41,9 @@ class TableName:
 
 
 def parse_table(text: str) -> TableName:
-    """Return the table that `schema.table` names. A part with a dot or a backtick must be in backticks.
+    """Return the table in `schema.table`. A part with a dot or a backtick must be in backticks.
 
-    UsageError if the text names no table.
+    Raises UsageError if the text is no table name.
     """
     match = _QUOTED.match(text)
     if match is None:
@@ -58,9 +58,9 @@ _FIRST = re.compile(r"\s*\(*\s*([A-Za-z]+)(?![\w$])")
 
 
 def refusal_of(statement: str) -> str:
-    """Return why the statement is not run by who may only read; "" if it may be.
+    """Return why a read-only user may not run the statement; "" if it is allowed.
 
-    A comment before the first word is refused: what stands in one can be for the server (`/*! … */`).
+    A comment before the first word is refused, as the server may execute it (`/*! … */`).
     """
     if len(statement) > LONGEST:
         return f"the statement is longer than {LONGEST} characters"

@@ -1,7 +1,7 @@
 """The time zone of a server's process: the meaning of `SYSTEM`, the default of `time_zone`. Pure.
 
-The C library reads TZ of the process's environment, else /etc/localtime (tzset(3)). So a copy that is started with
-another zone shows other local times than its source, and statements that are replayed there write other rows.
+The C library reads TZ from the environment of the process, else /etc/localtime (tzset(3)). So a copy with another zone
+shows other local times than its source, and statements that are replayed there write other rows.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ INSTANTS = tuple(
     for year in (1975, 1985, 1995, 2005, 2015, 2020, 2025, 2026, 2027, 2030, 2036)
     for month in ("01", "07")
 )
-"""The times (UTC) for which a zone's offsets are recorded. Their order is a part of manifests: only append to them."""
+"""The times (UTC) for which a zone's offsets are recorded. Manifests depend on the order: only append."""
 
 _FOLDERS = ("/usr/share/zoneinfo/", "/usr/lib/zoneinfo/", "/usr/share/lib/zoneinfo/", "/etc/zoneinfo/")
 _FILE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]{0,31}(/[A-Za-z][A-Za-z0-9_+-]{0,31}){0,3}")
 _LOCAL = ("localtime", "posixrules", "Factory")
-"""Names of files that mean another zone on each host."""
+"""Names of files whose zone differs between hosts."""
 _TIME = r"[+-]?[0-9]{1,3}(:[0-9]{2}){0,2}"
 _ABBREVIATION = r"([A-Za-z]{3,16}|<[A-Za-z0-9+-]{3,16}>)"
 _DATE = rf"(M[0-9]{{1,2}}\.[0-9]\.[0-9]|J?[0-9]{{1,3}})(/{_TIME})?"
@@ -32,17 +32,17 @@ _RULE = re.compile(rf"{_ABBREVIATION}{_TIME}({_ABBREVIATION}({_TIME})?,{_DATE},{
 
 
 def is_file_name(text: str) -> bool:
-    """Whether the text is the name of a zone, such as Europe/Berlin, that is the same on each host."""
+    """Return whether the text is the name of a zone, such as Europe/Berlin, that is the same on each host."""
     return _FILE.fullmatch(text) is not None and text not in _LOCAL
 
 
 def is_rule(text: str) -> bool:
-    """Whether the text describes a zone by its offsets and the dates of its changes."""
+    """Return whether the text describes a zone by its offsets and the dates of its changes."""
     return _RULE.fullmatch(text) is not None
 
 
 def named_zone(text: str) -> str | None:
-    """Return the zone that a value of TZ or a link of /etc/localtime names; None if it names none for other hosts."""
+    """Return the zone in a value of TZ or a link target of /etc/localtime; None if other hosts do not know it."""
     path = text.removeprefix(":")
     name = next((path.removeprefix(folder) for folder in _FOLDERS if path.startswith(folder)), path)
     return name if is_file_name(name) or is_rule(name) else None
@@ -55,7 +55,7 @@ def _zone(text: str) -> str:
 
 
 class ServerZone(BaseModel):
-    """The zone of a server's process: its name (None: not known), and seconds east of UTC at each of `INSTANTS`.
+    """The zone of a server's process: its name (None: unknown), and seconds east of UTC at each of `INSTANTS`.
 
     `is_default`: the global variable time_zone is SYSTEM, so sessions have this zone unless they set another one.
     """
@@ -67,14 +67,13 @@ class ServerZone(BaseModel):
     is_default: bool = True
 
     def describe(self) -> str:
-        """Return the zone in a few words."""
         shown = dict(zip(INSTANTS, self.offsets, strict=False))
         return self.name or f"UTC{_hours(shown.get('2026-01-01 00:00:00', 0))} (its name is not known)"
 
 
 @dataclass(frozen=True)
 class HostZones:
-    """What this host makes of the zone of a server: its offsets here (None: not known here), and those of the host."""
+    """The offsets of the server's zone on this host (None: unknown here), and those of the host's own zone."""
 
     named: tuple[int, ...] | None
     local: tuple[int, ...] | None
@@ -91,7 +90,7 @@ def expected_offsets(here: HostZones) -> tuple[int, ...]:
 
 
 def zone_objection(zone: ServerZone, here: HostZones) -> str | None:
-    """Return why a server on this host cannot have the zone; None if it can, or if it is not known by its name."""
+    """Return why a server on this host cannot have the zone; None if it can, or if the name is unknown."""
     is_here = zone.name is None or here.named is not None or difference(zone.offsets, here.local or ()) is None
     if is_here or not zone.is_default:
         return None
@@ -99,7 +98,7 @@ def zone_objection(zone: ServerZone, here: HostZones) -> str | None:
 
 
 def zone_notes(zone: ServerZone, here: HostZones) -> tuple[str, ...]:
-    """Return in which times a copy on this host differs from its source, although the host knows the zone."""
+    """Return the differences between local times of a copy on this host and its source, if any."""
     when = difference(zone.offsets, expected_offsets(here))
     if when is None:
         return ()
@@ -123,7 +122,7 @@ def difference(wanted: Sequence[int], seen: Sequence[int]) -> str | None:
 
 
 def unit_line(zone: ServerZone, here: HostZones) -> str | None:
-    """Return the line of a unit that gives a server the zone, if it is not the zone of this host."""
+    """Return the line of a unit that gives a server the zone; None if this host already has it."""
     if zone.name is None or difference(zone.offsets, here.local or ()) is None:
         return None
     return f"Environment=TZ={zone.name}"

@@ -1,4 +1,4 @@
-"""Changes that a server does not write to its binlog, so that no replay of binlogs brings them back. Pure."""
+"""Changes that a server does not write to its binlog, so that no replay of binlogs restores them. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FORMAT = re.compile(r"\bbinlog_format`?\s*:?=\s*['\"]?statement\b", re.IGNORECA
 
 @dataclass(frozen=True)
 class UnloggedChanges:
-    """Changes that a replay of binlogs does not bring back as they were, why, and how this is ended."""
+    """Changes that a replay of binlogs does not restore exactly, the reason, and the fix."""
 
     missing: str
     reason: str
@@ -23,19 +23,17 @@ class UnloggedChanges:
 
     @property
     def sentence(self) -> str:
-        """The finding in one sentence."""
         return f"{self.missing} ({self.reason})"
 
 
 def unlogged_changes(facts: ServerFacts) -> tuple[UnloggedChanges, ...]:
-    """Return what no replay of the server's binlogs brings back as it was; nothing for an ordinary server."""
+    """Return the changes that no replay of the server's binlogs restores exactly; none for an ordinary server."""
     if not facts.has_binlog:
         return ()
     return (*_filtered(facts), *_by_policy(facts), *_by_format(facts), *_applied(facts))
 
 
 def _filtered(facts: ServerFacts) -> list[UnloggedChanges]:
-    """Return the schemas that filters of the binlog leave out."""
     found = []
     if facts.binlog_do:
         left = [schema for schema in facts.schemas if schema not in facts.binlog_do]
@@ -59,7 +57,6 @@ def _filtered(facts: ServerFacts) -> list[UnloggedChanges]:
 
 
 def _by_policy(facts: ServerFacts) -> list[UnloggedChanges]:
-    """Return what sessions leave out by a setting of the server."""
     found = []
     if facts.variables.get("sql_log_bin", "ON").upper() in ("OFF", "0"):
         found.append(
@@ -77,7 +74,6 @@ def _by_policy(facts: ServerFacts) -> list[UnloggedChanges]:
 
 
 def _by_format(facts: ServerFacts) -> list[UnloggedChanges]:
-    """Return that statements are replayed that may have another result the next time."""
     name = ""
     if facts.variables.get("binlog_format", "ROW").upper() == "STATEMENT":
         name = "binlog_format = STATEMENT"
@@ -90,7 +86,7 @@ def _by_format(facts: ServerFacts) -> list[UnloggedChanges]:
 
 
 def _applied(facts: ServerFacts) -> list[UnloggedChanges]:
-    """Return what a replica, or a node of a cluster, applies and does not log, or does not apply."""
+    """Return the changes that a replica or cluster node applies without logging, or does not apply."""
     found = []
     option = "log_replica_updates" if "log_replica_updates" in facts.variables else "log_slave_updates"
     is_off = facts.variables.get(option, "ON").upper() in ("OFF", "0")

@@ -1,1 +1,1 @@
-"""What every job uses: the instance, the host, events, the clock, locks, what an interruption leaves."""
+"""Common parts of all jobs: instance, host, events, clock, locks, protection against interruptions."""

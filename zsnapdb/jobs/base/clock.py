@@ -1,4 +1,4 @@
-"""The only clocks of the jobs, and the ids made from them."""
+"""The only clocks of the jobs, and the ids derived from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def now() -> datetime:
 
 
 def steady() -> tuple[str, float] | None:
-    """Return the id of this boot, and the seconds of its steady clock; None where the kernel does not say them.
+    """Return the boot id and the seconds of its steady clock; None if the kernel does not provide them.
 
     The clock counts while the host is suspended, and cannot be set (clock_gettime(2), CLOCK_BOOTTIME).
     """

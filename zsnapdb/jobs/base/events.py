@@ -1,4 +1,4 @@
-"""What a job reports while it runs: lines, warnings and progress. The caller decides where they go."""
+"""The events of a running job: lines, warnings and progress. The caller decides where they are shown."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from zsnapdb.base.model import Progress
 
 
 class Events(Protocol):
-    """Receives what happens while a job runs. Several threads may call the methods, which raise nothing."""
+    """Receiver of the events of a running job. Several threads may call the methods, which raise nothing."""
 
     def tell(self, text: str) -> None:
-        """Receive one line: what the job does now, or why it takes longer."""
+        """Receive one line about the present action, or why it takes longer."""
 
     def warn(self, text: str) -> None:
         """Receive one line that a person should look into. The job continues."""
 
     def progress(self, progress: Progress) -> None:
-        """Receive how far a step has come. Called often."""
+        """Receive the progress of a step. Called often."""
 
 
 class Silent:
-    """Ignores all events."""
+    """A receiver that ignores all events."""
 
     def tell(self, text: str) -> None:
         pass
@@ -37,7 +37,7 @@ SILENT: Events = Silent()
 
 
 class KeptWarnings:
-    """Passes all events on, and keeps the warnings for the result of the job."""
+    """A receiver that passes all events on, and keeps the warnings for the result of the job."""
 
     def __init__(self, inner: Events) -> None:
         self._inner = inner

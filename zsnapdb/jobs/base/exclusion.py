@@ -1,4 +1,4 @@
-"""One run at a time: locks of this host, and the writer's lease of a repository on all hosts."""
+"""Mutual exclusion of runs: locks on this host, and a repository's writer lease across hosts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from zsnapdb.repository.repository import Repository
 
 _HOLDER = re.compile(r"(\d{1,20}) ([^\n]{1,200})\n")
-"""The content of a lock file: the process that has the lock, and what it does."""
+"""The content of a lock file: the process that has the lock, and its action."""
 _LONGEST = 1000
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
-"""How long a run that made its snapshots may still prove them."""
+"""Seconds in which a run with finished snapshots may still verify them."""
 
 
 @contextlib.contextmanager
@@ -38,28 +38,28 @@ def exclusive(
 ) -> Iterator[None]:
     """Run the block as the only holder of the lock `name` on this host.
 
-    `folder` contains the lock files (None: the folder of this host). `tell` gets a line if this run has to wait.
-    Afterwards the lock file is gone. BusyError if another run still holds the lock after `patience` seconds,
-    PreflightError if there can be no lock file.
+    `folder` contains the lock files (None: the folder of this host). `tell` gets a line if this run has to wait. The
+    lock file is removed afterwards. Raises BusyError if another run still holds the lock after `patience` seconds,
+    PreflightError if the lock file cannot be created.
     """
     folder = folder or THIS_HOST.run
     with exclusive_with_child(name, doing=doing, patience=patience, folder=folder, tell=tell) as opened:
         try:
             yield
         finally:
-            # Many locks are named after a clone or a snapshot set: their files would become more and more.
+            # Many locks are named after a clone or a snapshot set, so their files would accumulate.
             with contextlib.suppress(OSError):
                 path = lock_file(folder, _file_name(name))
-                # If somebody removed the file meanwhile, another run may hold one of that name.
+                # If the file was removed in the meantime, another run may hold a new file with that name.
                 if os.path.samestat(os.fstat(opened), os.lstat(path)):
                     path.unlink()
 
 
 @contextlib.contextmanager
 def shared(name: str, *, patience: float, folder: Path | None = None) -> Iterator[None]:
-    """Run the block as one of several holders of the lock `name`, beside whom nobody has it alone (flock(2)).
+    """Run the block with a shared lock `name`; no run holds it exclusively at the same time (flock(2)).
 
-    Afterwards the lock file is gone, unless others hold it. The errors are those of `exclusive`.
+    The last holder removes the lock file. The errors are those of `exclusive`.
     """
     folder, deadline = folder or THIS_HOST.run, time.monotonic() + patience
     while True:
@@ -90,10 +90,10 @@ def exclusive_with_child(
     folder: Path | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[int]:
-    """Do as `exclusive`, and yield the descriptor that has the lock.
+    """Take the lock like `exclusive`, and yield its descriptor.
 
-    A child that inherits the descriptor has the lock too until it ends, whatever becomes of this process (flock(2)). So
-    the lock file stays.
+    A child that inherits the descriptor also holds the lock until it ends, even if this process dies (flock(2)). So the
+    lock file is not removed.
     """
     deadline, is_told = time.monotonic() + patience, False
     while True:
@@ -110,7 +110,7 @@ def exclusive_with_child(
                     tell(f"waiting up to {patience:g} s for another zsnapdb: {_holder(file)}")
                     is_told = True
             else:
-                # A file that its last holder has removed since it was opened excludes nobody.
+                # If the last holder removed the file after this run opened it, the lock excludes no other run.
                 if os.fstat(file.fileno()).st_nlink:
                     file.truncate(0)
                     file.write(f"{os.getpid()} {doing}\n")
@@ -123,7 +123,7 @@ def exclusive_with_child(
 
 @contextlib.contextmanager
 def if_free(name: str, folder: Path | None = None) -> Iterator[bool]:
-    """Yield True and hold the lock during the block; yield False at once if another process holds the lock."""
+    """Yield True and hold the lock during the block; yield False immediately if another process holds it."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(exclusive(name, doing="working", folder=folder))
@@ -134,10 +134,10 @@ def if_free(name: str, folder: Path | None = None) -> Iterator[bool]:
 
 
 def is_held(name: str, folder: Path | None = None) -> bool:
-    """Whether a run of this host has the lock now, by what the kernel says. Nobody is kept from taking it meanwhile.
+    """Return whether a run of this host holds the lock now, according to the kernel. The lock is not touched.
 
-    False where the kernel does not say it. The locks that are taken stand in /proc/locks, with the process that took
-    each and the inode (proc_locks(5)); which file system the inode is of, is not written there as stat(2) has it.
+    False if the kernel does not show it. /proc/locks lists each lock with its process and inode (proc_locks(5)). Its
+    device number is not that of stat(2), so only the inode is compared.
     """
     path = lock_file(folder or THIS_HOST.run, _file_name(name))
     try:
@@ -157,16 +157,16 @@ def _file_name(name: str) -> str:
 
 
 def _holder(file: TextIO) -> str:
-    """Return who has the lock, by the file's content. Another run may be about to write it."""
+    """Return the holder from the file's content. Another run may be about to write it."""
     file.seek(0)
     match = _HOLDER.fullmatch(file.read(_LONGEST))
     return f"process {match[1]} is {match[2]}" if match else "an unknown process"
 
 
 def alone_at_source(instance: Instance) -> contextlib.AbstractContextManager[None]:
-    """Be the only run of this host that holds the instance still, or undoes what a killed run left there.
+    """Exclude other runs of this host that lock the instance's server or clean up after a killed run.
 
-    A hold ends within lock.budget, so others wait for it.
+    Such a lock ends within lock.budget, so other runs wait for it.
     """
     return exclusive(
         f"source-{instance.name}",
@@ -177,7 +177,7 @@ def alone_at_source(instance: Instance) -> contextlib.AbstractContextManager[Non
 
 
 def for_instance(instance: Instance, name: str, doing: str) -> contextlib.AbstractContextManager[None]:
-    """Be the only run of this host that has the lock `name` of the instance. A run waits as its `--wait` says."""
+    """Hold the lock `name` of the instance on this host. A run waits as long as `--wait` allows."""
     return exclusive(
         f"{name}-{instance.name}",
         doing=f"{doing} instance {instance.name}",
@@ -188,15 +188,15 @@ def for_instance(instance: Instance, name: str, doing: str) -> contextlib.Abstra
 
 
 def is_at_work(instance: Instance, name: str) -> bool:
-    """Whether a run of this host has the lock `name` of the instance now."""
+    """Return whether a run of this host holds the lock `name` of the instance now."""
     return is_held(f"{name}-{instance.name}", instance.host.run)
 
 
 @contextlib.contextmanager
 def writing(instance: Instance, repository: Repository, doing: str) -> Iterator[Callable[[], None]]:
-    """Run the block as the only writer, on all hosts, of the instance's part of the repository.
+    """Run the block as the only writer of the instance's part of the repository, across all hosts.
 
-    Yields a function that raises LeaseError once the lease is lost.
+    Yield a function that raises LeaseError once the lease is lost.
     """
     from zsnapdb.repository.writer_lease import lease
 

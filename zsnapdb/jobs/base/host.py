@@ -1,4 +1,4 @@
-"""What a job uses of the host it runs on, so that a test runs the same job on a host of its own."""
+"""The facilities of a host that jobs use, so that tests can run the same jobs on a simulated host."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from zsnapdb.store.base import Store
 
 OpenStore: TypeAlias = "Callable[[RepositorySettings, Callable[[str], None] | None], tuple[Store, str]]"
-"""Opens the store of a repository. Returns the store and the prefix of the keys; reports retries to the callback."""
+"""Opens the store of a repository. Returns the store and the key prefix; reports retries to the callback."""
 
 
 def _open_store(settings: RepositorySettings, tell: Callable[[str], None] | None) -> tuple[Store, str]:
-    # Most commands open no store, and to load what they would need for one takes longer than they do.
+    # Most commands open no store, and loading its modules would take longer than the command.
     from zsnapdb.store.open import open_store
 
     return open_store(settings, tell)
 
 
 def _who() -> WhoPart:
-    """Return who runs this process, as the kernel, sudo, and the service that runs it for somebody say.
+    """Return the user of this process according to the kernel, sudo, and a service that acts for a user.
 
     Source: proc(5), loginuid; sudo(8).
     """
@@ -54,7 +54,7 @@ def _who() -> WhoPart:
 def _login() -> str:
     with contextlib.suppress(OSError, ValueError):
         uid = int(Path("/proc/self/loginuid").read_text())
-        # 4294967295 stands for a process that nobody logged in for, such as a service.
+        # 4294967295 means that the process belongs to no login, for example a service.
         return _account(uid) if uid != 2**32 - 1 else ""
     return ""
 
@@ -74,43 +74,43 @@ def _has_ended(holder: Holder) -> bool:
 
 @dataclass(frozen=True)
 class Host:
-    """Where this host keeps what its jobs share, what time it is there, and how it opens a store."""
+    """The shared folders of the jobs on this host, its clocks, and its access to stores."""
 
     run: Path = Path("/run/zsnapdb")
     """Locks and marks that a reboot clears."""
 
     cache: Path = Path("/var/cache/zsnapdb")
-    """Holds nothing that the repositories do not hold; may be removed at any time."""
+    """Copies of repository content only; may be removed at any time."""
 
     journals: Path = Path("/var/lib/zsnapdb/journal")
-    """What interrupted backups leave to the next run, a folder per instance."""
+    """Journals of interrupted backups for the next run, a folder per instance."""
 
     records: Path = Path("/var/lib/zsnapdb/stored")
-    """What this host stored in repositories, a folder per instance and repository (`host_record.py`)."""
+    """Records of what this host stored in repositories, a folder per instance and repository (`host_record.py`)."""
 
     @property
     def local_sets(self) -> Path:
-        """What this host knows about snapshot sets that are in no repository, a folder per instance."""
+        """Records of snapshot sets that are in no repository, a folder per instance."""
         return self.records.with_name("local")
 
     @property
     def bases(self) -> Path:
-        """Which snapshots a running backup holds although nothing says that they are of a set (`held_bases.py`)."""
+        """Snapshots that a running backup holds although they are not marked as part of a set (`held_bases.py`)."""
         return self.records.with_name("bases")
 
     @property
     def tails(self) -> Path:
-        """How far this host has read the newest binlog of each instance, a file per instance (`tail_record.py`)."""
+        """The read position in the newest binlog of each instance, a file per instance (`tail_record.py`)."""
         return self.records.with_name("tails")
 
     @property
     def readers(self) -> Path:
-        """Which replicas must be rebuilt because their source was put back, a file per instance (`readers.py`)."""
+        """Replicas to rebuild after a restore replaced their source's data, a file per instance (`readers.py`)."""
         return self.records.with_name("readers")
 
     @property
     def put_backs(self) -> Path:
-        """Which restores took production's place, a file per instance (`put_back_record.py`)."""
+        """Restores that replaced production, a file per instance (`put_back_record.py`)."""
         return self.records.with_name("put-back")
 
     @property
@@ -120,32 +120,32 @@ class Host:
 
     @property
     def serve(self) -> Path:
-        """What the helper of `zsnapdb serve` keeps: tokens by their hashes, and operations."""
+        """State of the helper of `zsnapdb serve`: tokens as hashes, and operations."""
         return self.records.with_name("serve")
 
     @property
     def policies(self) -> Path:
-        """Which policy this host recorded in the evidence logs of repositories, a folder per instance."""
+        """Policies that this host recorded in the evidence logs of repositories, a folder per instance."""
         return self.records.with_name("policies")
 
     @property
     def runs(self) -> Path:
-        """What runs did whose id the caller chose, a file per run (`once_record.py`)."""
+        """Results of runs with an id from the caller, a file per run (`once_record.py`)."""
         return self.records.with_name("runs")
 
     @property
     def clocks(self) -> Path:
-        """What the clocks of this host said when a command last looked (`removal_time.py`)."""
+        """The last recorded readings of this host's clocks (`removal_time.py`)."""
         return self.records.with_name("clocks")
 
     now: Callable[[], datetime] = clock.now
-    """The time, UTC."""
+    """The time in UTC."""
 
     steady: Callable[[], tuple[str, float] | None] | None = None
-    """The boot and the seconds of the clock that nobody can set; None: that of the kernel, beside its wall clock."""
+    """The boot id and the seconds of a clock that cannot be set; None: that of the kernel, next to its wall clock."""
 
     def reading(self) -> ClockReading | None:
-        """Return what both clocks say now; None if the wall clock has no steady one beside it."""
+        """Return the present reading of both clocks; None if the wall clock has no steady clock next to it."""
         from zsnapdb.planning.clock_guard import ClockReading
 
         steady = self.steady or (clock.steady if self.now is clock.now else None)
@@ -153,34 +153,34 @@ class Host:
         return ClockReading(self.now(), *said) if said is not None else None
 
     id_at: Callable[[datetime], str] = clock.backup_id_at
-    """An id for what begins at that time."""
+    """An id for an object that starts at that time."""
 
     def latest(self) -> datetime:
-        """Return the later one of the wall clock and the proven time.
+        """Return the later of the wall clock and the proven time.
 
-        What begins, or is used, is recorded with it: so nothing that was made while the clock was behind ends early.
+        Creation and use are recorded with it, so nothing expires early that was created while the clock was behind.
         """
         from zsnapdb.jobs.base.removal_time import removal_time
 
         return removal_time(self).latest
 
     def new_backup_id(self) -> str:
-        """Return an id for a backup, or another thing, that begins now."""
+        """Return an id for a backup, or another object, that starts now."""
         return self.id_at(self.latest())
 
     run_id: Callable[[], str] = run_id.current
-    """The id of the run of which this job is a part."""
+    """The id of the run that this job is part of."""
 
     who: Callable[[], WhoPart] = _who
-    """On whose behalf the job runs: the accounts of this process, unless a service runs it for somebody else."""
+    """The user of the job: the accounts of this process, unless a service runs it for another user."""
 
     open_store: OpenStore = _open_store
 
     journal_disk: JournalDisk | None = None
-    """What changes the journals; None: the disk of this host."""
+    """The writer of the journals; None: the disk of this host."""
 
     has_ended: Callable[[Holder], bool] = _has_ended
-    """Whether the process that has a lease is known to be gone."""
+    """Returns whether the process that holds a lease is known to have ended."""
 
 
 THIS_HOST = Host()

@@ -41,27 +41,27 @@ class Instance:
     events: Events = SILENT
     host: Host = THIS_HOST
     is_own_repository: bool = True
-    """Whether `repository` is the one in which this host stores the backups of the instance, and no other one."""
+    """Whether `repository` is the one in which this host stores the instance's backups."""
     copies: Mapping[str, RepositorySettings] = field(default_factory=dict)
-    """The other repositories that an objective of the instance names."""
+    """The other repositories in the objectives of the instance."""
     vms: MachineSettings = field(default_factory=MachineSettings)
-    """How libvirt is reached."""
+    """The connection settings of libvirt."""
     restores: Path = Path("/var/lib/zsnapdb/restores")
     """The folder with the journals of restores (`restore.journal`)."""
     wait: float = 0.0
-    """How many seconds a run waits for another run that is at work on the instance."""
+    """Seconds that a run waits for another run on the instance."""
     replicas_will_be_rebuilt: bool = False
-    """Somebody said that every replica will be made anew after its server is put back."""
+    """The user confirmed that every replica will be rebuilt after a restore replaces its source's data."""
 
     @classmethod
     def of(cls, settings: Settings, name: str | None, events: Events = SILENT) -> Instance:
         """Return the named (or only) instance.
 
-        ConfigError if the instance is not configured, or names an unknown lock strategy.
+        Raises ConfigError if the instance is not configured, or has an unknown lock strategy.
         """
         instance_name, instance = settings.one_instance(name)
         if instance.lock.strategy != AUTO:
-            # Only what takes a lock needs all of them.
+            # Import late: few commands need the lock strategies.
             from zsnapdb.mysql import locks
 
             check_name(instance.lock.strategy, locks.STRATEGIES)
@@ -81,8 +81,8 @@ class Instance:
     def at(cls, settings: Settings, name: str | None, repository: str | None, events: Events = SILENT) -> Instance:
         """Return the instance with the named repository (None: its own one).
 
-        The retention policy of another repository comes before the retention policy of the instance, and so do its
-        objectives. An objective for copies is about the own repository alone.
+        Retention policy and objectives of another repository have precedence over those of the instance. Objectives for
+        copies apply only to the own repository. Raises UsageError if the repository is not configured.
         """
         own = cls.of(settings, name, events)
         if repository is None or repository == own.settings.repository:
@@ -107,13 +107,13 @@ class Instance:
 
     @property
     def other_repository(self) -> str | None:
-        """The name of the repository if it is not the instance's own, else None."""
+        """The name of the repository if it is not the instance's own; else None."""
         return None if self.is_own_repository else self.settings.repository
 
     def with_repository_of(self, settings: Settings, other: str | None) -> Instance:
-        """Return the instance with the repository with which a plan was made: `other`, or its own if that is None.
+        """Return the instance with the repository of a plan: `other`, or its own if that is None.
 
-        UsageError if that is not configured any more.
+        Raises UsageError if the repository is no longer configured.
         """
         if other == self.other_repository:
             return self
@@ -129,7 +129,7 @@ class Instance:
         )
 
     def impatient(self, seconds: float) -> Instance:
-        """Return the instance with repositories that are asked again for at most this long."""
+        """Return the instance with repositories that retry requests for at most this many seconds."""
 
         def limited(settings: RepositorySettings) -> RepositorySettings:
             return settings.model_copy(update={"patience": min(settings.patience, seconds)})
@@ -138,9 +138,9 @@ class Instance:
         return replace(self, repository=limited(self.repository), copies=copies)
 
     def retention_policy(self) -> KeepSettings:
-        """Return the retention policy of the instance, else the retention policy of its repository.
+        """Return the retention policy of the instance, else that of its repository.
 
-        ConfigError if neither is configured.
+        Raises ConfigError if neither is configured.
         """
         policy = self.settings.keep or self.repository.keep
         if policy is None:
@@ -152,7 +152,7 @@ class Instance:
 
     @property
     def volumes(self) -> Mapping[str, str]:
-        """The volumes, role to dataset. PreflightError if they are neither configured nor discovered yet."""
+        """The volumes, role to dataset. Raises PreflightError if they are neither configured nor discovered yet."""
         if self.settings.volumes is None:
             raise PreflightError(
                 f"the volumes of instance {self.name} are not configured, and were not discovered from its server",
@@ -165,38 +165,32 @@ class Instance:
         return replace(self, settings=self.settings.model_copy(update={"volumes": dict(volumes)}))
 
     def with_events(self, events: Events) -> Instance:
-        """Return the instance with jobs that report to these events."""
         return replace(self, events=events)
 
     def on_host(self, host: Host) -> Instance:
-        """Return the instance with jobs that run on this host."""
         return replace(self, host=host)
 
     def waiting(self, seconds: float) -> Instance:
-        """Return the instance with jobs that wait this long for another run."""
         return replace(self, wait=seconds)
 
     def logging_in_as(self, user: str, password_file: Path | None) -> Instance:
-        """Return the instance whose sessions are those of another account (`password_file` None: without a password).
+        """Return the instance with another account for its sessions (`password_file` None: without a password).
 
-        It logs in where the instance's own account does.
+        The address of the server does not change.
         """
         account = {"user": user, "password_file": password_file, "password_env": None}
         return replace(self, settings=self.settings.model_copy(update=account))
 
     def rebuilding_replicas(self, said: bool) -> Instance:
-        """Return the instance of which somebody `said` that its replicas will be made anew."""
         return replace(self, replicas_will_be_rebuilt=said)
 
     def hooks(self) -> tuple[Hook, ...]:
-        """Return its hooks in the order of the configuration."""
         return tuple(
             Hook(When(h.when), h.run, h.timeout, OnFailure(h.on_failure or ("warn" if h.when == "done" else "abort")))
             for h in self.settings.hooks
         )
 
     def chain_policy(self) -> ChainPolicy:
-        """Return the settings that decide when the next backup is a full one."""
         chain = self.settings.chain
         return ChainPolicy(chain.full_every or None, chain.longest or None)
 
@@ -204,7 +198,7 @@ class Instance:
     def address(self) -> Address:
         """The address and account of its server on this host.
 
-        PreflightError if it is a virtual machine, ServerError if the configuration names no server.
+        Raises PreflightError if the instance is a virtual machine, ServerError if no server is configured.
         """
         from zsnapdb.mysql.session import Address
 
@@ -224,7 +218,10 @@ class Instance:
 
     @property
     def address_inside(self) -> Address:
-        """The address and account of the server inside the virtual machine. PreflightError if none is configured."""
+        """The address and account of the server inside the virtual machine.
+
+        Raises PreflightError if none is configured.
+        """
         from zsnapdb.mysql.session import Address
 
         s = self.settings
@@ -234,7 +231,7 @@ class Instance:
 
     @property
     def tls(self) -> Tls:
-        """How connections over TCP to its server, and for it to other servers, are protected."""
+        """The TLS settings of TCP connections to its server, and from that server to others."""
         from zsnapdb.mysql.tls import Tls, TlsMode
 
         s = self.settings
@@ -248,11 +245,11 @@ class Instance:
         )
 
     def session(self, *, read_timeout: float = 60.0) -> Session:
-        """Open a session to its server. PreflightError if the instance is a virtual machine.
+        """Open a session to its server. Callers may treat the server's paths as paths of this host.
 
-        Whoever has this session takes the server's paths for paths of this host.
+        Raises PreflightError if the instance is a virtual machine.
         """
-        # Who asks the repository alone loads no client of a server.
+        # Commands that only use the repository load no database client.
         from zsnapdb.mysql.session import Session
 
         return Session.open(self.address, self.settings.password(), read_timeout=read_timeout)
@@ -264,15 +261,15 @@ class Instance:
         return Session.open(self.address_inside, self.settings.password(), read_timeout=read_timeout)
 
     def open_store(self) -> tuple[Store, str]:
-        """Open the store of its repository; return it with the prefix of the keys."""
         return self.host.open_store(self.repository, self.events.tell)
 
     def open_repository(self) -> Repository:
-        """Open its repository. NotThere if the repository does not exist yet.
+        """Open its repository.
 
-        If the marker is lost, the repository is opened from the manifests of the instance.
+        If the marker is lost, the repository is opened from the manifests of the instance. Raises NotThere if the
+        repository does not exist yet.
         """
-        # Most commands need no repository, and to load its modules takes longer than they do.
+        # Most commands need no repository, and loading its modules would take longer than the command.
         from zsnapdb.repository.repository import Repository
 
         repository = Repository.open(*self.open_store(), self.keyring(), instances=(self.name,))
@@ -281,14 +278,14 @@ class Instance:
         return repository
 
     def open_or_create_repository(self) -> Repository:
-        """Open its repository. Creates the marker if the repository has none yet."""
+        """Open its repository. Create the marker if the repository has none yet."""
         from zsnapdb.repository.repository import Repository
 
         store, prefix = self.open_store()
         return Repository.open_or_create(store, prefix, secrets.token_hex(8), self.keyring(), instances=(self.name,))
 
     def keyring(self) -> Keyring:
-        """Return the keys of its repository, with what this host remembers of its documents."""
+        """Return the keys of its repository, with this host's record of its own documents."""
         from zsnapdb.jobs.base.own_documents import OwnDocumentFiles
         from zsnapdb.repository.keyring import Keyring
 
@@ -296,22 +293,20 @@ class Instance:
         return replace(Keyring.of(self.repository.encryption), own=own)
 
     def send_flags(self) -> tuple[tuple[str, ...], ...]:
-        """Return the options that its `zfs send` may have, one tuple for each form of a stream."""
         return tuple(SEND_FLAGS[form] for form in forms_of(self.repository.stream.send))
 
     @property
     def sends_raw(self) -> bool:
-        """Whether its streams are encrypted as its blocks are."""
+        """Whether its streams are raw, that is encrypted like its blocks."""
         return forms_of(self.repository.stream.send) == (SendForm.RAW,)
 
     def summaries(self, repository: Repository) -> Summaries:
-        """Return its backups there, without their chunk tables. This host caches what was read once."""
+        """Return its backups in the repository, without their chunk tables, cached on this host."""
         from zsnapdb.repository.catalogue import Cache, summaries
 
         return summaries(repository, self.name, Cache.of(self.host.cache, repository, self.name))
 
     def upload_settings(self) -> UploadSettings:
-        """Return how its plain streams are split into chunks and compressed."""
         from zsnapdb.stream.chunks import Codec
         from zsnapdb.stream.memory import FIRST_CHUNK
         from zsnapdb.stream.upload import UploadSettings
@@ -319,7 +314,7 @@ class Instance:
         stream = self.repository.stream
         level, adaptive = (FIRST_LEVEL, True) if stream.level == "auto" else (stream.level, False)
         codec = Codec.NONE if level == 0 else Codec.ZSTD
-        # A line that is limited here is no slow one: more connections would only wait for their turn.
+        # With a bandwidth limit, more connections would not help: they would only wait.
         widens = self.repository.bandwidth is None
         first = min(FIRST_CHUNK, stream.chunk_size)
         return UploadSettings(stream.chunk_size, codec, level, stream.concurrency, adaptive, widens, first)

@@ -1,4 +1,4 @@
-"""What an interruption finds: work that is undone if it fails, and seconds that no signal cuts."""
+"""Protection against interruptions: undo of failed work, and blocks that no signal interrupts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from types import FrameType
 
 @contextlib.contextmanager
 def undone_on_error(undo: Callable[[], None]) -> Iterator[None]:
-    """Call `undo` if the block fails.
+    """Call `undo` if the block fails, and raise the error of the block.
 
-    The error of the block is raised. If `undo` fails too, a note on that error says so.
+    If `undo` fails too, a note on that error reports it.
     """
     try:
         yield
@@ -30,11 +30,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def uninterrupted(tell: Callable[[str], None]) -> Iterator[None]:
-    """Run the block to its end. Ctrl-C, SIGTERM and the end of the session interrupt what comes after it.
+    """Run the block to its end. Ctrl-C, SIGTERM and the end of the session take effect after it.
 
-    `tell` gets one line when a signal comes. The handlers are functions, not ignored signals: a program that the block
-    starts would inherit an ignored signal (signal(7)). Programs that must not see Ctrl-C need a process group of their
-    own. Outside of the main thread, which alone gets signals, the block runs as it is.
+    `tell` gets one line when a signal arrives. The handlers are functions, as a program started in the block would
+    inherit an ignored signal (signal(7)). Programs that must not get Ctrl-C need their own process group. Other threads
+    than the main thread get no signals, so there the block simply runs.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -44,12 +44,12 @@ def uninterrupted(tell: Callable[[str], None]) -> Iterator[None]:
     def note(number: int, _frame: FrameType | None) -> None:
         came.append(number)
         if len(came) == 1:
-            # The terminal may be gone, which is why the signal came.
+            # The terminal may be closed, which may have caused the signal.
             with contextlib.suppress(OSError):
                 tell("a signal was received: this command ends as soon as nothing is half done")
 
     before = {number: signal.getsignal(number) for number in _SIGNALS}
-    # A signal that was ignored from the beginning (nohup) stays so; None is a handler that Python did not set.
+    # A signal that was ignored at the start (nohup) stays ignored; None is a handler that Python did not set.
     kept = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     for number in kept:
         signal.signal(number, note)
@@ -58,6 +58,6 @@ def uninterrupted(tell: Callable[[str], None]) -> Iterator[None]:
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
-    # An error of the block ends the command by itself, with its reason.
+    # Not reached after an error of the block, which ends the command with its own reason.
     if came:
         signal.raise_signal(came[0])

@@ -1,9 +1,11 @@
-"""Which snapshots of this host were read as those of `zsnapdb snapshot`, so that they need not be read again.
+"""Cache of snapshots that were read as those of `zsnapdb snapshot`, so that they need not be read again.
 
-A host may have thousands of local sets, and most questions are not about them. A backup, or a run of `zsnapdb
-snapshot`, notes those that it has read: of the instance, LOCAL, without a hold. Such a set is held, or becomes
-something else, within `changing`; who read before its end notes nothing any more. The note only leaves snapshots out of
-what is read. It says of none what it is, and it is lost with a reboot, or when the filesystem is mounted again.
+A host may have thousands of local snapshot sets, which most commands do not need. A backup or a run of `zsnapdb
+snapshot` records the snapshots that it has read as local: of this instance, in state LOCAL, without a hold.
+
+A hold or a new state is set only inside `changing`. A process that read before the end of that block cannot record its
+results any more. The cache only excludes snapshots from reading, and proves nothing about them. It is lost with a
+reboot, or when the filesystem is mounted again.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 _GENERATION = ".generation"
 _CHANGING = "changing"
-"""The generation while a set is changed, and after a run that was killed meanwhile."""
+"""The generation while a set is changed, and after a run that was killed during a change."""
 _PATIENCE = 10.0
 
 HOLDS = "userrefs"
-"""zfsprops(7): the number of holds. Who notes has read it."""
+"""The number of holds (zfsprops(7)). It must be read before a snapshot is recorded."""
 
 
 def _folder(instance: Instance) -> Path:
@@ -37,14 +39,14 @@ def _folder(instance: Instance) -> Path:
 
 
 def _file(instance: Instance, place: str) -> Path:
-    # The name of a dataset may be as long as that of a file, without what would stand for a slash.
+    # The name of a dataset may be as long as a file name may be, without escapes for slashes.
     return _folder(instance) / hashlib.sha256(place.encode()).hexdigest()
 
 
 def known(instance: Instance, place: str, names: SnapshotNames) -> frozenset[str]:
-    """Return those of the snapshots, by short name, that were read as local ones and are still the same.
+    """Return the snapshots, by short name, that were recorded as local and are still the same.
 
-    A note that another account wrote, or a link in its place, says nothing.
+    A file of another account, or a link in its place, is ignored.
     """
     try:
         opened = os.open(_file(instance, place), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -61,7 +63,7 @@ def known(instance: Instance, place: str, names: SnapshotNames) -> frozenset[str
 
 
 def generation(instance: Instance) -> str:
-    """Return what `changing` changes. Who notes something asked for it before reading."""
+    """Return the id that `changing` replaces. `note` needs its value from before the reading."""
     try:
         return (_folder(instance) / _GENERATION).read_text()
     except (OSError, ValueError):
@@ -71,15 +73,15 @@ def generation(instance: Instance) -> str:
 def note(
     instance: Instance, names: Mapping[str, SnapshotNames], seen: Iterable[OwnedSnapshot], generation_before: str
 ) -> None:
-    """Note the local ones among own snapshots, read with HOLDS, beside those that are noted and still there.
+    """Record the local snapshots among `seen`, in addition to recorded ones that still exist.
 
-    Nothing is noted if a run changed a set since `generation_before`, or is about to. `names` were listed before the
-    snapshots were read. A note that cannot be written is none.
+    Nothing is recorded if a run changed a set since `generation_before`, or is changing one. `names` must be listed
+    before the snapshots are read, and `seen` must be read with HOLDS. Write errors are ignored.
     """
     with contextlib.suppress(BusyError, OSError, PreflightError), _alone(instance, 0.0):
         current = generation(instance)
         if current == _CHANGING:
-            # What was read may be older than the change of a run that was killed. What is read from now on is not.
+            # The results may be older than the change of a killed run. With a new generation, later results are not.
             _begin(instance, secrets.token_hex(16))
         elif current == generation_before:
             _note(instance, names, seen)
@@ -101,9 +103,9 @@ def _note(instance: Instance, names: Mapping[str, SnapshotNames], seen: Iterable
 
 @contextlib.contextmanager
 def changing(instance: Instance, places: Collection[str]) -> Iterator[None]:
-    """Change local sets in the block. No snapshot of these datasets is noted then, or by who read before its end.
+    """Change local sets in the block. Snapshots of these datasets are not recorded until its end.
 
-    PreflightError if a note cannot be removed.
+    Results that were read before its end are not recorded either. Raises PreflightError if a record cannot be removed.
     """
     with _alone(instance, _PATIENCE):
         try:

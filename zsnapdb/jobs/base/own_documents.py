@@ -1,7 +1,7 @@
-"""The documents that this host knows as its own, by digest: files below the folder of its records, read when needed.
+"""The digests of documents that this host stored or adopted, in files below the folder of its records.
 
-`documents.json` has the small documents of an instance, whatever their repository: each names its repository itself.
-The records of backups and binlogs beside it have the digests of manifests and of descriptions of rotated binlogs.
+`documents.json` has the small documents of an instance for all repositories, as each contains its repository. The
+backup and binlog records next to it have the digests of manifests, and of rotated binlogs' descriptions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOCK_SECONDS = 30.0
 
 @dataclass
 class _Read:
-    """What the files said when they were as `state` says. `knows_any`: this host stored or adopted backups."""
+    """The content of the files in this `state`. `knows_any`: this host stored or adopted backups."""
 
     state: tuple[tuple[str, int, int], ...] = ()
     digests: set[str] = field(default_factory=set)
@@ -39,7 +39,7 @@ class _Read:
 
 @dataclass(eq=False)
 class OwnDocumentFiles:
-    """The digests of the documents of an instance. `folder` has the instance's records."""
+    """The digests of an instance's documents. `folder` has the instance's records. Files are read on demand."""
 
     folder: Path
     events: Events = SILENT
@@ -47,7 +47,7 @@ class OwnDocumentFiles:
     _reading: Lock = field(default_factory=Lock)
 
     def knows(self, digest: str) -> bool:
-        """Whether this host stored or adopted a document with this SHA-256."""
+        """Return whether this host stored or adopted a document with this SHA-256."""
         with self._reading:
             if self._read is None or (digest not in self._read.digests and self._read.state != self._state()):
                 self._read = self._load()
@@ -55,14 +55,14 @@ class OwnDocumentFiles:
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is a record of small documents."""
         return os.path.exists(self.folder / DOCUMENTS)
 
     @property
     def tells_apart(self) -> bool:
-        """Whether this host has records that tell its own documents from those of others.
+        """Whether the records of this host distinguish its own documents from foreign ones.
 
-        False on a host that knows no backup, and until the first backup, archive or drill after an earlier version.
+        False on a host without known backups. After an upgrade from a version without records, also False until the
+        first backup, archive run or drill.
         """
         if not self.has_begun:
             return False
@@ -70,11 +70,11 @@ class OwnDocumentFiles:
         return self._read is not None and self._read.knows_any
 
     def note(self, place: str, digest: str) -> None:
-        """Record a document before it is stored. Warns if that cannot be written."""
+        """Record a document before it is stored. Warn if the record cannot be written."""
         if not self.has_begun:
             self.knows("")
             if self._read is not None and self._read.knows_any:
-                # An earlier version stored more: `inherit_documents` begins the record with all of it.
+                # An earlier version stored more documents: `inherit_documents` creates the record with all of them.
                 return
         with self._warning():
             self.change(lambda own: own.with_digests(place, (digest,)))
@@ -82,22 +82,25 @@ class OwnDocumentFiles:
             self._read.digests.add(digest)
 
     def forget(self, place: str) -> None:
-        """Forget the documents of a place, which are gone. Warns if that cannot be written."""
+        """Remove the documents of a deleted place. Warn if the record cannot be written."""
         if self.has_begun:
             with self._warning():
                 self.change(lambda own: own.without(place))
 
     def begin(self, places: Mapping[str, Sequence[str]]) -> None:
-        """Begin the record with these documents, unless there is one. Warns if that cannot be written."""
+        """Create the record with these documents, unless there is one. Warn if it cannot be written."""
         with self._warning():
             self.change(lambda own: own if self.has_begun else own.with_places(places))
 
     def add(self, places: Mapping[str, Sequence[str]]) -> None:
-        """Record documents that were adopted. OSError if that cannot be written."""
+        """Record adopted documents. Raises OSError if the record cannot be written."""
         self.change(lambda own: own.with_places(places))
 
     def change(self, change: Callable[[OwnDocuments], OwnDocuments]) -> None:
-        """Replace the record by what `change` makes of it. One that cannot be read begins anew. OSError if it fails."""
+        """Replace the record with the result of `change`. An unreadable record is replaced by a new one.
+
+        Raises OSError if the record cannot be written.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         with private_lock.locked(self.folder / ".documents.lock", _LOCK_SECONDS):
             file = self.folder / DOCUMENTS
@@ -148,7 +151,6 @@ class OwnDocumentFiles:
 
 
 def _parsed(file: Path, kind: type[P]) -> P | None:
-    """Return what the file records, None if there is none that can be read."""
     try:
         return kind.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):

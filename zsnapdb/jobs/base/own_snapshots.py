@@ -1,4 +1,4 @@
-"""Reads the snapshots of an instance's sets on this host, and no more of them than the question is about."""
+"""Reading of an instance's snapshots on this host, limited to those that a command needs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from zsnapdb.zfs.snapshot_files import SnapshotNames, named
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 _MOST_BY_NAME = 1000
-"""So many snapshots at most are asked for by their names: beyond it one list of all is as cheap."""
+"""The maximum number of snapshots queried by name. For more, one list of all snapshots is as cheap."""
 
 
 @dataclass(frozen=True)
 class SetsHere:
-    """The snapshots on some datasets that have a name of a set, as they were listed once.
+    """The snapshots on some datasets that have the name of a snapshot set, from one listing.
 
-    `listed` None: they could not be listed without a program. `generation` is that of the notes before.
+    `listed` None: they cannot be listed without starting a program. `generation` is that of the cache before the
+    listing.
     """
 
     instance: Instance
@@ -39,39 +40,41 @@ class SetsHere:
 
     @classmethod
     def look(cls, instance: Instance, places: Collection[str]) -> SetsHere:
-        """List them now."""
         generation = known_local.generation(instance)
         return cls(instance, tuple(places), named(places), generation)
 
     def note(self, seen: Iterable[OwnedSnapshot]) -> None:
-        """Note the local ones among what was read with `known_local.HOLDS`, so that others need not read them."""
+        """Record the local snapshots among `seen`, so that other runs need not read them.
+
+        `seen` must have been read with `known_local.HOLDS`.
+        """
         if self.listed is not None:
             known_local.note(self.instance, self.listed, seen, self.generation)
 
     def read(self, more: Sequence[str] = (), states: Collection[str] | None = None) -> list[OwnedSnapshot]:
-        """Return the snapshots that are of sets of the instance in one of the states (None: any), oldest first.
+        """Return the snapshots of the instance's sets in one of the states (None: any), oldest first.
 
-        They are read with the properties MARKS and `more`. NotThere if a dataset does not exist.
+        They have the properties MARKS and `more`. Raises NotThere if a dataset does not exist.
         """
         if states is not None and LOCAL not in states:
             return [one for one in self.all_but_noted(more) if _is_in(one, states)]
         return [one for one in self._read(more, {}) if _is_in(one, states)]
 
     def all_but_noted(self, more: Sequence[str] = ()) -> list[OwnedSnapshot]:
-        """Return what `read` returns, of any state, but for local ones that an earlier run noted (`known_local`)."""
+        """Return the result of `read` for any state, without local snapshots in the cache (`known_local`)."""
         listed = self.listed or {}
         return self._read(more, {place: known_local.known(self.instance, place, listed[place]) for place in listed})
 
     @property
     def ids(self) -> frozenset[str]:
-        """The ids that the names of the listed snapshots give."""
+        """The set ids in the names of the listed snapshots."""
         named_here = [set_named(name) for names in (self.listed or {}).values() for name in names.numbers]
         return frozenset(one for one in named_here if one is not None)
 
     def newest_first(self, states: Collection[str]) -> Iterator[list[OwnedSnapshot]]:
-        """Yield what `read` returns in parts, the sets that ZFS made last first.
+        """Yield the result of `read` in parts, newest sets first (by ZFS).
 
-        Sets of which a volume has no snapshot are left out.
+        Sets without a snapshot of every volume are left out.
         """
         if self.listed is None:
             yield self.read((), states)
@@ -84,7 +87,7 @@ class SetsHere:
             size = min(8 * size, _MOST_BY_NAME)
 
     def _oldest_first(self) -> list[str]:
-        """Return the names of sets that all places have, in the order in which ZFS made them. Ids are clocks."""
+        """Return the names of sets that exist on all datasets, in order of creation in ZFS. Ids come from clocks."""
         if not self.listed:
             return []
         everywhere = frozenset.intersection(*(frozenset(names.numbers) for names in self.listed.values()))
@@ -111,9 +114,9 @@ def own_snapshots(
     states: Collection[str],
     only: str | None = None,
 ) -> list[OwnedSnapshot]:
-    """Return what `SetsHere.read` returns of a look now.
+    """Return the result of `SetsHere.read` for a new listing.
 
-    `only`: no other snapshots than those of the set of this id are looked at, however many there are (None: all).
+    `only`: only the snapshots of the set with this id are read (None: all), however many there are.
     """
     if only is None:
         return SetsHere.look(instance, places).read(more, states)
@@ -127,8 +130,8 @@ def _is_in(one: OwnedSnapshot, states: Collection[str] | None) -> bool:
 
 
 def _of_sets(instance: str, marked: Iterable[OwnedSnapshot]) -> list[OwnedSnapshot]:
-    # The properties alone prove nothing: snapshots inherit the properties of their dataset, and a restored dataset has
-    # some of these. So the name must fit too.
+    # The properties alone prove nothing: snapshots inherit those of their dataset, and a restored dataset has some of
+    # them. So the name must match too.
     return [
         one
         for one in marked

@@ -13,17 +13,17 @@ _HINT = "run zsnapdb as root, or make the folder for its account"
 
 
 def make_private(folder: Path) -> None:
-    """Make the folder, and the folders above it, if they are missing. Afterwards only its owner, this account, uses it.
+    """Create the folder and missing parents, and make it accessible only to this account, its owner.
 
-    PreflightError if the folder is a link, belongs to another account, or cannot be made.
+    Raises PreflightError if the folder is a link, belongs to another account, or cannot be created.
     """
     _make(folder, 0o700)
 
 
 def make_passable(folder: Path) -> None:
-    """Do as `make_private`, but others may pass through the folder to files that are theirs. They cannot list it.
+    """Create a folder like `make_private`, but let other accounts traverse it to their own files. They cannot list it.
 
-    QEMU opens its NVRAM file under an account of its own.
+    QEMU opens its NVRAM file under its own account.
     """
     _make(folder, 0o711)
 
@@ -52,14 +52,14 @@ def _make(folder: Path, mode: int) -> None:
 
 
 def lock_file(folder: Path, name: str) -> Path:
-    """Return the path of the lock file of that name."""
+    """Return the path of the lock file with that name."""
     return folder / f"{name}.lock"
 
 
 def open_lock(folder: Path, name: str) -> TextIO:
-    """Return the open lock file of that name in a private folder; make both if they are missing.
+    """Return the open lock file of that name in a private folder; create both if they are missing.
 
-    PreflightError as for `make_private`, or if the lock file is a link.
+    Raises PreflightError like `make_private`, or if the lock file is a link.
     """
     make_private(folder)
     path = lock_file(folder, name)

@@ -15,7 +15,7 @@ def fresh_server_id() -> int:
 def fresh_password() -> SecretStr:
     """Return a new password. Its last characters satisfy validate_password and simple_password_check.
 
-    Servers on copies have the rules of their source, so there are several characters of each kind. MySQL takes at most
-    32 characters for a replication source (refman 8.4, "CHANGE REPLICATION SOURCE TO").
+    Servers on copies have the password rules of their source, so there are several characters of each kind. MySQL
+    accepts at most 32 characters for a replication source (refman 8.4, "CHANGE REPLICATION SOURCE TO").
     """
     return SecretStr(secrets.token_urlsafe(16) + "-._bB7cC8A")

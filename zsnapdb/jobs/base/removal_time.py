@@ -1,4 +1,4 @@
-"""The record of this host's clocks, and the time that removals count with (`planning/clock_guard.py`)."""
+"""The record of this host's clocks, and the time that expiry uses (`planning/clock_guard.py`)."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from zsnapdb.planning import clock_guard
 from zsnapdb.planning.clock_guard import ClockReading, ClockRecord, RemovalTime
 
 _EVERY = 60.0
-"""Seconds. A record of clocks that agree is written again after so long: it is durable, and each command looks."""
+"""Seconds between two writes of the record while the clocks agree: a write is durable, and every command checks."""
 
 
 def removal_time(host: Host) -> RemovalTime:
-    """Return the time that removals count with, and record what the clocks say.
+    """Return the time that expiry uses, and record the present reading of the clocks.
 
-    A record that cannot be written stays as it is: the next command judges by the older one. Without a steady clock
-    beside the wall clock nothing can be compared, so the wall clock counts.
+    If the record cannot be written, the next command uses the older one. Without a steady clock nothing can be
+    compared, so the wall clock counts.
     """
     if (reading := host.reading()) is None:
         at = host.now()
         return RemovalTime(at, at, is_new=True)
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, PreflightError):
-            # A confirmation is not lost to a command that read the record before it.
+            # The lock keeps a command with an older record from overwriting a confirmation.
             fcntl.flock(stack.enter_context(open_lock(host.run, "clock")), fcntl.LOCK_EX)
-        # Whoever waited for the lock reads the clocks after those before it.
+        # Read the clocks again, as this run may have waited for the lock.
         reading = host.reading() or reading
         before = _read(_file(host))
         record = clock_guard.follow(before, reading)
@@ -49,7 +49,7 @@ def _is_due(before: ClockRecord, record: ClockRecord, reading: ClockReading) -> 
 
 
 def confirm(host: Host) -> None:
-    """Record that a person says that the clock of this host is right. PreflightError if it cannot be recorded."""
+    """Record that a person confirmed the clock of this host. Raises PreflightError if the record cannot be written."""
     reading = host.reading()
     if reading is None:
         return
@@ -70,7 +70,7 @@ def _file(host: Host) -> Path:
 
 
 def _read(file: Path) -> ClockRecord | None:
-    """Return the record; None if there is none, or it cannot be read: then nothing is known of the clock."""
+    """Return the record; None if it is missing or unreadable: then nothing is known about the clock."""
     try:
         return ClockRecord.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):

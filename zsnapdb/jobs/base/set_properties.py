@@ -1,4 +1,4 @@
-"""The ZFS user properties and hold tags of a snapshot set, and what their values mean."""
+"""The ZFS user properties and hold tags of a snapshot set, and the meaning of their values."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ LOCK_PROPERTY = f"{PROPERTY}:lock"
 
 
 GRADE_PROPERTY = f"{PROPERTY}:grade"
-"""How consistent the set of a virtual machine is: crash, frozen or quiesced."""
+"""The consistency of a virtual machine's snapshot set: crash, frozen or quiesced."""
 
 
 VERSION_PROPERTY = f"{PROPERTY}:version"
 
 
 RESTORED_PROPERTY = f"{PROPERTY}:restored"
-"""On every dataset and step snapshot of a restore: the id of the restore that made it."""
+"""On every dataset and step snapshot of a restore: the id of that restore."""
 
 
 INCARNATION_PROPERTY = f"{PROPERTY}:incarnation"
-"""On every volume of a server whose history a restore began: the id of that history."""
+"""On every volume of a server whose binlog history started with a restore: the id of that history."""
 
 
 RUN_PROPERTY = f"{PROPERTY}:run"
-"""The id of the run that made the snapshots."""
+"""The id of the run that created the snapshots."""
 
 
 REPOSITORY_PROPERTY = f"{PROPERTY}:repository"
@@ -51,15 +51,15 @@ STORED = "stored"
 
 
 LIVE = "live"
-"""State of a snapshot set that was made for a clone and is no backup."""
+"""State of a snapshot set that was created for a clone. It is not a backup."""
 
 
 LOCAL = "local"
-"""State of a snapshot set that `zsnapdb snapshot` made. It is no backup, and expires by its own rules."""
+"""State of a snapshot set from `zsnapdb snapshot`. It is not a backup, and expires by its own rules."""
 
 
 REPLACED = "replaced"
-"""State of the snapshots of datasets that a restore replaced: the last state of the old server. It is no backup."""
+"""State of the snapshots of datasets that a restore replaced: the last state of the old server. It is not a backup."""
 
 
 BASE_TAG = f"{PROPERTY}:base"
@@ -72,10 +72,10 @@ def snapshot_name(backup_id: str) -> str:
 
 
 def set_named(name: str) -> str | None:
-    """Return the id of the set whose snapshots have this short name; None if it is no name of ours."""
+    """Return the id of the set whose snapshots have this short name; None if it is not a zsnapdb name."""
     backup_id = name.removeprefix(SNAPSHOT_PREFIX)
     return backup_id if backup_id != name and is_backup_id(backup_id) else None
 
 
 MARKS = (BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY)
-"""The user properties of a snapshot set that say whose it is."""
+"""The user properties that identify the owner and state of a snapshot set."""

@@ -1,1 +1,1 @@
-"""What lies on this host: snapshot sets, binlogs, pools, replaced datasets, the files that production uses."""
+"""Objects on this host: snapshot sets, binlogs, pools, replaced datasets, files that production uses."""

@@ -1,4 +1,4 @@
-"""Archived binlogs as this host sees them: their structure, their spans, and those that are still here."""
+"""Archived binlogs on this host: their structure, their spans, and local files with the same content."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 
 _MICROSECONDS = 1_000_000
 _LONGEST_WAIT = 86_400 * _MICROSECONDS
-"""The longest time between the id of a backup and its snapshot, in microseconds: the largest `lock.budget`."""
+"""The maximum time in microseconds between the id of a backup and its snapshot: the largest `lock.budget`."""
 
 
 def points_of(backups: Iterable[Manifest | Summary]) -> list[BackupPoint]:
-    """Return the points of the backups of servers (oldest first); backups of other kinds are left out.
+    """Return the binlog points of server backups (oldest first); backups of other kinds are left out.
 
-    The time of a backup that is later than that of a younger one was given by a wrong clock. The earlier time counts.
+    If a backup has a later time than a younger one, a clock was wrong. Then the earlier time counts.
     """
     points = [point_of(backup) for backup in backups if is_of_server(backup)]
     for at in range(len(points) - 2, -1, -1):
@@ -49,7 +49,10 @@ def points_of(backups: Iterable[Manifest | Summary]) -> list[BackupPoint]:
 
 
 def point_of(manifest: Manifest | Summary) -> BackupPoint:
-    """Return where a backup of a server stands in its history. PreflightError if the backup is of another kind."""
+    """Return the position of a server backup in the server's binlog history.
+
+    Raises PreflightError if the backup is of another kind.
+    """
     source = server_source(manifest)
     position = source.position.position(source.server.flavour)
     taken = round(backup_time(manifest.backup_id).timestamp()) * _MICROSECONDS
@@ -69,7 +72,7 @@ def point_of(manifest: Manifest | Summary) -> BackupPoint:
 
 
 class SpanBuilder:
-    """Collects the description of a span from its transactions, one after the other.
+    """Builder of the description of a span from its transactions, one after the other.
 
     `witness` knows which of them were not committed at the time in their events.
     """
@@ -89,15 +92,13 @@ class SpanBuilder:
 
     @property
     def tables(self) -> tuple[MadeTable, ...]:
-        """The tables that statements without ENGINE made in the span."""
         return tuple(self._tables.tables)
 
     def watch(self, event: Event, walk: Walk, is_end: bool) -> None:
-        """Take in an event that begins or ends a transaction of the span."""
+        """Process an event that starts or ends a transaction of the span."""
         self._tables.see(event, walk, 1, is_end=is_end)
 
     def add(self, transaction: BinlogTransaction) -> None:
-        """Add the next transaction."""
         self.end = transaction.end
         self._count += 1
         self._is_exact = self._is_exact and transaction.is_exact
@@ -114,7 +115,7 @@ class SpanBuilder:
         self._gtids = [self._gtids[0], gtid] if self._gtids else [gtid, gtid]
 
     def _times_of(self, transaction: BinlogTransaction) -> tuple[int, int]:
-        """Return the times between which a transaction was committed. No session sets an exact time."""
+        """Return the bounds of a transaction's commit time. A session cannot set an exact time."""
         stamp, start, end = transaction.committed, transaction.start, transaction.end
         seen = None if transaction.is_exact else self._witness.contradiction(start, end, stamp)
         if seen is None:
@@ -123,7 +124,6 @@ class SpanBuilder:
         return (min(stamp, seen.latest) if seen.earliest is None else seen.earliest), seen.latest
 
     def span(self) -> SpanPart:
-        """Return the description of the span so far."""
         gtids: Gtids | None = (
             self._numbers.set()
             if self._numbers
@@ -157,7 +157,7 @@ def whole_span(file: BinaryIO, name: str, witness: Witness = NO_WITNESS) -> Span
 
 
 def span_and_tables(file: BinaryIO, name: str, witness: Witness = NO_WITNESS) -> tuple[SpanPart, tuple[MadeTable, ...]]:
-    """Return that span, and the tables that statements without ENGINE made in it."""
+    """Return that span, and the tables that statements without ENGINE created in it."""
     builder = SpanBuilder(0, 0, witness)
     walk = transactions(file, name, watch=builder.watch)
     while True:
@@ -172,9 +172,9 @@ _BUFFER = 1 << 20
 
 
 def archived_damage(archive: BinlogArchive, file: ArchivedFile) -> tuple[str, ...]:
-    """Read an archived binlog. Return the first thing that is wrong with its bytes or its events, () if nothing is.
+    """Read an archived binlog, and return the first damage of its bytes or events; () if it is intact.
 
-    Two chunks are in memory.
+    The memory use is two chunks.
     """
     try:
         raw = archive.open(file)
@@ -187,7 +187,7 @@ def archived_damage(archive: BinlogArchive, file: ArchivedFile) -> tuple[str, ..
 
 
 def check_content(opened: BinaryIO, file: ArchivedFile) -> None:
-    """Raise DamagedError if the events of a binlog say otherwise than its description."""
+    """Raise DamagedError if the events of a binlog contradict its description."""
     for damage in content_damage(opened, file):
         raise DamagedError(
             f"{damage}: somebody replaced the archived copy",
@@ -200,7 +200,7 @@ def _parsed(text: str | None, file: ArchivedFile) -> Gtids | None:
 
 
 def content_damage(opened: BinaryIO, file: ArchivedFile) -> tuple[str, ...]:
-    """Return what the events of a binlog say otherwise than its description, () if nothing."""
+    """Return the first contradiction between the events of a binlog and its description; () if there is none."""
     name = f"binlog {file.name}"
     try:
         if fingerprint(opened, file.head.end) != file.fingerprint:
@@ -222,7 +222,7 @@ def content_damage(opened: BinaryIO, file: ArchivedFile) -> tuple[str, ...]:
 
 
 _LONGEST_INDEX = 16 << 20
-"""Bytes of the longest index that is read. Its path comes from the backup's manifest and could name any file."""
+"""Maximum bytes of an index that is read. Its path is from the backup's manifest and could be any file."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class LocalBinlogs:
 
     @classmethod
     def of(cls, variables: Mapping[str, str], key_files: Sequence[str]) -> LocalBinlogs:
-        """Return the binlogs of the server with these variables. None of them if its index cannot be read here.
+        """Return the binlogs of the server with these variables; none if its index cannot be read here.
 
         `key_files` are the files of its keyring, if it encrypts its binlogs.
         """
@@ -246,14 +246,14 @@ class LocalBinlogs:
             if os.lstat(named[1]).st_size > _LONGEST_INDEX:
                 return cls()
             entries = [datadir / entry for entry in index_entries(Path(named[1]))]
-            # The folder may be behind links, as the server's own paths are. The file itself must not be one.
+            # The folder may be reached through links, as the server's paths may be. The file itself must not be a link.
             paths = {path.name: Path(os.path.realpath(path.parent), path.name) for path in entries}
             return cls(paths, BinlogKeys(tuple(Path(file) for file in key_files)))
         except (ZsnapdbError, OSError, ValueError):
             return cls()
 
     def has(self, file: ArchivedFile) -> bool:
-        """Whether the server's file of that name begins as the archived one, and is as long."""
+        """Return whether the server's file of that name starts like the archived one and is at least as long."""
         path = self.paths.get(file.name)
         if path is None:
             return False
@@ -266,7 +266,7 @@ class LocalBinlogs:
     def copy(self, archive: BinlogArchive, file: ArchivedFile, target: Path) -> bool:
         """Write the archived bytes of the file to a new file `target`, from the server's own file.
 
-        False, and no file at `target`, if the server's file is gone or has other bytes.
+        Return False and create no file if the server's file does not exist or has other bytes.
         """
         if not self.has(file):
             return False

@@ -1,4 +1,4 @@
-"""What this host has for new copies: memory and pools."""
+"""The memory and the pools of this host that are available for new copies."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from zsnapdb.zfs.kernel_facts import free_memory
 
 
 def available() -> int:
-    """Return the bytes that a new program can have, by the kernel and the control groups; 0 if that is not known."""
+    """Return the bytes of memory for a new program, by kernel and control groups; 0 if unknown."""
     return free_memory() or 0
 
 
 def pool_for_copy(dataset: str, hint: str) -> str:
-    """Return the pool that has the name of the dataset's pool, else the only pool of this host.
+    """Return the pool with the name of the dataset's pool, else the only pool of this host.
 
-    PreflightError with the hint if this host has several other pools, or no pool.
+    Raises PreflightError with `hint` if this host has several other pools, or none.
     """
     own, pools = pool_of(dataset), datasets.pools()
     if own not in pools and len(pools) != 1:
@@ -29,9 +29,9 @@ def pool_for_copy(dataset: str, hint: str) -> str:
 
 
 def refuse_alternate_root(pool: str) -> None:
-    """Raise PreflightError if the pool mounts its datasets below another folder than their mount points say.
+    """Raise PreflightError if the pool is imported with altroot, so that mount points are below another folder.
 
-    A mount point that is set there lies below that folder once more, so no copy would be where its server looks.
+    The mount point of a copy would be below that folder too, and its server would not find it.
     """
     root = datasets.alternate_root(pool)
     if root is not None:

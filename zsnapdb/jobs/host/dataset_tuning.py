@@ -1,4 +1,4 @@
-"""The properties of a dataset that decide how its data is stored: recorded by backups, and given to copies."""
+"""The properties of a dataset that decide how its data is stored: recorded by backups, and set on copies."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from zsnapdb.zfs import datasets, own_properties
 
 @dataclass(frozen=True)
 class TunedVolume:
-    """What a manifest records of a dataset: how its data is stored, and the cipher of ZFS (None: not encrypted).
+    """The storage properties of a dataset in a manifest, and the ZFS cipher (None: not encrypted).
 
-    `properties` are the values of the properties of data, set on the dataset or inherited.
+    `properties` are the values of the DATA properties, set on the dataset or inherited.
     """
 
     properties: dict[str, str]
@@ -23,7 +23,7 @@ class TunedVolume:
 
 
 def volume_facts(places: Iterable[str]) -> dict[str, TunedVolume]:
-    """Return what a manifest records of each dataset. One command reads them."""
+    """Return the storage properties of each dataset for a manifest. One command reads them."""
     names = sorted(set(places))
     wanted = {*names_of(PropertyClass.DATA, "filesystem"), *names_of(PropertyClass.DATA, "volume")}
     read = own_properties.read_known(names, (*sorted(wanted), "encryption"))
@@ -31,7 +31,7 @@ def volume_facts(places: Iterable[str]) -> dict[str, TunedVolume]:
 
 
 def unknown_here(recorded: Iterable[Mapping[str, str]], pool: str) -> dict[str, str]:
-    """Return the recorded values of data that the OpenZFS of this host has no property for. Mostly nothing is asked."""
+    """Return the recorded DATA values whose property this host's OpenZFS lacks. Usually this needs no query."""
     values = {name: value for each in recorded for name, value in each.items()}
     newer = newer_names(values)
     known = own_properties.known_names(pool) if newer else ()
@@ -45,9 +45,9 @@ def _tuned(values: Mapping[str, datasets.Property]) -> TunedVolume:
 
 
 def tune(dataset: str, values: Mapping[str, str], marks: Mapping[str, str], warn: Callable[[str], None]) -> None:
-    """Give a copy its marks and the values of its source. One that this OpenZFS or this pool cannot have is warned of.
+    """Set marks and source values on a copy. Warn about a value that this OpenZFS or this pool cannot have.
 
-    A value of a newer OpenZFS, or of a feature that the pool has not, is no reason to be without the copy.
+    A value that needs a newer OpenZFS or a missing pool feature does not prevent the copy.
     """
     try:
         datasets.set_properties(dataset, {**values, **marks})

@@ -1,4 +1,4 @@
-"""Whether this host can load the plugins of a server on a copy of it: the one judge for backup, doctor and plans."""
+"""The check that this host can load the plugins of a server on a copy, for backup, doctor and plans."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from zsnapdb.planning.server_copy.sandbox import is_shown
 from zsnapdb.planning.server_plugins import ServerPlugins
 
 _NEEDED = "plugins"
-"""The subject of findings about plugins without which there is no copy. `planning/advice` names it."""
+"""The subject of findings about plugins that a copy needs. `planning/advice` uses it."""
 _USEFUL = "plugin tables"
-"""The subject of findings about plugins that only bring tables of information_schema."""
+"""The subject of findings about plugins that only add tables to information_schema."""
 _FOLDER = re.compile(r"^plugin-dir\s+(/\S.*?)\s*$", re.MULTILINE)
 _BUILT_IN = re.compile(r"Enable\s+or\s+disable\s+(\S+)\s+plugin")
 
 
 def installed(binary: Path, settings: ServerSettings) -> InstalledPlugins | None:
-    """Return the plugins that the server program finds on this host; None if it does not name their folder."""
+    """Return the plugins that the server program finds on this host; None if it does not print their folder."""
     folders = [line.partition("=")[2].strip() for line in settings.options if option_name(line) == "plugin_dir"]
     text = processes.help_of(binary, *(f"--plugin-dir={folder}" for folder in folders[-1:]))
     named = _FOLDER.search(text)
@@ -47,7 +47,7 @@ def _is_shown(folder: str, binary: Path, settings: ServerSettings) -> bool:
 
 
 def lacking(binary: Path, settings: ServerSettings, known: ServerPlugins | None) -> tuple[PluginObjection, ...]:
-    """Return what a copy of a server with these plugins would lack if this program ran it."""
+    """Return the plugins that a copy of a server with these plugins would lack with this program."""
     if known is None or not with_libraries(known):
         return ()
     return objections(known, installed(binary, settings), settings.options)
@@ -63,10 +63,10 @@ def refuse_lacking(settings: ServerSettings, binary: Path, known: ServerPlugins 
 def judge(
     settings: ServerSettings, flavour: Flavour, version: str, known: ServerPlugins | None, *, prevents: bool
 ) -> list[FitnessFinding]:
-    """Return the findings about the plugins of a server of this version and a copy of it on this host.
+    """Return the findings about the plugins of a server of this version for a copy on this host.
 
-    `prevents`: a copy is about to be made; otherwise it is a warning that one could not be made. Without a server
-    program there is none: that is another finding.
+    `prevents`: a copy is about to be created; otherwise missing plugins are only a warning. Without a server program
+    there are no findings here, as another finding reports that.
     """
     try:
         binary = server_program.chosen(settings, flavour, version)

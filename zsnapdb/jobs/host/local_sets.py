@@ -1,4 +1,4 @@
-"""The snapshot sets of an instance that are still on this host."""
+"""The snapshot sets of an instance that exist on this host."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 def as_backed_up_last(instance: Instance) -> Instance | None:
     """Return the instance with the volumes of its newest backup; None if there is none.
 
-    For when no volumes are configured and the server, which knows them, is down. RepositoryError if the repository
-    cannot be reached.
+    Used if no volumes are configured and the server is down. Raises RepositoryError if the repository is unreachable.
     """
-    # What only looks at the host does without the modules of repositories.
+    # Import late: commands that only read the host need no repository modules.
     from zsnapdb.jobs.record import host_record
 
     repository = instance.open_repository()
@@ -28,17 +27,17 @@ def as_backed_up_last(instance: Instance) -> Instance | None:
 
 
 def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
-    """Return the complete snapshot sets of the instance on this host, as ZFS made them, oldest first.
+    """Return the complete snapshot sets of the instance on this host in order of creation in ZFS, oldest first.
 
-    A set is complete if every volume has its snapshot and all snapshots are of one transaction group. Only sets in one
-    of the states are returned (default: sets whose backup is stored).
+    A set is complete if every volume has its snapshot and all snapshots are from one transaction group. Only sets in
+    one of the states are returned (default: sets whose backup is stored).
     """
     return [one.set for one in described_sets(instance, *states)]
 
 
 @dataclass(frozen=True)
 class DescribedSet:
-    """A complete set: its state (that of all its snapshots, else TAKEN), and the properties of its first snapshot."""
+    """A complete set with its state (TAKEN unless all snapshots agree), and the properties of its first snapshot."""
 
     set: SnapshotSet
     state: str
@@ -48,18 +47,18 @@ class DescribedSet:
 def described_sets(
     instance: Instance, *states: str, more: Sequence[str] = (), only: str | None = None
 ) -> list[DescribedSet]:
-    """Return the sets that `local_sets` returns, with the properties `more` of each.
+    """Return the sets of `local_sets`, with the properties `more` of each.
 
-    `only`: no other set than that of this id is looked at, however many there are (None: all).
+    `only`: only the set with this id is read (None: all), however many there are.
     """
     places, asked = set(instance.volumes.values()), states or (STORED,)
     return sets_among(instance, own_snapshots(instance, places, more, only=only, states=asked), *asked)
 
 
 def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
-    """Return the newest of the sets that `local_sets` returns; None if there is none.
+    """Return the newest set of `local_sets`; None if there is none.
 
-    Few others are read for it: it is the one that ZFS made last of the few whose ids are the newest.
+    Few others are read: sets are read in parts, those that ZFS created last first.
     """
     for part in SetsHere.look(instance, set(instance.volumes.values())).newest_first(states):
         found = sets_among(instance, part, *states)
@@ -69,7 +68,7 @@ def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
 
 
 def sets_among(instance: Instance, seen: Iterable[OwnedSnapshot], *states: str) -> list[DescribedSet]:
-    """Return the sets that `local_sets` returns, of these own snapshots of the instance's volumes."""
+    """Return the sets of `local_sets` among these snapshots of the instance's volumes."""
     sets = []
     for backup_id, members in _members(instance, seen, states or (STORED,)).items():
         if set(members) == set(instance.volumes) and len({one.snapshot.createtxg for one in members.values()}) == 1:
@@ -81,7 +80,7 @@ def sets_among(instance: Instance, seen: Iterable[OwnedSnapshot], *states: str) 
 
 
 def unfinished(seen: Iterable[OwnedSnapshot]) -> dict[str, list[str]]:
-    """Return the snapshots of interrupted and running backups among the own ones of the instance, by backup id."""
+    """Return the snapshots of interrupted and running backups among the instance's own ones, by backup id."""
     by_id: dict[str, list[str]] = {}
     for marked in seen:
         if marked.properties[STATE_PROPERTY] == TAKEN:
@@ -92,7 +91,6 @@ def unfinished(seen: Iterable[OwnedSnapshot]) -> dict[str, list[str]]:
 def _members(
     instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[str]
 ) -> dict[str, dict[str, OwnedSnapshot]]:
-    """Return those of the snapshots that are in one of the states, by backup id and role."""
     by_id: dict[str, dict[str, OwnedSnapshot]] = {}
     roles = {dataset: role for role, dataset in instance.volumes.items()}
     for marked in seen:

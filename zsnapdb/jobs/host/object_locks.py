@@ -1,4 +1,4 @@
-"""Keeps the backups that a new backup builds on locked in the store for as long as the new one."""
+"""Object locks of the store: the base backups of a new backup are locked for as long as the new one."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _PARALLEL_REQUESTS = 8
 
 
 def extend_locks(instance: Instance, repository: Repository, backup_id: str) -> None:
-    """Lock every object of the backups that this one builds on for as long as this one, which was stored just now.
+    """Lock every object of the base backups for as long as the backup that was just stored.
 
-    An error is a warning: the backup is stored, and the next one extends the locks. Without configured locks nothing
-    is done.
+    Errors are only a warning: the backup is stored, and the next one extends the locks. Without configured locks this
+    does nothing.
     """
     lock = instance.repository.object_lock
     if lock is None:
@@ -71,7 +71,7 @@ def _extend(repository: Repository, instance: str, name: str, until: datetime) -
 
 
 def findings(instance: Instance, repository: Repository) -> tuple[LockFinding, ...]:
-    """Return what does not fit the configured locks: of the bucket, and of the retention policy."""
+    """Return the conflicts of bucket and retention policy with the configured locks."""
     lock = instance.repository.object_lock
     if lock is None:
         return ()

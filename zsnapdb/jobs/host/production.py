@@ -1,8 +1,8 @@
-"""Whether what was production may be moved, replaced or destroyed: facts of the kernel and of ZFS decide, no names.
+"""Checks whether datasets of a server may be moved, replaced or destroyed, from facts of the kernel and ZFS.
 
-Whoever moves, replaces, overwrites or destroys datasets of a server asks here first, and again right before the first
-change: which files does the server that runs use, what lies inside that does not belong to it, is something mounted
-elsewhere, and was what goes written to since it was replaced.
+Every job that moves, replaces, overwrites or destroys such datasets runs the checks first, and again directly before
+the first change. They cover the files that the running server uses, foreign datasets and mounts inside, mounts in other
+places, and writes since a replacement.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _POLL_SECONDS = 0.25
 
 
 def dataset_of(folder: Path) -> str | None:
-    """Return the dataset on which an open folder or file of a process lies; None if it is on no dataset of this host.
+    """Return the dataset of a process's open folder or file; None if it is on no dataset of this host.
 
-    The kernel's number of the filesystem decides, not the path: a mount may lie on top of it by now.
+    The device number of the filesystem decides, not the path, as another mount may cover it now.
     """
     try:
         device = os.stat(folder).st_dev
@@ -54,16 +54,16 @@ def dataset_of(folder: Path) -> str | None:
 
 
 def servers_on(names: Collection[str]) -> dict[int, str]:
-    """Return the processes of servers whose data directory lies on one of the datasets: pid to dataset."""
+    """Return the server processes with a data directory on one of the datasets: pid to dataset."""
     on = {one.pid: dataset_of(Path(f"/proc/{one.pid}/cwd")) for one in discovery.server_processes()}
     return {pid: dataset for pid, dataset in on.items() if dataset is not None and dataset in names}
 
 
 def refuse_strangers(places: Mapping[str, str]) -> None:
-    """Raise ForeignInsideError if datasets or mounts that are no volumes lie inside the places.
+    """Raise ForeignInsideError if datasets or mounts that are not volumes are inside `places`.
 
-    Renaming a dataset takes all below it along, and they are unmounted: what is written to their paths later would land
-    on another disk. `places` are the mount points of the volumes, by dataset.
+    Renaming a dataset renames and unmounts all its children. Later writes to their paths would go to another disk.
+    `places` are the mount points of the volumes, by dataset.
     """
     existing = [name for name in places if datasets.exists(name)]
     tops = [name for name in existing if not any(name.startswith(other + "/") for other in existing)]
@@ -78,17 +78,17 @@ def refuse_strangers(places: Mapping[str, str]) -> None:
 
 
 def _away(name: str) -> str:
-    """Return a command that takes a dataset, or the mount at a path, out of the datasets of a server."""
+    """Return a command that moves a dataset, or the mount at a path, out of the datasets of a server."""
     if name.startswith("/"):
         return f"umount {name}"
     return f"zfs rename {name} {name.partition('/')[0]}/{name.rpartition('/')[2]}"
 
 
 def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> None:
-    """Raise ForeignInsideError if another mount namespace has one of the datasets mounted, and would keep it so.
+    """Raise ForeignInsideError if another mount namespace would keep one of the datasets mounted.
 
-    A server in a container would go on with these files while others take their place. `after_unmount`: the datasets
-    were unmounted here, so every mount that is left stays.
+    A server in a container would continue on these files while they are replaced. `after_unmount`: the datasets were
+    unmounted here, so every remaining mount is permanent.
     """
     for mount in mounts.mounted_elsewhere(names):
         if after_unmount or not mount.follows:
@@ -96,9 +96,9 @@ def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> 
 
 
 def refuse_second_mounts(places: Mapping[str, str]) -> None:
-    """Raise ForeignInsideError if a dataset is mounted at a second place here, such as by a bind mount for a container.
+    """Raise ForeignInsideError if a dataset is mounted twice here, for example by a bind mount for a container.
 
-    The old files would stay there while others take their place. `places` are as for `refuse_strangers`.
+    The old files would stay there after the replacement. `places` are as for `refuse_strangers`.
     """
     entries = [entry for entry in mounts.mounted() if entry.fstype == "zfs" and entry.source in places]
     for entry in entries:
@@ -111,10 +111,10 @@ def refuse_second_mounts(places: Mapping[str, str]) -> None:
 
 
 def refuse_busy(names: Collection[str], server: int | None) -> None:
-    """Raise PreflightError if processes keep these datasets from being unmounted. Those that are not mounted are free.
+    """Raise PreflightError if processes keep these datasets from being unmounted. Unmounted datasets are free.
 
-    The process `server`, those that it descends from and those that it started end with it. Others may be about to
-    close their file, so they have a few seconds.
+    The process `server`, its ancestors and its children are ignored, as they end with it. Other processes have a few
+    seconds to close their files.
     """
     devices = mounts.devices_of(names)
     ends = family_of(server) if server is not None else set()
@@ -130,7 +130,7 @@ def refuse_busy(names: Collection[str], server: int | None) -> None:
 
 
 def refuse_running(names: Collection[str], doing: str) -> None:
-    """Raise PreflightError if a server runs whose data directory lies on one of the datasets."""
+    """Raise PreflightError if a running server has its data directory on one of the datasets."""
     for pid, dataset in servers_on(names).items():
         raise PreflightError(
             f"{doing}, and a server still runs: process {pid} uses {dataset}",
@@ -139,11 +139,12 @@ def refuse_running(names: Collection[str], doing: str) -> None:
 
 
 def refuse_removal(replaced: Collection[str], places: Collection[str], seal: Mapping[str, str]) -> None:
-    """Raise PreflightError unless the replaced datasets may be destroyed: all of them are judged before any goes.
+    """Raise PreflightError unless all replaced datasets may be destroyed; all are checked before one is destroyed.
 
-    The datasets in their places exist, and a server runs from them. Nothing was written to a replaced dataset since its
-    last state was snapshotted (`seal`: the name of that snapshot, by dataset). None is mounted, in any mount namespace.
-    None has clones, holds, or datasets below it that were not replaced with it.
+    - The datasets in their places exist, and a server runs on them.
+    - Nothing was written to a replaced dataset since the snapshot of its last state (`seal`: its name, by dataset).
+    - None is mounted in any mount namespace.
+    - None has clones, holds, or children that were not replaced with it.
     """
     missing = [name for name in places if not datasets.exists(name)]
     if missing:
@@ -212,9 +213,9 @@ _ROLE_FORM = re.compile(ROLE)
 
 @dataclass(frozen=True)
 class ReplacedServer:
-    """The datasets of a server that a restore replaced, by role, and how many bytes they hold that nothing else does.
+    """The datasets of a server that a restore replaced, by role, and the bytes that only they use.
 
-    `replaced` is when (UTC). `sealed` are the snapshots of its last state, by role; they may be missing.
+    `replaced` is the time in UTC. `sealed` are the snapshots of its last state by role, which may be missing.
     """
 
     restore_id: str
@@ -226,16 +227,15 @@ class ReplacedServer:
 
     @property
     def set(self) -> SnapshotSet | None:
-        """The snapshot set of its last state; None if it is not complete."""
+        """The snapshot set of its last state; None if it is incomplete."""
         whole = set(self.sealed) == set(self.datasets) and len({s.createtxg for s in self.sealed.values()}) == 1
         return SnapshotSet(self.restore_id, dict(self.sealed)) if whole else None
 
     def expires(self, keep: float | None) -> datetime | None:
-        """Return when its datasets may be destroyed, if they are kept for so many seconds (None: never)."""
+        """Return when its datasets may be destroyed after `keep` seconds; None: never."""
         return None if keep is None or self.replaced == FOREVER else self.replaced + timedelta(seconds=keep)
 
     def judge(self, keep: float | None, now: datetime) -> JudgedLease:
-        """Return what a sweep does with its datasets at `now`, and why."""
         expires = self.expires(keep)
         if expires is None:
             return JudgedLease(LeaseVerdict.KEEP, "restore.keep_replaced is not set")
@@ -243,30 +243,30 @@ class ReplacedServer:
 
 
 def mark(parts: Sequence[PromotePart], restore_id: str, instance: str, now: datetime) -> None:
-    """Mark the datasets that were replaced. Only from then on they can be removed, so this ends an exchange.
+    """Mark the replaced datasets. Only marked datasets can be removed, so this ends an exchange.
 
-    A part that an interrupted run marked keeps its time.
+    A dataset that an interrupted run marked keeps its time.
     """
     for part in parts:
         if part.old is None:
             continue
-        # The volumes inside inherit the property of the outer one, which says nothing about them.
+        # Inner volumes inherit the property of the outer one, so only a local value counts.
         if not owned.is_ours(part.old, Mark(REPLACED_PROPERTY, restore_id)):
             values = {REPLACED_PROPERTY: restore_id, _INSTANCE: instance, _ROLE: part.role, _AT: stamp(now)}
             datasets.set_properties(part.old, values)
 
 
 def settle(server: ReplacedServer, now: datetime) -> ReplacedServer:
-    """Have a server that was replaced while the clock was ahead count as replaced now."""
+    """Set the replacement time of a server to now, because the clock was ahead when it was replaced."""
     for name in server.datasets.values():
         datasets.set_properties(name, {_AT: stamp(now)})
     return replace(server, replaced=now)
 
 
 def seal(parts: Sequence[PromotePart], restore_id: str, instance: str, origin: Origin) -> bool:
-    """Snapshot the last state of the replaced datasets at one moment, unless an earlier run did.
+    """Snapshot the last state of the replaced datasets atomically, unless an earlier run did.
 
-    False if not every dataset replaced an old one: then there is no whole server to make a clone of.
+    Return False if not every dataset replaced an old one: then there is no complete server to clone.
     """
     olds = [part.old for part in parts if part.old is not None]
     names = [f"{old}@{snapshot_name(restore_id)}" for old in olds]
@@ -284,9 +284,9 @@ def seal(parts: Sequence[PromotePart], restore_id: str, instance: str, origin: O
 
 
 def listing(instance: Instance) -> list[ReplacedServer]:
-    """Return the replaced servers of the instance whose datasets lie beside its volumes, oldest first.
+    """Return the replaced servers of the instance whose datasets are next to its volumes, oldest first.
 
-    The instance's volumes are known. Datasets whose properties cannot be read as ours are left out.
+    The volumes of the instance must be known. Datasets with invalid properties are left out.
     """
     columns = [REPLACED_PROPERTY, _INSTANCE, _ROLE, _AT, "used"]
     members: dict[str, dict[str, dict[str, Property]]] = defaultdict(dict)
@@ -297,14 +297,14 @@ def listing(instance: Instance) -> list[ReplacedServer]:
             if is_own and _ROLE_FORM.fullmatch(values[_ROLE].value):
                 members[restore_id][name] = values
     servers = [_server(instance, restore_id, parts) for restore_id, parts in sorted(members.items())]
-    # The seal was made when the server was replaced. Without one, nothing but its absence orders it.
+    # The seal was created when the server was replaced. Servers without one come first.
     return order.by_creation(servers, lambda one: next((sealed.createtxg for sealed in one.sealed.values()), 0))
 
 
 def _tops(instance: Instance) -> dict[str, str]:
-    """Return the replaced datasets that lie beside the outermost volumes of the instance, with the ids of the restores.
+    """Return the replaced datasets next to the outermost volumes of the instance, with the restore ids.
 
-    Who puts an old dataset back in its place may leave its properties on it. So its name must tell the same.
+    A dataset that was put back in its place may still have the properties. So its name must match too.
     """
     volumes = instance.volumes.values()
     outermost = [name for name in volumes if not any(name.startswith(other + "/") for other in volumes)]
@@ -329,10 +329,10 @@ def _server(instance: Instance, restore_id: str, parts: Mapping[str, dict[str, P
     return ReplacedServer(
         restore_id,
         instance.name,
-        # A time that cannot be read is later than all others: such datasets are kept.
+        # An unreadable time counts as later than all others, so such datasets are kept.
         max(read_stamp(values[_AT].value) for values in parts.values()),
         {values[_ROLE].value: name for name, values in parts.items()},
-        # The bytes of a dataset contain those of the datasets below it (zfsprops(7), used).
+        # The bytes of a dataset include those of its children (zfsprops(7), used).
         sum(
             int(values["used"].value)
             for name, values in parts.items()
@@ -343,14 +343,15 @@ def _server(instance: Instance, restore_id: str, parts: Mapping[str, dict[str, P
 
 
 def named(instance: Instance, restore_id: str) -> ReplacedServer | None:
-    """Return the server that this restore replaced; None if its datasets are not here."""
+    """Return the server that this restore replaced; None if its datasets do not exist here."""
     return next((server for server in listing(instance) if server.restore_id == restore_id), None)
 
 
 def refuse_replaced_removal(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
     """Raise PreflightError unless all datasets of the replaced server may be destroyed. Changes nothing.
 
-    `refuse_removal` says when they may. None belongs to a restore that is `under_way` (dataset to instance).
+    The conditions are those of `refuse_removal`. In addition, none may belong to a restore in progress (`under_way`:
+    dataset to instance).
     """
     names = list(server.datasets.values())
     places = {name: place_of(name, server.restore_id) for name in names}
@@ -368,8 +369,8 @@ def refuse_replaced_removal(server: ReplacedServer, under_way: Mapping[str, str]
 def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
     """Destroy the datasets of a replaced server with all their snapshots.
 
-    PreflightError, and nothing is destroyed, as for `refuse_removal`. NotOursError if one is not marked as replaced by
-    that restore.
+    Raises PreflightError as for `refuse_removal`, NotOursError if a dataset is not marked as replaced by that restore.
+    With PreflightError nothing is destroyed.
     """
     refuse_replaced_removal(server, under_way)
     mark = Mark(REPLACED_PROPERTY, server.restore_id)
@@ -377,10 +378,10 @@ def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
 
 
 def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path("/proc")) -> OtherView | None:
-    """Return a folder that the server with these variables has elsewhere than this host; None if there is none.
+    """Return a folder that differs between the server with these variables and this host; None if there is none.
 
-    `peer` is the process at the other end of the connection, as the kernel says it (None: not known, as with TCP); it
-    counts if it runs a server program. Else the servers that this host sees are compared. Only root sees all of them.
+    `peer` is the process at the other end of the connection, according to the kernel (None: unknown, as with TCP). It
+    is used if it runs a server program. Otherwise all visible servers are compared; only root sees all of them.
     """
     datadir = variables["datadir"].rstrip("/")
     if peer is not None and is_server_program(proc / str(peer)):
@@ -406,9 +407,10 @@ def _folders(variables: Mapping[str, str], process: Path) -> Iterator[tuple[str,
 
 
 def _by_folder(datadir: str, proc: Path, *, is_ours: bool) -> int | None:
-    """Return the process of a server that has this data directory by its own paths, and not by those of this host.
+    """Return the server process that has this data directory in its own view, but not in that of this host.
 
-    `is_ours`: the server says that its host has our name. Then one that has the folder by our paths is the server.
+    `is_ours`: the server reports the name of this host. Then a process with the folder in this host's view is the
+    server.
     """
     here = _identity(Path(datadir))
     others = []
@@ -434,7 +436,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def _place_here(theirs: Path, path: str) -> str:
-    """Return the path of the folder on this host, "" if no mount shows it at the end of the server's own path."""
+    """Return the path of the folder on this host; "" if no mount point plus a tail of the server's path leads to it."""
     wanted = _identity(theirs)
     if wanted is None:
         return ""

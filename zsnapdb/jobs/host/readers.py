@@ -1,7 +1,7 @@
-"""Who reads the binlogs of a server that is put back: asked before, noted on this host, and named until it is rebuilt.
+"""Replicas of a server whose data a restore replaces: queried before, recorded here, reported until rebuilt.
 
-The note lies below the host's state folder, a file per instance. It is written before the datasets are exchanged, and
-counts only while those of its restore are in place: a restore that was given up left nothing to rebuild.
+The record is below the state folder of the host, a file per instance. It is written before the datasets are exchanged.
+It counts only while the datasets of its restore are in place, as an abandoned restore needs no rebuild.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _PATIENCE = 10.0
 
 
 def look(instance: Instance, datadir: Path) -> SeenReaders | None:
-    """Return who reads the binlogs of the instance's server now. None if no server answers and none serves `datadir`.
+    """Return the present binlog clients of the instance's server. None if no server answers and none serves `datadir`.
 
-    A server that runs and does not answer hides its readers.
+    If a server runs but does not answer, its clients are unknown.
     """
     try:
         session = instance.session()
@@ -62,14 +62,14 @@ def look(instance: Instance, datadir: Path) -> SeenReaders | None:
 
 
 def examine(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
-    """Return the findings about readers of the server whose place a restore takes; none if it takes no place."""
+    """Return the findings about binlog clients of the server that a restore replaces; none if it replaces no server."""
     return _findings(instance, _of(instance, planned)) if isinstance(planned.steps[-1], Promote) else []
 
 
 def refuse(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
-    """Return who reads the binlogs of the server that the restore replaces; None if it does not answer.
+    """Return the binlog clients of the server that the restore replaces; None if it does not answer.
 
-    PreflightError if somebody does, or if that cannot be seen, unless the instance says that all will be rebuilt.
+    Raises PreflightError if there are clients, or they are unknown, unless the user confirmed that all will be rebuilt.
     """
     seen = _of(instance, planned)
     error = objection(_findings(instance, seen))
@@ -89,7 +89,7 @@ def _findings(instance: Instance, seen: SeenReaders | None) -> list[FitnessFindi
 
 
 def prepare(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
-    """Refuse as `refuse` does, note the readers and return them, if the restore takes the place of a server."""
+    """Refuse like `refuse`, record the binlog clients and return them, if the restore replaces a server."""
     if not isinstance(planned.steps[-1], Promote):
         return None
     seen = refuse(instance, planned)
@@ -98,9 +98,9 @@ def prepare(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
 
 
 def note(instance: Instance, planned: RestorePlan, seen: SeenReaders | None) -> None:
-    """Note who read the binlogs of the server, before its datasets are exchanged. A server that is down adds nothing.
+    """Record the binlog clients of the server before its datasets are exchanged. A server that is down adds none.
 
-    PreflightError if the disk refuses: nobody would be told which replicas must be rebuilt.
+    Raises PreflightError if the record cannot be written, so the replicas to rebuild could not be reported.
     """
     places = [place for place, _ in planned.layout.places.values()]
     readers = noted(seen) if seen is not None else ()
@@ -124,23 +124,23 @@ def note(instance: Instance, planned: RestorePlan, seen: SeenReaders | None) -> 
 
 
 def forget(instance: Instance) -> tuple[NotedReader, ...]:
-    """Forget the noted readers: somebody says that all are rebuilt. Return who they were."""
+    """Delete the record, as the user confirmed that all replicas are rebuilt. Return the recorded replicas."""
     known = tuple(reader for one in _read(instance).notes for reader in one.readers)
     _file(instance).unlink(missing_ok=True)
     return tuple(dict.fromkeys(known))
 
 
 def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Return a finding for each reader that must still be rebuilt. The volumes of the instance are known.
+    """Return a finding for each replica that must still be rebuilt. The volumes of the instance must be known.
 
-    A reader that is another instance of the configuration is asked what it has.
+    A replica that is another configured instance is queried for its GTIDs.
     """
     try:
         known = _read(instance).of(_in_place(list(instance.volumes.values())))
     except PreflightError as error:
         return [warning(_WHAT, error.message, error.hint)]
     except ZsnapdbError:
-        # Without ZFS nothing can be in place. Another finding reports that ZFS is missing.
+        # Without ZFS no dataset is in place. Another finding reports that ZFS is missing.
         return []
     if known is None:
         return []
@@ -163,7 +163,7 @@ def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 @dataclass(frozen=True)
 class _Server:
-    """Another instance that runs, and the GTIDs that it has and this server lacks."""
+    """Another running instance, and the GTIDs that it has and this server lacks."""
 
     instance: str
     identity: ReplicaIdentity
@@ -171,7 +171,7 @@ class _Server:
 
 
 def _servers(settings: Settings, instance: Instance, flavour: Flavour, own: str) -> Iterator[_Server]:
-    """Ask the other instances of the configuration. One that does not answer is left out."""
+    """Query the other configured instances. One that does not answer is left out."""
     for name, other in sorted(settings.instance.items()):
         if name == instance.name or other.vm is not None:
             continue
@@ -185,17 +185,16 @@ def _servers(settings: Settings, instance: Instance, flavour: Flavour, own: str)
 
 def _answer(reader: NotedReader, servers: list[_Server]) -> AskedReader | None:
     for server in servers:
-        # A server_id alone is unique among the servers that replicate from each other, not among all.
+        # A server_id is only unique among servers that replicate from each other.
         its, who = server.identity, (reader.server_id, reader.port)
         if its.server_uuid == reader.server_uuid if reader.server_uuid else (its.server_id, its.port) == who:
-            # MariaDB tells the newest GTID alone: a reader that is not ahead any more may differ all the same.
+            # MariaDB reports only the newest GTID: a replica that is no longer ahead may still differ.
             is_proof = reader.server_uuid is not None or bool(server.lacking)
             return AskedReader(server.instance, server.lacking if is_proof else None)
     return None
 
 
 def _in_place(places: list[str]) -> str | None:
-    """Return the restore whose datasets are in these places; None if they are not all of one."""
     there = [place for place in places if datasets.exists(place)]
     seen = datasets.properties_of(there, [INCARNATION_PROPERTY]) if there else {}
     marks = [values[INCARNATION_PROPERTY] for values in seen.values()]
@@ -208,7 +207,7 @@ def _file(instance: Instance) -> Path:
 
 
 def _read(instance: Instance) -> ReaderNotes:
-    """Return the notes. PreflightError if there are some and they cannot be read."""
+    """Return the record. Raises PreflightError if it exists and cannot be read."""
     try:
         opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(opened, "rb") as file:

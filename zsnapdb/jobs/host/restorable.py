@@ -1,4 +1,4 @@
-"""Whether this host could start a server on a copy of a server's files: the one judge for plans and objectives."""
+"""The check that this host could start a server on a copy of a server's files, for plans and objectives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HINT_FOR_ZONE = (
 
 
 class CopiedServer(Protocol):
-    """A server as a manifest, or the origin of a copy, describes it."""
+    """A server as described in a manifest or in the origin of a copy."""
 
     @property
     def flavour(self) -> Flavour: ...
@@ -40,7 +40,7 @@ class CopiedServer(Protocol):
 
 @dataclass(frozen=True)
 class CopyObjection:
-    """Why this host cannot start a server on a copy, and what to do."""
+    """The reason why this host cannot start a server on a copy, and a hint."""
 
     text: str
     hint: str
@@ -49,7 +49,7 @@ class CopyObjection:
 def objections(settings: ServerSettings, copied: CopiedServer) -> Iterator[CopyObjection]:
     """Yield why this host cannot start a server on a copy of that server's files.
 
-    A host without a server program says nothing of plugins: it watches servers of others.
+    Without a server program, plugins are not checked: such a host only watches other servers.
     """
     for text in objections_to_files(copied.absolute_tablespaces):
         yield CopyObjection(text, HINT_FOR_FILES)
@@ -67,13 +67,13 @@ def objections(settings: ServerSettings, copied: CopiedServer) -> Iterator[CopyO
 
 
 def zone_differences(settings: ServerSettings, copied: CopiedServer) -> tuple[str, ...]:
-    """Return in which local times a copy on this host differs from its source."""
+    """Return the differences between local times of a copy on this host and its source."""
     zone = _judged_zone(settings, copied)
     return () if zone is None else zone_notes(zone, host_zones(zone))
 
 
 def _judged_zone(settings: ServerSettings, copied: CopiedServer) -> ServerZone | None:
-    """Return the zone of the source; None if it is not recorded, or if the site has chosen one for copies."""
+    """Return the zone of the source; None if it is not recorded, or if the site set one for copies."""
     is_chosen = any(option_name(line) == "default_time_zone" for line in settings.options)
     return None if is_chosen else copied.zone
 

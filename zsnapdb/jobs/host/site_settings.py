@@ -1,7 +1,7 @@
-"""The settings of the site on its own datasets: recorded by backups, printed for a person, never set by a restore.
+"""The site's settings on its own datasets: recorded by backups, printed for the user, never set by a restore.
 
-A manifest is written by others. Each property and each right of it has the form of its kind, and a shell reads each
-word as it is; a person decides which of them a host gets.
+A manifest is untrusted. Each property and permission in it is validated, and each argument is quoted for the shell. The
+user decides which of them to apply.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from zsnapdb.zfs import own_properties, rights
 from zsnapdb.zfs.rights import Right
 
 _MOST_BYTES = 64 << 10
-"""The properties of one dataset that are recorded; more are left out."""
+"""Maximum bytes of recorded properties of one dataset; more are left out."""
 
 
 def recorded_settings(places: Iterable[str]) -> dict[str, SitePart]:
-    """Return what a manifest records of the site's settings on each dataset. A value of several lines is left out."""
+    """Return the site's settings on each dataset for a manifest. Values with several lines are left out."""
     names = sorted(set(places))
     own = own_properties.own_values(names)
     return {name: SitePart(properties=_bounded(own[name]), rights=_rights(name)) for name in names}
@@ -47,16 +47,16 @@ def _bounded(own: Mapping[str, str]) -> dict[str, str]:
 def _rights(dataset: str) -> tuple[RightPart, ...]:
     parts = []
     for one in sorted(rights.rights_on(dataset))[:MOST_RIGHTS]:
-        # An account with a name of another form is left out.
+        # An account with an invalid name is left out.
         with contextlib.suppress(ValidationError):
             parts.append(RightPart.model_validate(asdict(one)))
     return tuple(parts)
 
 
 def site_commands(dataset: str, site: SitePart | None) -> tuple[str, ...]:
-    """Return the commands that give a dataset what the site had set where it was backed up, for a shell.
+    """Return shell commands that set the site's recorded settings on a dataset.
 
-    Values of data are left out: a restore gives them.
+    DATA properties are left out, as a restore sets them.
     """
     if site is None:
         return ()
@@ -71,7 +71,7 @@ def site_commands(dataset: str, site: SitePart | None) -> tuple[str, ...]:
 
 
 def notes_on_site(commands: Iterable[str]) -> tuple[str, ...]:
-    """Return for a plan or a result the commands that a person may run after the restore."""
+    """Return notes for a plan or result with the commands that the user may run after the restore."""
     return tuple(
         f"set by the site where it was backed up; read it, and run it after the restore: {one}" for one in commands
     )

@@ -1,7 +1,7 @@
-"""Copies files with their owners, permissions and times, and compares every copy with its file.
+"""Copy of files with owners, permissions and times, and comparison of every copy with its file.
 
-The folders belong to the account of a database server, which can replace files by links at any moment. So every name is
-opened relative to its open folder, and no link is followed (openat(2), O_NOFOLLOW).
+The folders belong to the account of a database server, which can replace files with links at any moment. So every name
+is opened relative to its open folder, and no link is followed (openat(2), O_NOFOLLOW).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class CopiedFile:
-    """A file below the source, by its path there: its size in bytes and the digest of what was read from it."""
+    """A file with its path below the source, its size in bytes, and the digest of the bytes that were read."""
 
     path: str
     size: int
@@ -33,19 +33,19 @@ class CopiedFile:
 
 
 def copy_entries(source: Path, names: Collection[str], target: Path) -> tuple[CopiedFile, ...]:
-    """Copy the entries of the folder `source` into the folder `target`, which has them alone among these names then.
+    """Copy the entries of the folder `source` into the folder `target`.
 
-    An entry of the target with the same name is replaced. Sockets and pipes are left out. PreflightError if an entry is
-    a link or a device, or lies on another filesystem. OSError if the disk refuses.
+    Entries of the target with the same name are replaced. Sockets and pipes are left out. Raises PreflightError if an
+    entry is a link or a device, or is on another filesystem, OSError if the disk refuses.
     """
     with _opened(source) as inside, _opened(target) as outside:
         return tuple(file for name in sorted(names) for file in _copy(name, name, inside, outside))
 
 
 def fingerprint(folder: Path) -> str:
-    """Return a digest of the names, sizes and times of all below the folder, which changes with every change there.
+    """Return a digest of all names, sizes and times below the folder, which changes with every change there.
 
-    The folder itself may be renamed. No link is followed. Files of sockets and pipes count too.
+    The folder itself may be renamed. No link is followed. Sockets and pipes count too.
     """
     digest = hashlib.blake2b(digest_size=32)
     with _opened(folder) as at:
@@ -59,7 +59,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def compare(source: Path, copied: Collection[CopiedFile], target: Path) -> None:
-    """Raise ConsistencyError unless every copy has the size and digest of its file, which has not changed since."""
+    """Raise ConsistencyError unless every copy has the size and digest of its file, and the file kept its size."""
     for one in copied:
         if os.lstat(source / one.path).st_size != one.size:
             raise ConsistencyError(f"{source / one.path} changed while it was copied", hint="does a server still run?")
@@ -74,7 +74,7 @@ def compare(source: Path, copied: Collection[CopiedFile], target: Path) -> None:
 
 
 def keep_only(folder: Path, names: Collection[str]) -> None:
-    """Remove all other entries of the folder, which is ours."""
+    """Remove all other entries of the folder, which must belong to zsnapdb."""
     with _opened(folder) as at:
         for name in set(os.listdir(at)) - {*names, ".zfs"}:
             _remove(name, at)

@@ -1,1 +1,1 @@
-"""The first hour: find a server, write what protects it, move its files, prove it, remove it."""
+"""Setup of a host: find a server, configure its protection, move its files, verify the result, remove an instance."""

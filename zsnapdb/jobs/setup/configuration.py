@@ -1,4 +1,4 @@
-"""The configuration as setup writes it: it replaces only tables that it wrote itself and that nobody changed since."""
+"""The configuration file of setup, which replaces only its own tables, and only if nobody changed them since."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from zsnapdb.planning.setup.facts import WrittenTables
 
 
 class _Entry(BaseModel):
-    """Tables that setup wrote, by their paths, and the digest of what it wrote."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tables: tuple[tuple[str, ...], ...]
@@ -30,7 +28,7 @@ class _Entry(BaseModel):
 
 
 class _Record(BaseModel):
-    """What setup wrote for each instance. There are two entries while a file is replaced: which one counts, it says."""
+    """The tables of setup for each instance. During a replacement there are two entries; the file decides."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,17 +42,17 @@ class _Record(BaseModel):
 
 
 def written(file: Path, instance: str) -> WrittenTables | None:
-    """Return the tables of the instance in the file that an earlier setup wrote; None if there are none, or others."""
+    """Return the instance's tables in the file that an earlier setup wrote; None if there are none, or changed."""
     document = document_of(_text(file)) or {}
     entries = _record(file).of(instance, document)
     return WrittenTables(entries[-1].tables) if entries else None
 
 
 def write(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> None:
-    """Write the configuration, readable by its owner alone. One with other words that is there is kept beside it.
+    """Write the configuration, unless the file already has this text.
 
-    The new one has the owner and the mode of the old one. `tables` are those that setup wrote for the instance. A file
-    that has this text already is left as it is.
+    A new file is readable only by its owner. A replaced file keeps owner and mode, and its old text is kept next to it.
+    `tables` are those that setup wrote for the instance.
     """
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     before = _text(file)
@@ -64,7 +62,7 @@ def write(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> 
         whole_file.replace(kept(file), before.encode())
     record = _record(file)
     entry = _Entry(tables=tuple(tables), digest=digest(document_of(text) or {}, tables))
-    # Whichever of the two files is there after an interruption: the record knows what of it is setup's own.
+    # After an interruption either file may be in place; the record identifies setup's tables in both.
     _note(file, record.saying(instance, (*record.of(instance, document_of(before) or {}), entry)))
     known = file.stat() if file.is_file() else None
     whole_file.replace(file, text.encode(), stat.S_IMODE(known.st_mode) if known is not None else 0o600)
@@ -74,9 +72,9 @@ def write(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> 
 
 
 def remove(file: Path, rest: str, instance: str) -> None:
-    """Write what is left of the configuration without the instance, or remove the file if nothing is left.
+    """Write the rest of the configuration without the instance; remove the file if nothing is left.
 
-    The file that was there is kept beside it.
+    The old file is kept next to it.
     """
     if not file.is_file() or _text(file) == rest:
         return
@@ -92,7 +90,7 @@ def remove(file: Path, rest: str, instance: str) -> None:
 
 
 def kept(file: Path) -> Path:
-    """Return where the configuration that is there is kept when setup replaces it: each text under its own name."""
+    """Return the path for the replaced configuration: each text has its own name."""
     return file.with_name(f"{file.name}.before-{hashlib.sha256(_text(file).encode()).hexdigest()[:8]}")
 
 
@@ -105,7 +103,7 @@ def _record_file(file: Path) -> Path:
 
 
 def _record(file: Path) -> _Record:
-    """Return the record; an empty one if there is none, or none that setup wrote: then no table counts as its own."""
+    """Return the record; an empty one if it is missing or invalid: then no table counts as written by setup."""
     record = _record_file(file)
     if not record.is_file():
         return _Record()

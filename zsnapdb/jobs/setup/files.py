@@ -1,4 +1,4 @@
-"""Finds what decides whether the files of a server can be moved to ZFS. Reads and changes nothing."""
+"""Facts that decide whether the files of a server can be moved to ZFS. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zsnapdb.planning.setup.move import FRAGMENT, option_folders, places
 def files_of(
     process: DiscoveredProcess, flavour: Flavour, seen: SeenByRoot, mounts: Sequence[MountedFilesystem]
 ) -> FoundFiles:
-    """Return what a move of the files of this server meets."""
+    """Return the facts for a move of this server's files."""
     datadir, paths = process.datadir, seen.paths
     is_mount = any(mount.path == datadir for mount in mounts)
     below = [mount.path for mount in mounts if mount.path.startswith(f"{datadir}/")]
@@ -48,9 +48,9 @@ def option_folder(flavour: Flavour) -> str:
 
 
 def server_id_file(flavour: Flavour) -> str:
-    """Return the option file in which a rewind gives the server its new server_id; "" if it needs none, or no folder.
+    """Return the option file for a new server_id after a rewind; "" if none is needed, or there is no folder.
 
-    All servers of a host may read the folder: only the single server of a host may have its server_id there.
+    All servers of a host may read the folder, so only the single server of a host may have its server_id there.
     """
     if family(flavour).has_uuid:
         return ""
@@ -59,7 +59,7 @@ def server_id_file(flavour: Flavour) -> str:
 
 
 def size(folder: Path) -> int:
-    """Return the size of the files below a folder in bytes. Files that go meanwhile do not count."""
+    """Return the size of the files below a folder in bytes. Files that disappear during the walk are skipped."""
     total = 0
     for parent, _, files in os.walk(folder, onerror=None, followlinks=False):
         for name in files:

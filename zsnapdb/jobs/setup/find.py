@@ -1,4 +1,4 @@
-"""Finds what a setup of this host needs to know, and plans it. `jobs/setup/steps.py` carries the plan out."""
+"""Facts for a setup of this host, and its plan. `jobs/setup/steps.py` executes the plan."""
 
 from __future__ import annotations
 
@@ -46,12 +46,15 @@ from zsnapdb.zfs.mounts import mounted
 __all__ = ["SetupAnswers", "gather", "plan"]
 
 _PATIENCE = 5.0
-"""Seconds for which a repository that does not answer is asked whether a drill has passed."""
+"""Seconds of retries for a repository that does not answer the query for passed drills."""
 _DRILLS = 20
 
 
 def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
-    """Return the plan for this host. Changes nothing. PreflightError if not root asks: it would see no sockets."""
+    """Return the plan for this host. Changes nothing.
+
+    Raises PreflightError if the caller is not root, and would see no sockets.
+    """
     if os.geteuid() != 0:
         raise PreflightError("setup looks at the sockets of every server", hint="run it as root")
     started = _interrupted_move()
@@ -79,12 +82,15 @@ def with_store(planned: SetupPlan) -> SetupPlan:
 
 
 def before_keys(planned: SetupPlan) -> Settings:
-    """Return the settings of the plan without keys that it has not made yet. ConfigError if they are wrong."""
+    """Return the settings of the plan without keys that do not exist yet.
+
+    Raises ConfigError if the settings are invalid.
+    """
     return parse(replace(planned, signing=None).text(None), planned.configuration)
 
 
 def _interrupted_move() -> StartedMove | None:
-    """Return the move that was interrupted, with what may be done next. A server that just started is waited for."""
+    """Return the interrupted move and the possible next step. Waits for a server that has just started."""
     record = move_state.recorded()
     if record is None:
         return None
@@ -95,7 +101,7 @@ def _interrupted_move() -> StartedMove | None:
 
 
 def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
-    """Return what is found on this host: servers, pools, systemd, the configuration, the identity."""
+    """Return the facts about this host: servers, pools, systemd, configuration, identity."""
     mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
     pools, processes = datasets.pools(), discovery.server_processes()
     return SetupFacts(
@@ -121,7 +127,7 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
 
 
 def _missing_folder(url: str) -> str | None:
-    """Return the folder of the repository if it does not exist. ConfigError if the address cannot be used."""
+    """Return the folder of the repository if it does not exist. Raises ConfigError if the address is invalid."""
     try:
         address = parse_address(url)
     except ValueError as error:
@@ -131,7 +137,7 @@ def _missing_folder(url: str) -> str | None:
 
 
 def _passed_drill(configuration: Path, instance: str) -> str | None:
-    """Return the newest drill that passed, None if none did, or if the configuration or repository is not there."""
+    """Return the newest passed drill; None if there is none, or configuration or repository are missing."""
     try:
         repository = Instance.of(load(configuration), instance).impatient(_PATIENCE).open_repository()
         passed = [
@@ -143,7 +149,7 @@ def _passed_drill(configuration: Path, instance: str) -> str | None:
 
 
 def _settings_in(configuration: Path) -> str | None:
-    """Return the text of a file that has more than comments. The configuration of a package has none."""
+    """Return the text of a file that has more than comments. A packaged configuration has only comments."""
     if not configuration.exists():
         return None
     text = text_files.read_text(configuration, "the configuration", "run setup as root")
@@ -175,7 +181,7 @@ def _agent_reads() -> str | None:
 
 
 def _missing_unit(configuration: Path) -> str | None:
-    """Return the unit of the agent that is needed here, None if a unit is there that reads this configuration."""
+    """Return the unit of the agent that this host needs; None if the existing unit reads this configuration."""
     is_packaged = configuration == DEFAULT_PATH and any(Path(folder, UNIT).exists() for folder in PACKAGED_UNITS)
     own = text_files.read_text(Path(UNIT_FILE), "the unit", "run setup as root") if Path(UNIT_FILE).exists() else None
     if is_packaged if own is None else configuration_in(own) == str(configuration):
@@ -188,7 +194,7 @@ def _cron(configuration: Path, answers: SetupAnswers) -> str:
 
 
 def own_command() -> tuple[str, ...]:
-    """Return the words that start this program again, from any folder: its command, or the module by its Python."""
+    """Return the arguments that start this program from any folder: its command, or the module with its Python."""
     program = shutil.which(sys.argv[0])
     if program is not None and os.path.basename(program) == "zsnapdb":
         return (os.path.abspath(program),)
@@ -234,7 +240,7 @@ def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem], *, is_a
 
 
 def _binary(process: DiscoveredProcess, flavour: Flavour) -> str:
-    """Return the program to configure: the one that runs, unless it is what is found without a configuration."""
+    """Return the program to configure: the running one, unless it is found without a configuration."""
     try:
         usual = os.path.realpath(find_binary(None, flavour))
     except PreflightError:

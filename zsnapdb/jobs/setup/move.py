@@ -1,9 +1,11 @@
-"""Moves the files of a server to ZFS: stop, create, copy, compare, switch, start. The old files are kept.
+"""The move of a server's files to ZFS: stop, create, copy, compare, switch, start. The old files are kept.
 
-The record of the move (`jobs/steps/move_state.py`) says what was reached. A run that finds it goes on: until the
-switch it copies anew, since the server may have run meanwhile; after the switch it starts the server on the copies.
-Whether the server runs there is asked of the kernel. It is put back on its old files only if ZFS proves that the
-copies never changed, and nothing is copied over files that may be newer.
+The record of the move (`jobs/steps/move_state.py`) contains the reached phase, and the next run continues there. Before
+the switch it copies again, as the server may have run in between. After the switch it starts the server on the copies.
+The kernel shows whether the server runs there.
+
+The server is put back on its old files only if ZFS proves that the copies never changed. Files that may be newer are
+never overwritten.
 """
 
 from __future__ import annotations
@@ -56,9 +58,9 @@ _TRIES = 5
 
 
 def copy_and_compare(move: ServerMove, tell: Callable[[str], None]) -> None:
-    """Copy every file, and compare every copy. Other files are removed from the datasets: the caller has proved them.
+    """Copy every file, and compare every copy. Other files are removed from the datasets; the caller has checked these.
 
-    ConsistencyError if a copy differs from its file.
+    Raises ConsistencyError if a copy differs from its file.
     """
     source, logs = Path(move.server.datadir), Path(move.places.staging)
     data = logs / "data"
@@ -81,7 +83,7 @@ def copy_and_compare(move: ServerMove, tell: Callable[[str], None]) -> None:
 
 
 def snapshot(move: ServerMove) -> tuple[int, ...]:
-    """Make a snapshot of both datasets at once. Return the GUIDs, in the order of the datasets."""
+    """Create an atomic snapshot of both datasets. Return the GUIDs in the order of the datasets."""
     move_state.sync_pool(move)
     short = f"{MOVE_SNAPSHOT}{secrets.token_hex(4)}"
     names = [f"{new.name}@{short}" for new in move.datasets]
@@ -94,10 +96,10 @@ def snapshot(move: ServerMove) -> tuple[int, ...]:
 
 
 def snapshot_of_copies(record: MoveRecord) -> tuple[int, ...]:
-    """Make the snapshots that prove later whether the copies changed. Return their GUIDs.
+    """Create the snapshots that later prove whether the copies changed. Return their GUIDs.
 
-    ZFS may write to a dataset by itself after files in it were synced alone (seen after `sync -f`), and counts that
-    as written. So snapshots are made until one is followed by no change. If none is, the copies count as changed later.
+    After single files were synced, ZFS may write to a dataset by itself (observed after `sync -f`) and counts that as
+    written. So snapshots are repeated until no change follows. If that fails, the copies later count as changed.
     """
     for _ in range(_TRIES):
         kept = snapshot(record.move)
@@ -111,7 +113,7 @@ def _binlogs(move: ServerMove) -> list[str]:
 
 
 def _finish(move: ServerMove, source: Path, logs: Path, data: Path) -> None:
-    """Give the folders to the server, and list its binlogs where they are now."""
+    """Give the folders to the server's account, and write the binlog index with the new paths."""
     status = os.lstat(source)
     owner = Owner(status.st_uid, status.st_gid)
     if move.index:
@@ -124,19 +126,19 @@ def _finish(move: ServerMove, source: Path, logs: Path, data: Path) -> None:
 
 Tell = Callable[[str], None]
 _SERVICE_SECONDS = 900.0
-"""How long systemd may take to stop or start a server: it writes its buffer pool first."""
+"""Maximum time for systemd to stop or start a server, which may first write its buffer pool."""
 _ANSWER_SECONDS = 120.0
 _POLL_SECONDS = 0.25
 _SHOW_SECONDS = 30.0
 _ENDED = ("failed", "inactive")
-"""The states of a unit of which systemd starts nothing by itself (systemctl(1), ActiveState)."""
+"""The states of a unit in which systemd starts nothing by itself (systemctl(1), ActiveState)."""
 
 
 def execute(move: ServerMove, step: MoveStep = MoveStep.COPY, tell: Tell = lambda _: None) -> None:
-    """Do the step that was planned. Afterwards the server runs on ZFS, and its old files are in `move.places.old`.
+    """Do the planned step. Afterwards the server runs on ZFS, and its old files are in `move.places.old`.
 
-    PreflightError, with nothing changed, if another step is due by now. After another error the server runs on its old
-    files, unless the error says otherwise; the same setup goes on from there.
+    After other errors than PreflightError the server runs on its old files, unless the error says otherwise. The same
+    setup continues from there. Raises PreflightError if another step is due by now; nothing was changed.
     """
     make_private(move_state.journal().parent)
     before = move_state.recorded()
@@ -155,7 +157,7 @@ def execute(move: ServerMove, step: MoveStep = MoveStep.COPY, tell: Tell = lambd
 
 
 def _always(tell: Tell) -> Tell:
-    """Return a `tell` that never fails: a terminal that went away must not leave the server stopped."""
+    """Return a `tell` that never fails: a closed terminal must not leave the server stopped."""
 
     def safe(text: str) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -165,7 +167,7 @@ def _always(tell: Tell) -> Tell:
 
 
 class _Moving:
-    """A move, the last record of it that was written, and whom it tells."""
+    """A move in progress, with its last written record."""
 
     def __init__(self, record: MoveRecord, tell: Tell) -> None:
         self.record = record
@@ -180,7 +182,7 @@ class _Moving:
                     with uninterrupted(self.tell):
                         self._stop()
                     self._copy()
-                    # From here on a signal waits: the server would stay stopped.
+                    # From here on signals are deferred, as the server would stay stopped.
                     until_end.enter_context(uninterrupted(self.tell))
                     self._switch()
                 except BaseException as error:
@@ -199,9 +201,9 @@ class _Moving:
         self.record = move_state.write(replace(self.record, phase=phase))
 
     def _prepare(self, facts: MoveFacts) -> None:
-        """Create the datasets and check all that the copy needs. The server still runs.
+        """Create the datasets and check the conditions of the copy, while the server still runs.
 
-        If copies are there, a snapshot keeps them.
+        Existing copies are kept in a snapshot.
         """
         move = self.move
         process = serving(Path(move.server.datadir))
@@ -216,7 +218,7 @@ class _Moving:
         owned.prove([new.name for new in move.datasets], Mark(MOVE_PROPERTY, move.server.datadir))
         for path, new in zip((move.places.staging, f"{move.places.staging}/data"), move.datasets, strict=True):
             if not is_mounted(path, new.name):
-                # Else another disk would fill.
+                # Otherwise the copy would fill another disk.
                 raise PreflightError(
                     f"{new.name} is not mounted at {path}",
                     hint=f"`zfs mount {new.name}`; to give the move up: {move.given_up(is_switched=False)}",
@@ -229,7 +231,7 @@ class _Moving:
         self.record = move_state.with_created(self.record)
 
     def _check_room(self) -> None:
-        """Raise PreflightError if the pool has no room for another copy beside the one that a snapshot keeps."""
+        """Raise PreflightError if the pool has no space for another copy in addition to the one in a snapshot."""
         needed, free = setup_files.size(Path(self.move.server.datadir)), datasets.available(self.move.datasets[0].name)
         if free < needed:
             name = self.move.datasets[0].name
@@ -245,7 +247,7 @@ class _Moving:
         self._check_stopped()
 
     def _check_stopped(self) -> None:
-        """Raise ServerError if a process still runs on the old files or their copies: its files may change."""
+        """Raise ServerError if a process still runs on the old files or their copies, as the files may change."""
         seen = move_state.running_server(self.move)
         if seen.pid:
             raise ServerError(
@@ -254,7 +256,7 @@ class _Moving:
             )
 
     def _copy(self) -> None:
-        """Copy and compare. Afterwards snapshots keep the copies, and the record names them."""
+        """Copy and compare. Afterwards snapshots keep the copies, and the record contains them."""
         source = Path(self.move.server.datadir)
         before = tree_copy.fingerprint(source)
         copy_and_compare(self.move, self.tell)
@@ -264,7 +266,7 @@ class _Moving:
         self.record = move_state.write(replace(self.record, phase=MovePhase.COPIED, copied=kept, source=before))
 
     def _switch(self) -> None:
-        """Put the copies in the place of the old files. From here on the server has to start on them."""
+        """Replace the old files with the copies. From here on the server must start on the copies."""
         move = self.move
         self._check_stopped()
         self.tell("Put the copies in the place of the old files")
@@ -272,12 +274,12 @@ class _Moving:
         if not move.is_renaming:
             self._write_option_file()
         else:
-            # The option file comes after the rename: a server that is started in between, by a reboot, finds no folder.
-            # With it, a server could start in a schema that is called `data`, with the redo logs of the old files.
+            # The option file is written after the rename: a server that a reboot starts in between finds no folder.
+            # With the file, it could start in a schema named `data`, with the redo logs of the old files.
             if os.path.lexists(move.places.old):
                 raise ExistsError(f"{move.places.old} is there already", hint="give it another name")
             try:
-                # `mv` would copy and remove the old files where the folder cannot be renamed.
+                # `mv` would copy and remove the old files if the folder cannot be renamed.
                 os.rename(move.server.datadir, move.places.old)
             except OSError as error:
                 raise PreflightError(
@@ -290,7 +292,7 @@ class _Moving:
         whole_file.replace(Path(self.move.fragment), self.move.option_file.encode(), 0o644)
 
     def _start_on_old_files(self, error: BaseException) -> None:
-        """Start the server again after an error before the switch. A note of the error says if it does not start."""
+        """Restart the server after an error before the switch. If it does not start, add a note to the error."""
         move = self.move
         if move.is_renaming and os.path.lexists(move.places.old) and not os.path.lexists(move.server.datadir):
             error.add_note("the server is stopped, and its files are replaced by copies; the same setup starts it")
@@ -305,7 +307,7 @@ class _Moving:
             error.add_note(f"the server is stopped, and did not start on its old files: {why}")
 
     def _start(self) -> None:
-        """Start the server on the copies. If that fails, it is put back on its old files if nothing changed."""
+        """Start the server on the copies. If that fails, put it back on its old files if nothing changed."""
         move = self.move
         self.tell("Start the server, and ask the kernel where its files are")
         try:
@@ -313,7 +315,7 @@ class _Moving:
             if move.is_renaming and not is_mounted(move.places.mount, move.datasets[0].name):
                 command.run_when_free(move.mount_at(move.places.mount))
             if not is_mounted(move.datadir, move.datasets[1].name):
-                # A power cut during the switch: the property was set already, so nothing was mounted by setting it.
+                # After a power cut during the switch the property is set already, so setting it mounts nothing.
                 mounting.mount_all(new.name for new in move.datasets)
             self._check_options()
             _systemctl(move.start)
@@ -322,9 +324,9 @@ class _Moving:
             self._go_back(error)
 
     def _check_options(self) -> None:
-        """Raise ServerError if the server would not use the option file. Then it must not start: it would spoil files.
+        """Raise ServerError if the server would not use the option file: its start would corrupt files.
 
-        It is asked before its start what it would start with. A program that cannot be asked is started all the same.
+        The program is asked for its options before the start. If that is impossible, it is started anyway.
         """
         process = ServingProcess(0, self.record.words)
         try:
@@ -342,7 +344,7 @@ class _Moving:
             )
 
     def _go_back(self, error: ZsnapdbError | OSError) -> NoReturn:
-        """Put the server back on its old files if the copies never changed. Raise an error that says how it is left."""
+        """Put the server back on its old files if the copies never changed. Raise an error with the resulting state."""
         move, why = self.move, error.message if isinstance(error, ZsnapdbError) else str(error)
         hint = error.hint if isinstance(error, ServerError) else ""
         hint = hint or f"see `journalctl -u {move.files.service}` and the server's log; the same setup tries again"
@@ -350,7 +352,7 @@ class _Moving:
         try:
             facts = move_state.observe(self.record)
             if may_go_back(facts):
-                # systemd may start it again and again: only a stopped server leaves the copies as they are.
+                # systemd may restart it repeatedly: only a stopped server does not change the copies.
                 _systemctl(move.stop)
                 facts = move_state.observe(self.record)
                 if may_go_back(facts) and facts.runs is ServedPlace.NOWHERE:
@@ -377,12 +379,12 @@ class _Moving:
         ) from error
 
     def _put_back(self) -> None:
-        """Undo the switch. The copies stay where they were made. Each step can run twice."""
+        """Undo the switch. The copies are kept at the staging path. Each step can be repeated."""
         move = self.move
         self.tell("Put the server back on its old files")
         if move.is_renaming:
             command.run_when_free(move.mount_at(move.places.staging))
-        # Before the old files come back: no server may start on a mixture of both, see `_switch`.
+        # Before the old files are back, as no server may start on a mixture of both, see `_switch`.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(move.fragment)
             whole_file.sync_folder(Path(move.fragment).parent)
@@ -395,12 +397,12 @@ class _Moving:
         _systemctl(move.start)
 
     def _end(self) -> None:
-        """Note that the server runs on the copies, and remove what kept them from being overwritten."""
+        """Record that the server runs on the copies, and destroy the snapshots that protected them."""
         move = self.move
         self._reach(MovePhase.STARTED)
         self._ask_the_server()
         if move.is_renaming:
-            # ZFS leaves the folder where the copies were mounted. It is empty.
+            # ZFS does not remove the empty folder where the copies were mounted.
             with contextlib.suppress(OSError):
                 os.rmdir(move.places.staging)
         mark = Mark(MOVE_PROPERTY, move.server.datadir)
@@ -410,7 +412,7 @@ class _Moving:
         move_state.remove()
 
     def _ask_the_server(self) -> None:
-        """Have the server itself say where its files are, if it lets root in. The kernel has said it before."""
+        """Query the data directory from the server itself, if root can log in. The kernel was asked before."""
         try:
             with Session.open(Address("root", Path(self.move.server.sockets[0])), SecretStr("")) as session:
                 datadir = variables.global_variables(session, ["datadir"])["datadir"].rstrip("/")
@@ -425,7 +427,7 @@ class _Moving:
 
 
 def wait_until_it_runs(move: ServerMove) -> None:
-    """Return when the server has recovered on the copies and accepts connections. ServerError if it does not."""
+    """Return when the server has recovered on the copies and accepts connections. Raises ServerError if it does not."""
     deadline = time.monotonic() + _ANSWER_SECONDS
     while True:
         seen = move_state.running_server(move)

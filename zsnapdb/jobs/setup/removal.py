@@ -1,4 +1,4 @@
-"""Gives an instance up on this host: takes it out of schedule and configuration. Data, backups and keys stay."""
+"""The removal of an instance from schedule and configuration of this host. Data, backups and keys are kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from zsnapdb.zfs import command
 
 
 def plan(instance: str | None, configuration: Path | None) -> RemovalPlan:
-    """Return what gives the instance up on this host; nothing is changed. UsageError if it is not configured."""
+    """Return the plan of the removal; nothing is changed.
+
+    Raises PreflightError if the caller is not root, UsageError if the instance is not configured.
+    """
     if os.geteuid() != 0:
         raise PreflightError("a setup is removed as root", hint="run it as root")
     path = (configuration or DEFAULT_PATH).absolute()
@@ -56,7 +59,7 @@ def plan(instance: str | None, configuration: Path | None) -> RemovalPlan:
 
 
 def execute(planned: RemovalPlan, tell: Callable[[str], None] = lambda _: None) -> RemovalPlan:
-    """Do the steps of the plan that are the removal's own. Each can run twice."""
+    """Do the steps of the plan that zsnapdb itself performs. Each can be repeated."""
     facts = planned.facts
     with exclusive("setup", doing="removing a setup from this host"):
         for step in planned.steps:
@@ -69,7 +72,7 @@ def execute(planned: RemovalPlan, tell: Callable[[str], None] = lambda _: None) 
                 setup_configuration.remove(Path(facts.configuration), facts.rest or "", facts.instance)
                 continue
             for file in step.files:
-                # Somebody may have changed it. With this ending neither systemd nor cron reads it.
+                # Keep it, as the user may have changed it. systemd and cron ignore files with this suffix.
                 with contextlib.suppress(FileNotFoundError):
                     os.replace(file, f"{file}.before")
             if facts.own_unit in step.files:
@@ -78,7 +81,6 @@ def execute(planned: RemovalPlan, tell: Callable[[str], None] = lambda _: None) 
 
 
 def _read_by(unit: Path) -> str:
-    """Return the configuration that the agent of a unit reads."""
     return configuration_in(read_text(unit, "the unit", "run setup as root")) or str(DEFAULT_PATH)
 
 

@@ -1,4 +1,4 @@
-"""Carries out the plan of a setup. Every step can run twice: the same setup goes on where one was interrupted."""
+"""Execution of a setup plan. Every step can be repeated: the same setup continues after an interruption."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _RESTART_SECONDS, _ANSWER_SECONDS = 900.0, 60.0
 
 @dataclass(frozen=True)
 class SetupResult:
-    """The plan that was carried out, and the public parts of the identity and the signing key."""
+    """The executed plan, and the public parts of the identity and the signing key."""
 
     plan: SetupPlan
     recipient: str | None
@@ -63,12 +63,15 @@ def execute(
     tell: Callable[[str], None] = lambda _: None,
     hears: Callable[[Settings, str], bool] = lambda _settings, _target: True,
 ) -> SetupResult:
-    """Do each step of the plan that is setup's own, up to the proof, and none besides. `tell` gets the title of each.
+    """Do each step of the plan that setup itself performs, up to the proof. `tell` gets the title of each.
 
-    `hears` says whether a test message reached the target of that name; CommandError, before anything, if it did not.
-    PreflightError if the plan has refusals or the files of the server must be moved first. Nothing was changed then,
-    except that a move whose server runs on ZFS has ended. After any other error the steps before it are done, and the
-    same setup goes on from there.
+    `hears` returns whether a test message reached the target of that name. After any other error than those below, the
+    steps before it are done, and the same setup continues from there.
+
+    Raises:
+        CommandError: the test message did not arrive; no step was done.
+        PreflightError: the plan has refusals, or the server's files must be moved first. Nothing was changed, except
+            that a move whose server already runs on ZFS was ended.
     """
     if plan.move is not None and plan.move_step is MoveStep.FINISH:
         with exclusive("setup", doing="setting up this host"):
@@ -185,7 +188,7 @@ def _write(file: Path, text: str, mode: int) -> None:
 
 
 def _make_account(socket: Path, account: AccountPlan) -> None:
-    """Make the account and log in as it. A password file that is there is kept: an interrupted setup wrote it."""
+    """Create the account and log in as it. An existing password file of an interrupted setup is kept."""
     password = SecretStr("")
     if account.password_file is not None:
         file = Path(account.password_file)
@@ -225,7 +228,7 @@ class AnswersDocument(BaseModel):
 
 
 def read(file: Path) -> SetupAnswers:
-    """Return the answers of a TOML file. ConfigError that names every key that is wrong."""
+    """Return the answers in a TOML file. Raises ConfigError if keys are wrong; the message contains all of them."""
     hint = "`zsnapdb example setup-answers.toml` prints one"
     text = text_files.read_text(file, "the answers", hint)
     try:
@@ -247,7 +250,7 @@ AGAIN = "all steps before this one are done; when the cause is mended, run the s
 
 @dataclass(frozen=True)
 class SetupCheck:
-    """What doctor found."""
+    """The result of doctor."""
 
     diagnosis: Diagnosis
 
@@ -256,10 +259,10 @@ ProofResult = SetupCheck | run.BackupResult | DrillResult
 
 
 def prove(plan: SetupPlan, events: Events) -> Iterator[ProofResult]:
-    """Do the steps of the plan that prove what was set up, and yield the result of each, also of one that is not good.
+    """Do the verification steps of the plan, and yield the result of each, even if it is bad.
 
-    After a result that is not good: PreflightError if the instance is unfit, ConsistencyError or DamagedError if the
-    drill did not pass. The error of a step has a note that says how setup goes on.
+    The error of a step has a note about how to continue the setup. Raises PreflightError if the instance is unfit for
+    backups, ConsistencyError or DamagedError if the drill did not pass.
     """
     settings = load(Path(plan.configuration))
     instance = Instance.of(settings, plan.answers.instance, events).waiting(_PATIENCE)

@@ -1,4 +1,4 @@
-"""What native encryption of ZFS allows: what may be stored, where it may be received, which names it may get. Pure."""
+"""Limits of ZFS native encryption for storing, receiving and renaming datasets. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from zsnapdb.planning.backup.send_form import SendForm
 
 @dataclass(frozen=True)
 class AtRest:
-    """How ZFS encrypts a dataset. `cipher` None: not at all. `root` is the dataset whose key opens it.
+    """The ZFS encryption of a dataset. `cipher` None: not encrypted. `root` is the encryption root.
 
-    `is_unlocked`: the key is loaded. `is_typed`: somebody must type it (the dataset's own keylocation is prompt).
+    `is_unlocked`: the key is loaded. `is_typed`: the key must be typed (the dataset's own keylocation is prompt).
     """
 
     cipher: str | None = None
@@ -28,8 +28,8 @@ CLEAR = AtRest()
 def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[FitnessFinding]:
     """Return why the volumes must not be stored. `ciphers`: the cipher of each encrypted dataset.
 
-    `zfs send` decrypts what it reads, unless the stream is raw (zfs-send(8), --raw). What leaves the host must then be
-    encrypted by the repository.
+    `zfs send` decrypts the data unless the stream is raw (zfs-send(8), --raw). The repository must encrypt decrypted
+    data.
     """
     if is_encrypting:
         return []
@@ -44,7 +44,7 @@ def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[Fi
 
 
 def judge_raw(volumes: Iterable[str], ciphers: Mapping[str, str]) -> list[FitnessFinding]:
-    """Return why the volumes must not be sent raw: those that ZFS does not encrypt would be stored as they lie."""
+    """Return why the volumes must not be sent raw: without ZFS encryption they would be stored in the clear."""
     return [
         unfit(
             "datasets",
@@ -56,9 +56,9 @@ def judge_raw(volumes: Iterable[str], ciphers: Mapping[str, str]) -> list[Fitnes
 
 
 def judge_raw_drills(*, is_drilled: bool) -> list[FitnessFinding]:
-    """Return a warning if nobody asks for drills of raw backups.
+    """Return a warning if no drills of raw backups are planned.
 
-    Verifying reads what is encrypted. ZFS had faults that only showed when it was decrypted or received (openzfs#16351,
+    Verification reads only the encrypted data. ZFS had bugs that only showed on decryption or receive (openzfs#16351,
     openzfs#18739).
     """
     if is_drilled:
@@ -76,16 +76,16 @@ def judge_raw_drills(*, is_drilled: bool) -> list[FitnessFinding]:
 def judge_sent(
     volumes: Iterable[str], ciphers: Mapping[str, str], send: str, *, is_encrypting: bool
 ) -> list[FitnessFinding]:
-    """Return why the volumes must not be sent as the setting `send` says to the repository."""
+    """Return why the volumes must not be sent to the repository with the setting `send`."""
     if send == SendForm.RAW:
         return judge_raw(volumes, ciphers)
     return judge_storing(ciphers, is_encrypting=is_encrypting)
 
 
 def judge_archiving(is_encrypted: bool, *, is_encrypting: bool) -> list[FitnessFinding]:
-    """Return a warning if the archive refuses the binlogs: they are encrypted on the host, and not by the repository.
+    """Return a warning if the archive refuses the binlogs: encrypted on the host, but not by the repository.
 
-    Backups do not depend on the archive, points in time do.
+    Backups do not depend on the archive; points in time do.
     """
     if not is_encrypted or is_encrypting:
         return []
@@ -100,10 +100,10 @@ def judge_archiving(is_encrypted: bool, *, is_encrypting: bool) -> list[FitnessF
 
 
 def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[FitnessFinding]:
-    """Return a warning if this release of OpenZFS is known to send encrypted datasets badly.
+    """Return a warning if this OpenZFS release is known to send encrypted datasets incorrectly.
 
-    openzfs#12014: snapshots of encrypted datasets that are sent could be damaged, or seem so. Releases 2.2.8 and 2.3.3
-    have the mends.
+    openzfs#12014: snapshots of encrypted datasets that are sent could be damaged, or appear damaged. Releases 2.2.8 and
+    2.3.3 have the fixes.
     """
     if not ciphers or not release or release >= (2, 3, 3) or (2, 2, 8) <= release < (2, 3):
         return []
@@ -118,10 +118,10 @@ def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[
 
 
 def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: AtRest) -> list[FitnessFinding]:
-    """Return an objection if the key of the place is not loaded, a warning if volumes lie there in the clear.
+    """Return an objection if the key of the target is not loaded, a warning if volumes are stored unencrypted.
 
-    `encrypted` are the volumes that were encrypted where they were backed up, `at_rest` is how `parent` is encrypted,
-    below which they are received: what is received inherits it (zfs-receive(8)).
+    `encrypted` are the volumes that were encrypted on the source, `at_rest` is the encryption of `parent`. Received
+    datasets inherit it (zfs-receive(8)).
     """
     if not at_rest.is_unlocked:
         root = at_rest.root or parent
@@ -138,9 +138,9 @@ def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: AtRest) ->
 
 
 def judge_raw_keys(raw: tuple[str, ...], key_file: str | None, trouble: str | None) -> list[FitnessFinding]:
-    """Return what is to be said about the key of volumes that were stored raw; nothing if none was.
+    """Return the findings about the key of volumes that were stored raw; none if no volume was.
 
-    `key_file` is the configured file (None: none is), `trouble` why it cannot be used (None: it can).
+    `key_file` is the configured file (None: none is), `trouble` the reason why it cannot be used (None: it can).
     """
     if not raw:
         return []
@@ -156,7 +156,7 @@ def judge_raw_keys(raw: tuple[str, ...], key_file: str | None, trouble: str | No
 
 @dataclass(frozen=True)
 class PlaceObjection:
-    """Why a dataset cannot take a name, and what to do."""
+    """The reason why a dataset cannot take a name, and a hint."""
 
     reason: str
     hint: str
@@ -164,9 +164,9 @@ class PlaceObjection:
 
 @dataclass(frozen=True)
 class NameChange:
-    """A dataset that is to get a name: `source`, which is encrypted as `own`, becomes `place`.
+    """The renaming of the dataset `source`, whose encryption is `own`, to `place`.
 
-    `home` and `around` are the parents of the two names, `replaced` is what has the name now.
+    `home` and `around` are the parents of old and new name, `replaced` is the present dataset with the new name.
     """
 
     source: str
@@ -178,10 +178,11 @@ class NameChange:
 
 
 def objection_to(move: NameChange) -> PlaceObjection | None:
-    """Return why the dataset cannot take the name, and give it back; None if it can.
+    """Return why the dataset cannot take the name, or could not give it back; None if it can.
 
-    ZFS renames no dataset out of its encryption root (zfs-rename(8)); within one parent it renames all, and a root
-    takes itself along. Tried with OpenZFS 2.3.9: a clone has the encryption root of its origin, wherever it lies.
+    ZFS renames no dataset out of its encryption root (zfs-rename(8)). Within one parent it renames any dataset, and an
+    encryption root takes its key along. Observed with OpenZFS 2.3.9: a clone has the encryption root of its origin,
+    wherever the clone is.
     """
     parent = move.place.rpartition("/")[0]
     if move.replaced.cipher is not None and move.own.cipher is None:
@@ -204,10 +205,10 @@ def objection_to(move: NameChange) -> PlaceObjection | None:
 
 
 def judge_key(place: str, replaced: AtRest) -> list[FitnessFinding]:
-    """Return a warning if somebody must type the key of a place after a clone of it has taken its name.
+    """Return a warning if the key of a dataset must be typed after its clone has taken its name.
 
-    A clone that is promoted becomes the encryption root in the place of its origin, and ZFS forgets the loaded key
-    (tried with OpenZFS 2.3.9). What is mounted goes on; nothing more can be mounted until the key is loaded again.
+    A promoted clone becomes the encryption root in place of its origin, and ZFS forgets the loaded key (observed with
+    OpenZFS 2.3.9). Mounted datasets keep working; nothing else can be mounted until the key is loaded again.
     """
     if replaced.cipher is None or replaced.root != place or not replaced.is_typed:
         return []

@@ -1,4 +1,4 @@
-"""Whether a server can be backed up as it is now: every check with its result and a hint. Pure."""
+"""Checks whether a server can be backed up in its present state, each with a result and a hint. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class PropertyChange:
-    """A value of a property of a dataset, to be set."""
+    """A new value for a property of a dataset."""
 
     dataset: str
     name: str
@@ -33,15 +33,14 @@ class PropertyChange:
 
     @property
     def command(self) -> str:
-        """The command that sets it."""
         return f"zfs set {self.name}={self.value} {self.dataset}"
 
 
 @dataclass(frozen=True)
 class FitnessFinding:
-    """One check: its subject, its result in words, and a hint. `rule`: the id of its rule in `planning/advice`.
+    """A check: its subject, its result as text, and a hint. `rule`: the id of its rule in `planning/advice`.
 
-    `change` mends it and is safe: what was written stays as it is, and no memory is taken.
+    `change` fixes the problem and is safe: existing data is not changed, and no additional memory is used.
     """
 
     severity: Severity
@@ -54,7 +53,7 @@ class FitnessFinding:
 
 @dataclass(frozen=True)
 class BlockSizes:
-    """Real block sizes (st_blksize, bytes) of the InnoDB data files: how many have each, and one example."""
+    """Real block sizes (st_blksize, bytes) of the InnoDB data files: the number of files and an example for each."""
 
     page_size: int
     counts: Mapping[int, int]
@@ -63,7 +62,7 @@ class BlockSizes:
 
 _WITHOUT_ROWS = "after a restore, load these rows again from where they come from"
 _ATOMIC_REWRITE = (2, 2)
-"""OpenZFS from which a write that covers several records is one transaction (dmu_tx, commit b0cbc1aa9a)."""
+"""First OpenZFS in which a write across several records is one transaction (dmu_tx, commit b0cbc1aa9a)."""
 
 
 def ok(what: str, detail: str) -> FitnessFinding:
@@ -82,7 +81,7 @@ def unfit(what: str, detail: str, hint: str) -> FitnessFinding:
 
 
 def objection(findings: Iterable[FitnessFinding]) -> PreflightError | None:
-    """Return the error with every reason against a backup, or None if there is no such reason."""
+    """Return the error with every reason against a backup; None if there is no such reason."""
     reasons = [finding for finding in findings if finding.severity is Severity.UNFIT]
     if not reasons:
         return None
@@ -100,7 +99,7 @@ def judge_server(
 ) -> list[FitnessFinding]:
     """Return the findings about the server itself.
 
-    `forced`: lock.strategy names the lock strategy; `stops_applier`: the setting lock.stop_applier.
+    `forced`: lock.strategy sets the lock strategy; `stops_applier`: the setting lock.stop_applier.
     """
     findings = [ok("server", facts.describe())]
     listing = ", ".join(f"{count} {name}" for name, count in sorted(facts.engines.items())) or "none"
@@ -119,7 +118,7 @@ def judge_server(
 
 
 def judge_durability(facts: ServerFacts) -> list[FitnessFinding]:
-    """Return the findings about how commits reach the files."""
+    """Return the findings about the durability of commits."""
     flush, sync = facts.variables.get("innodb_flush_log_at_trx_commit", "1"), facts.variables.get("sync_binlog", "1")
     if flush == "0":
         return [
@@ -165,7 +164,7 @@ def _binlog(facts: ServerFacts) -> list[FitnessFinding]:
             )
         ]
     text = f"{facts.variables.get('log_bin_basename', 'on')}, format {facts.variables.get('binlog_format', 'ROW')}"
-    # A restore to a point between two backups brings none of these changes back.
+    # A restore to a point between two backups does not include these changes.
     found = [warning("binlog", changes.sentence, changes.hint) for changes in unlogged_changes(facts)]
     if not facts.has_gtids:
         detail = f"{text}, without GTIDs: a restore cannot compare its transactions with the recorded ones"
@@ -206,7 +205,7 @@ def _replication(facts: ServerFacts, stops_applier: bool) -> list[FitnessFinding
 
 
 def _leftovers(facts: ServerFacts) -> list[FitnessFinding]:
-    """Return the findings about what a restore does not bring back, and what it brings back for someone to decide."""
+    """Return the findings about data that a restore omits, and about restored state that needs a decision."""
     findings = [warning("rows", sentence, _WITHOUT_ROWS) for sentence in rows_not_restored(facts.engines)]
     if facts.prepared_xa:
         detail = (
@@ -245,7 +244,7 @@ def judge_lock(choice: LockChoice) -> FitnessFinding:
 def judge_placement(
     instance: str, placement: Placement, volumes: Mapping[str, str], no_copy: Sequence[str]
 ) -> list[FitnessFinding]:
-    """Return the findings about where the files lie. `no_copy`: why no server could start on a copy of them."""
+    """Return the findings about the location of the files. `no_copy`: why no server could start on a copy of them."""
     listing = ", ".join(f"{role} = {dataset}" for role, dataset in sorted(volumes.items()))
     if placement.objections:
         return [
@@ -262,15 +261,15 @@ def judge_placement(
 
 
 def repairs_torn_pages(facts: ServerFacts) -> bool:
-    """Whether recovery repairs a page that was written only in part. DETECT_ONLY (MySQL 8.0.30+) only detects it."""
+    """Return whether recovery repairs a partly written page. DETECT_ONLY (MySQL 8.0.30+) only detects it."""
     return facts.variables.get("innodb_doublewrite", "ON").upper() not in ("OFF", "0", "DETECT_ONLY")
 
 
 def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[int, ...]) -> list[FitnessFinding]:
     """Return the findings about the real block sizes of the files compared with the page size.
 
-    A snapshot can tear a page that spans records only if ZFS splits the write of the page (before 2.2) and nothing
-    repairs the page (doublewrite off).
+    A snapshot can tear a page that spans records under two conditions: ZFS splits the write of the page (before 2.2),
+    and recovery does not repair it (doublewrite off).
     """
     total = sum(blocks.counts.values())
     if not total:
@@ -303,10 +302,10 @@ def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[in
 
 @dataclass(frozen=True)
 class OtherView:
-    """A folder of a server that is another one at the same path on this host, or is not there at all.
+    """A folder of a server whose path on this host leads to another folder, or to none.
 
-    `setting` names the folder, `path` is the server's name of it, `pid` its process on this host. `here` is the path at
-    which this host has the same folder, "" if it has it nowhere.
+    `setting` contains the folder, `path` is its path for the server, `pid` is the server's process on this host. `here`
+    is the path of the same folder on this host ("": there is none).
     """
 
     setting: str
@@ -316,7 +315,7 @@ class OtherView:
 
 
 def judge(view: OtherView) -> FitnessFinding:
-    """Return the finding about the folder: paths that the server reports would lead to other files on this host."""
+    """Return the finding about the folder: paths from the server would lead to other files on this host."""
     place = f"this host has that folder at {view.here}" if view.here else "this host has that folder nowhere"
     detail = (
         f"the server (process {view.pid}) runs in a container or mount namespace with other paths than this host:"

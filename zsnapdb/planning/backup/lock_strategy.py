@@ -1,6 +1,6 @@
-"""Which lock a server needs: the least that gives a consistent snapshot, and why. Pure.
+"""Choice of the weakest lock that gives a consistent snapshot of a server, with the reason. Pure.
 
-Each strategy describes itself in its own file in `mysql/locks`. This module knows no strategy by name.
+Each strategy describes itself in its own file in `mysql/locks`. This module has no names of strategies.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
 
 _ROW_VERSION_FLAW = ((8, 0, 29), (8, 0, 32))
-"""MySQL releases whose redo log cannot be trusted for tables with row versions: from the first to before the second.
+"""MySQL releases with an unreliable redo log for tables with row versions: from the first to before the second.
 
-Percona XtraBackup refuses these releases and accepts 8.0.32. Percona Server never released the flaw: 8.0.29-21 came
-with its repair (XtraBackup 8.0 manual, "Found tables with row versions").
+Percona XtraBackup refuses these releases and accepts 8.0.32. Percona Server never had the flaw: 8.0.29-21 was released
+with the fix (XtraBackup 8.0 manual, "Found tables with row versions").
 """
 
 
 def unsafe_engines(facts: ServerFacts) -> dict[str, int]:
-    """Return the engines of user tables, with counts, whose files a crash at any moment may leave torn."""
+    """Return the engines of user tables, with counts, whose files may be torn after a crash."""
     return {name: count for name, count in facts.engines.items() if not survives_a_crash(name)}
 
 
 def row_versions_are_flawed(flavour: Flavour, release: tuple[int, ...]) -> bool:
-    """Whether this release has the flaw. Other releases need no query for tables with row versions."""
+    """Return whether this release has the flaw. Other releases need no query for tables with row versions."""
     first, sound = _ROW_VERSION_FLAW
     return flavour is Flavour.MYSQL and first <= release < sound
 
 
 def has_flawed_row_versions(facts: ServerFacts) -> bool:
-    """Whether crash recovery of some tables cannot be trusted: row versions under a release with the flaw."""
+    """Return whether crash recovery of some tables is unreliable: row versions under a release with the flaw."""
     return facts.row_versions > 0 and row_versions_are_flawed(facts.flavour, facts.release) and not facts.is_percona
 
 
 def lock_free_objections(facts: ServerFacts) -> tuple[str, ...]:
-    """Return why an atomic snapshot without any lock would not be a consistent backup; empty if it is one."""
+    """Return why an atomic snapshot without a lock would not be a consistent backup; empty if it would be."""
     objections = []
     others = unsafe_engines(facts)
     if others:
@@ -63,7 +63,7 @@ def listing(engines: dict[str, int]) -> str:
 
 
 AUTO = "auto"
-"""The value of lock.strategy with which this module chooses the strategy."""
+"""The value of lock.strategy that lets this module choose the strategy."""
 
 
 def _none(_: ServerFacts) -> str | None:
@@ -72,12 +72,14 @@ def _none(_: ServerFacts) -> str | None:
 
 @dataclass(frozen=True)
 class LockProperties:
-    """The properties of a lock strategy by which it is chosen, described and used.
+    """The properties of a lock strategy for its choice, description and use.
 
-    `name` is its name in `lock.strategy` and in the manifest. `statement` is the statement that the server's parser
-    must understand (empty: every server has the lock). `merit` is the reason to choose the strategy. `waits` names what
-    waits until the lock is released. `refused` returns why the server would refuse the lock, or None. `privileges` are
-    those of which the account needs one (empty: none).
+    - `name`: its name in `lock.strategy` and in the manifest
+    - `statement`: a statement that the server's parser must accept (empty: every server has the lock)
+    - `merit`: the reason to choose the strategy
+    - `waits`: the statements that wait until the lock is released
+    - `refused`: returns why the server would refuse the lock, or None
+    - `privileges`: the account needs one of them (empty: none)
     """
 
     name: str
@@ -87,38 +89,37 @@ class LockProperties:
     writers_wait: bool = False
     """Every write waits from the request for the lock until its release."""
     needs_crash_safe: bool = False
-    """The lock is enough only as long as every user table survives a crash."""
+    """The lock is sufficient only while every user table survives a crash."""
     holds_ddl: bool = True
     """No DDL statement runs under the lock. A strategy that does not stop DDL stops nothing at all."""
     falls_back: bool = False
-    """If the lock is not granted at once, a strategy that stops nothing is used instead, where that is enough."""
+    """If the lock is not granted immediately, a strategy that stops nothing is used, where that is sufficient."""
     refused: Callable[[ServerFacts], str | None] = _none
     privileges: tuple[str, ...] = ()
 
     @property
     def waited(self) -> str:
-        """What waited while the lock was held, for a sentence: a lock that lets writes go on is no pause."""
+        """The statements that waited for the lock, for a sentence. A lock that allows writes is not a pause."""
         return self.waits if self.writers_wait or not self.holds_ddl else f"only {self.waits}"
 
     def is_known_to(self, facts: ServerFacts) -> bool:
-        """Whether the server knows the statement of the lock."""
         return not self.statement or self.statement in facts.lock_statements
 
     def shortcomings(self, facts: ServerFacts) -> tuple[str, ...]:
-        """Return why a snapshot under the lock would not be a consistent backup; empty if it would be consistent."""
+        """Return why a snapshot under the lock would not be a consistent backup; empty if it would be."""
         if not self.holds_ddl:
             return lock_free_objections(facts)
         others = unsafe_engines(facts) if self.needs_crash_safe else {}
         return (f"it does not stop changes to tables of other engines: {listing(others)}",) if others else ()
 
     def is_enough(self, facts: ServerFacts) -> bool:
-        """Whether the server has the lock and would grant it, and a snapshot under the lock is a consistent backup."""
+        """Return whether the server would grant the lock, and a snapshot under it is a consistent backup."""
         return self.is_known_to(facts) and self.refused(facts) is None and not self.shortcomings(facts)
 
 
 @dataclass(frozen=True)
 class LockChoice:
-    """The chosen strategy and the reason; `fallback` is used instead if the lock is not granted at once."""
+    """The chosen strategy and the reason. `fallback` is used if the lock is not granted immediately."""
 
     lock: LockProperties
     reason: str
@@ -126,11 +127,9 @@ class LockChoice:
 
     @property
     def name(self) -> str:
-        """The strategy's name."""
         return self.lock.name
 
     def describe(self) -> str:
-        """Return both in one line, with the fallback if there is one."""
         if self.fallback is None:
             return f"{self.name}: {self.reason}"
         other = self.fallback.name if self.fallback.lock.holds_ddl else "no lock"
@@ -138,7 +137,7 @@ class LockChoice:
 
 
 def check_name(name: str, strategies: Sequence[LockProperties]) -> None:
-    """Raise ConfigError unless the setting names a strategy, or `auto`."""
+    """Raise ConfigError unless the setting is a strategy or `auto`."""
     names = [lock.name for lock in strategies]
     if name not in (AUTO, *names):
         raise ConfigError(
@@ -147,9 +146,9 @@ def check_name(name: str, strategies: Sequence[LockProperties]) -> None:
 
 
 def choose(facts: ServerFacts, setting: str, strategies: Sequence[LockProperties]) -> LockChoice:
-    """Return the first of the strategies, least lock first, that gives a consistent snapshot, or the one that is set.
+    """Return the configured strategy, or the first of `strategies` (weakest lock first) that is sufficient.
 
-    ConfigError if the one that is set does not exist, PreflightError if it is not enough here.
+    Raises ConfigError if the configured strategy does not exist, PreflightError if it is not sufficient here.
     """
     check_name(setting, strategies)
     if setting != AUTO:
@@ -165,7 +164,7 @@ def choose(facts: ServerFacts, setting: str, strategies: Sequence[LockProperties
 
 
 def still_enough(choice: LockChoice, facts: ServerFacts) -> str | None:
-    """Return why the chosen lock is not enough for the server as it is now, or None if it is."""
+    """Return why the chosen lock is not sufficient for the present server; None if it is."""
     others = unsafe_engines(facts)
     if others and choice.lock.needs_crash_safe:
         return f"there are now user tables of engines without crash recovery: {listing(others)}"
@@ -200,7 +199,7 @@ def _forced(facts: ServerFacts, lock: LockProperties, strategies: Sequence[LockP
 _FIRST_DELAY = 0.5
 _LONGEST_DELAY = 15.0
 _COMMENT = re.compile(r"^(?:\s|/\*(?!M?!).*?\*/|--[^\n]*\n|#[^\n]*\n)*", re.DOTALL)
-"""Comments and spaces that may stand before a statement. `/*! … */` is no comment: the server runs its content."""
+"""Comments and spaces before a statement. `/*! … */` is no comment: the server runs its content."""
 
 _VICTIMS = (
     "Waiting for table flush",
@@ -209,12 +208,12 @@ _VICTIMS = (
     "Waiting for commit lock",
 )
 _READS = ("select", "table", "(select")
-"""WITH is not in the list, because DELETE and UPDATE may follow it."""
+"""WITH is not listed, because DELETE and UPDATE may follow it."""
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement that runs on the server: its connection, its run time (seconds), its text."""
+    """A running statement: its connection, its run time (seconds), its text."""
 
     connection_id: int
     seconds: int
@@ -223,19 +222,18 @@ class Statement:
 
     @property
     def only_reads(self) -> bool:
-        """Whether the statement begins like a query. To kill such a statement loses only its answer."""
+        """Whether the statement starts like a query. Killing such a statement loses only its result."""
         return self.text[_COMMENT.match(self.text).end() :].lower().startswith(_READS)  # type: ignore[union-attr]
 
     def describe(self) -> str:
-        """Return the statement in one line."""
         return f"connection {self.connection_id} ({self.user}), {self.seconds} s: {' '.join(self.text.split())[:80]}"
 
 
 def long_statements(processes: Iterable[Mapping[str, Any]], own: frozenset[int], longest: float) -> list[Statement]:
-    """Return the statements running for at least `longest` seconds, longest first, from rows of SHOW FULL PROCESSLIST.
+    """Return the statements running for at least `longest` seconds, longest first, from SHOW FULL PROCESSLIST.
 
-    `own` are our connections. Threads of the server itself, such as replication, are left out: they are no statements
-    that end. Statements that wait for a flush or a global lock themselves are left out too: they block nothing.
+    `own` are the connections of zsnapdb. Server threads, such as replication, are left out: their statements do not
+    end. Statements that wait for a flush or a global lock are left out too: they block nothing.
     """
     statements = []
     for row in processes:

@@ -1,4 +1,4 @@
-"""On which volume each path of a server lies, and the objections to it. Pure."""
+"""The volume of each path that a server writes to, and the objections to it. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MountedFilesystem:
 
 @dataclass(frozen=True)
 class NamedPath:
-    """A path that the server writes to, and the setting that names it."""
+    """A path that the server writes to, and the setting that contains it."""
 
     what: str
     path: str
@@ -29,14 +29,14 @@ class NamedPath:
 
 @dataclass(frozen=True)
 class Placement:
-    """The volume of each path, and every objection (no objection: the set is complete)."""
+    """The volume of each path, and all objections. Without objections the volumes are complete."""
 
     volume_of: Mapping[str, str]
     objections: tuple[str, ...]
 
 
 def mount_of(path: str, mounts: Sequence[MountedFilesystem]) -> MountedFilesystem | None:
-    """Return the mount on which a path lies: the longest mount path above it, the last mounted if there are several."""
+    """Return the mount that contains a path: the longest mount point; of several with that point the last mounted."""
     best: MountedFilesystem | None = None
     for mount in mounts:
         root = mount.path.rstrip("/") + "/"
@@ -48,9 +48,9 @@ def mount_of(path: str, mounts: Sequence[MountedFilesystem]) -> MountedFilesyste
 def mount_points(
     volumes: Mapping[str, str], mounts: Sequence[MountedFilesystem], paths: Sequence[NamedPath]
 ) -> dict[str, str]:
-    """Return where each volume (role to dataset) is mounted: where the server uses it, else where it was mounted last.
+    """Return the mount point of each volume (role to dataset): the one that the server uses, else the last mounted one.
 
-    A dataset may be mounted at several places: a bind mount of its top, for a container, looks like any other mount.
+    A dataset may be mounted several times: a bind mount of its root, for a container, looks like any other mount.
     """
     whole = [mount for mount in mounts if mount.fstype == "zfs" and not mount.is_bind]
     used = [mount_of(item.path, mounts) for item in paths]
@@ -61,8 +61,8 @@ def mount_points(
 def place(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], volumes: Mapping[str, str]) -> Placement:
     """Return the placement of the paths on the volumes (role to dataset).
 
-    There is an objection to each of these: a path on no volume; a mount below a written directory that is no volume; a
-    volume that is not mounted; volumes in several pools.
+    Objections are: a path on no volume; a mount below a written directory that is not a volume; a volume that is not
+    mounted; volumes in several pools.
     """
     roles = {dataset: role for role, dataset in volumes.items()}
     objections: list[str] = []
@@ -102,18 +102,17 @@ def place(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], volum
 
 @dataclass(frozen=True)
 class Discovered:
-    """The datasets on which the server's paths lie, by role, and the objections to using them as its volumes."""
+    """The datasets of the server's paths by role, and the objections to using them as volumes."""
 
     volumes: Mapping[str, str]
     objections: tuple[str, ...]
 
 
 def discover(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], datadir: str) -> Discovered:
-    """Return the datasets the paths lie on as volumes. The same server always gives the same roles.
+    """Return the datasets of the paths as volumes. The same server always gets the same roles.
 
-    The dataset of the data directory is `data`, a dataset above it is `parent`. Every other role is the last part of
-    the dataset's name, or its whole name if that role is taken. There is an objection to a path that is on no ZFS
-    dataset.
+    The dataset of the data directory is `data`, a dataset above it is `parent`. Any other role is the last component of
+    the dataset name, or the whole name if that role is taken. A path outside ZFS is an objection.
     """
     path_on: dict[str, NamedPath] = {}
     objections = []
@@ -143,5 +142,4 @@ def discover(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], da
 
 
 def _role_name(name: str) -> str:
-    """Return the name in the characters that a role may have."""
     return re.sub(r"[^a-z0-9_-]", "-", name.lower()).strip("-_")[-32:].lstrip("-_") or "volume"

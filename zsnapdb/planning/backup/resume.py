@@ -1,4 +1,4 @@
-"""Whether an interrupted backup is continued or given up, with the reason. Pure."""
+"""Decision whether an interrupted backup is continued or abandoned, with the reason. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zsnapdb.base.model import backup_time
 
 
 class ResumeDecision(StrEnum):
-    """What the next run does with an interrupted backup."""
+    """The action of the next run for an interrupted backup."""
 
     FINISH = "finish"
     CONTINUE = "continue"
@@ -40,7 +40,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Interrupted:
-    """What an interrupted backup needs to continue."""
+    """The requirements of an interrupted backup for its continuation."""
 
     backup_id: str
     repository_id: str
@@ -58,7 +58,7 @@ class Surroundings:
     """The present state of host and repository.
 
     `sources` are snapshots, `origins` are snapshots and bookmarks, each by dataset and GUID. `kept` are the snapshots
-    in the stored manifest (None: there is no such manifest). `send_flags` are those that a backup may have.
+    in the stored manifest (None: there is no such manifest). `send_flags` are the flags that a backup may use.
     """
 
     time: datetime
@@ -70,12 +70,12 @@ class Surroundings:
     origins: Collection[tuple[str, int]]
     kept: frozenset[tuple[str, int]] | None = None
     damaged: Mapping[str, str] = field(default_factory=dict)
-    """Backups with a damaged chain in the repository, and what was found."""
+    """Backups with a damaged chain in the repository, and the finding."""
 
 
 @dataclass(frozen=True)
 class ResumeJudgement:
-    """The decision, its reason, and the reason in words."""
+    """The decision, its cause, and a text for the user."""
 
     decision: ResumeDecision
     because: Cause
@@ -85,7 +85,7 @@ class ResumeJudgement:
 def judge(started: Interrupted, around: Surroundings, *, within: float | None, fresh: bool = False) -> ResumeJudgement:
     """Return whether an interrupted backup is continued.
 
-    `within` is its greatest age in seconds (None: no limit). With `fresh` it is given up.
+    `within` is its maximum age in seconds (None: no limit). With `fresh` it is abandoned.
     """
 
     def give_up(because: Cause, text: str) -> ResumeJudgement:
@@ -98,8 +98,8 @@ def judge(started: Interrupted, around: Surroundings, *, within: float | None, f
         return ResumeJudgement(ResumeDecision.LEAVE, Cause.STORED_OTHERWISE, text)
     if fresh:
         return give_up(Cause.REQUESTED, "it was requested")
-    # A clock that was set back makes the age negative: the backup counts as new. A clock that was set forward makes the
-    # backup too old: its uploaded chunks are lost.
+    # If the clock was set back, the age is negative and the backup counts as new. If it was set forward, the backup is
+    # too old and its uploaded chunks are lost.
     age = (around.time - backup_time(started.backup_id)).total_seconds()
     if within is not None and age > within:
         return give_up(

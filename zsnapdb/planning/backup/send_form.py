@@ -1,4 +1,4 @@
-"""How the streams of a backup are sent: plain, compressed or encrypted as the blocks lie in the pool."""
+"""The format of the send streams of a backup: plain, compressed or raw (encrypted)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class SendForm(StrEnum):
-    """The form of all streams of a chain. It never changes within the chain."""
+    """The format of all streams of a chain. It never changes within the chain."""
 
     PLAIN = "plain"
     COMPRESSED = "compressed"
@@ -16,30 +16,30 @@ class SendForm(StrEnum):
 
 
 AUTO = "auto"
-"""The value of the setting `send` by which zsnapdb chooses the form of each chain."""
+"""The value of the setting `send` that lets zsnapdb choose the format of each chain."""
 
 SEND_FLAGS: Mapping[SendForm, tuple[str, ...]] = {
     SendForm.PLAIN: ("-L",),
     SendForm.COMPRESSED: ("-L", "-c"),
     SendForm.RAW: ("-L", "-w"),
 }
-"""The flags of `zfs send` for each form. All backups of a chain use the same flags.
+"""The flags of `zfs send` for each format. All backups of a chain use the same flags.
 
--L keeps records over 128 KiB undivided. -c sends blocks compressed as they are in the pool, -w encrypted as they are
-there. -D, -R, -p and -e are never used (zfs-send(8)).
+-L keeps records over 128 KiB undivided. -c sends blocks compressed as in the pool, -w encrypted as in the pool. -D, -R,
+-p and -e are never used (zfs-send(8)).
 """
 _CHOSEN_BY_AUTO = (SendForm.PLAIN, SendForm.COMPRESSED)
 
 _LITTLE = 0.9
-"""A pool that stores more than this share of its data's bytes compresses too little to send the blocks as they lie."""
+"""If a pool stores more than this share of the data's bytes, compressed streams save too little."""
 _AS_SMALL = 1.1
 
 
 @dataclass(frozen=True)
 class ZstdEffect:
-    """What zstd makes of the data: the compressed bytes by the plain bytes, and where that was seen.
+    """The effect of zstd on the data: compressed bytes divided by plain bytes, and where this was measured.
 
-    `seconds` of a processor for a GiB; None if they are not known.
+    `seconds` are processor seconds per GiB (None: unknown).
     """
 
     ratio: float
@@ -47,18 +47,17 @@ class ZstdEffect:
     seconds: float | None = None
 
     def describe(self) -> str:
-        """Return the facts in a few words."""
         cost = f" for {self.seconds:.1f} s of a processor per GiB" if self.seconds is not None else ""
         return f"zstd {self.ratio:.0%} {self.where}{cost}"
 
 
 @dataclass(frozen=True)
 class Compressibility:
-    """What is known about the data before a new chain begins, in bytes and processors.
+    """The known facts about the data before a new chain starts, in bytes and processors.
 
-    `logical` is the data before the pool's compression, `lying` what the pool stores (`logicalreferenced` and
-    `referenced`, zfsprops(7)). `zstd` is None if nothing is known. `level` is the first zstd level of a plain stream;
-    0: it is stored as it is.
+    `logical` are the bytes before the pool's compression, `lying` those that the pool stores (`logicalreferenced` and
+    `referenced`, zfsprops(7)). `zstd` is None if unknown. `level` is the first zstd level of a plain stream (0: it is
+    stored uncompressed).
     """
 
     logical: int
@@ -70,28 +69,28 @@ class Compressibility:
 
 @dataclass(frozen=True)
 class FormChoice:
-    """The form of the streams of the next backup, and why."""
+    """The stream format of the next backup, and the reason."""
 
     form: SendForm
     reason: str
 
 
 def forms_of(setting: str) -> tuple[SendForm, ...]:
-    """Return the forms that a backup may have by the setting `send`."""
+    """Return the formats that the setting `send` allows."""
     return _CHOSEN_BY_AUTO if setting == AUTO else (SendForm(setting),)
 
 
 def form_of(flags: tuple[str, ...]) -> SendForm | None:
-    """Return the form that `zfs send` makes with these flags. None if zsnapdb does not send with them."""
+    """Return the stream format for these flags; None if zsnapdb does not use them."""
     return next((form for form, known in SEND_FLAGS.items() if known == flags), None)
 
 
 def choose_form(known: Compressibility) -> FormChoice:
-    """Return the form of a new chain where the setting is `auto`.
+    """Return the format of a new chain if the setting is `auto`.
 
-    What is scarce decides. On one processor it is the processor, which the server needs. Else it is the bytes: plain
-    streams that zstd compresses are mostly smaller than the blocks of the pool. Where they are not, the blocks are sent
-    as they lie, because that costs nothing.
+    The scarce resource decides. With one processor this is the processor, which the server needs. Otherwise it is the
+    size: plain streams with zstd are mostly smaller than the blocks of the pool. If they are not, the blocks are sent
+    compressed as in the pool, as that costs no processor time.
     """
     lying = known.lying / known.logical if known.logical else 1.0
     if lying > _LITTLE:
@@ -113,16 +112,16 @@ LOWEST, HIGHEST = 1, 12
 _BUSY, _LEISURELY = 0.85, 0.55
 """Shares of the processors' time.
 
-The next higher level costs at most half as much again. So a step up from the lower share stays below the upper share.
+The next higher level costs at most half as much again, so a step up from the lower share stays below the upper one.
 """
 
 
 def next_level(level: int, *, busy: float, elapsed: float, processors: int) -> int:
-    """Return the level after `elapsed` seconds in which all workers together were `busy` seconds with making chunks.
+    """Return the level for the next period, after all workers together spent `busy` of `elapsed` seconds on chunks.
 
-    The level goes one step down if the processors are the bottleneck: the network (or the source) waits for them. The
-    level goes one step up if the processors have time to spare: then fewer bytes have to travel. The time that a worker
-    waits for a processor counts as busy.
+    The level goes one step down if the processors are the bottleneck: the network (or the source) waits for them. It
+    goes one step up if they have time to spare, so that fewer bytes are sent. The time that a worker waits for a
+    processor counts as busy.
     """
     load = busy / (max(elapsed, 1e-9) * processors)
     if load > _BUSY:

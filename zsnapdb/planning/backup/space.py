@@ -1,11 +1,10 @@
-"""Whether a pool and its datasets have room for a snapshot, and for what the server writes after it. Pure.
+"""Check that a pool and its datasets have space for a snapshot and for the server's writes after it. Pure.
 
-A snapshot takes no space by itself, but its metadata is charged to the pool: with less than a few blocks free, `zfs
-snapshot` fails (ENOSPC). A dataset with a refreservation needs what was written to it since its last snapshot once
-more, outside of the reservation (zfsprops(7), refreservation and written; dsl_dataset_snapshot_reserve_space). That is
-a warning, because the two numbers are not exactly those that ZFS compares. A quota refuses no snapshot, but the
-snapshot keeps every block that the server overwrites from then on, which counts against `quota` and not against
-`refquota`.
+A snapshot uses no data space, but its metadata is charged to the pool. With less than a few blocks free, `zfs snapshot`
+fails (ENOSPC). A dataset with a refreservation needs as much space outside of the reservation as was written since its
+last snapshot (zfsprops(7), refreservation and written; dsl_dataset_snapshot_reserve_space). This is only a warning, as
+these numbers are not exactly those that ZFS compares. A quota refuses no snapshot. But the snapshot keeps every block
+that the server overwrites later, which counts against `quota` and not against `refquota`.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from zsnapdb.base.quantities import size
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
 
 POOL_FLOOR = 4 << 20
-"""Bytes that a pool must have free: a snapshot set, its properties, holds and bookmarks are a few blocks each."""
+"""Bytes that a pool must have free. A snapshot set, its properties, holds and bookmarks take a few blocks each."""
 LOW_PERCENT = 5
-"""A dataset with a smaller part of its space free is reported."""
+"""The percentage of free space below which a dataset is reported."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def _judge_volume(pool: DatasetSpace, volume: DatasetSpace) -> list[FitnessFindi
 
 
 def _limit_of(pool: DatasetSpace, volume: DatasetSpace) -> tuple[str, str]:
-    """Return what bounds the free space of the volume, in words, and a hint."""
+    """Return the limit of the volume's free space in words, and a hint."""
     if volume.refquota and volume.available < pool.available:
         return f"its refquota of {size(volume.refquota)}", f"raise it: `zfs set refquota=… {volume.name}`"
     if volume.quota and volume.available < pool.available:

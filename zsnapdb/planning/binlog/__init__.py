@@ -1,1 +1,1 @@
-"""Decisions about binlogs: what to archive, what can be restored with them, which may be removed."""
+"""Decisions about binlogs: archiving, restorable points, removal."""

@@ -1,7 +1,7 @@
-"""What to archive next: the incarnation of the server's binlogs, where the archive continues, what is missing. Pure.
+"""The next files to archive: the incarnation of the server's binlogs, the offset, and gaps. Pure.
 
-An incarnation is one unbroken binlog history of one server. A file is recognized by its fingerprint and by the bytes
-archived last, never by its name alone: after RESET, a restore or a failover the same names have other contents.
+An incarnation is one unbroken binlog history of one server. A file is recognized by its fingerprint and by the last
+archived bytes, never by its name alone. After RESET, a restore or a failover the same names have other contents.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
 
 
 class KnownArchived(Protocol):
-    """An archived file, as far as the decisions need it."""
+    """The properties of an archived file that the decisions need."""
 
     @property
     def incarnation(self) -> str: ...
@@ -42,9 +42,9 @@ class KnownArchived(Protocol):
 
 @dataclass(frozen=True)
 class ServerBinlog:
-    """A binlog of the server, in the order of its index.
+    """A binlog in the index of the server.
 
-    `size` is in bytes. `problem` says why the binlog cannot be read (empty: it can be read).
+    `size` is in bytes. `problem` is the reason why the binlog is unreadable (empty: it is readable).
     """
 
     name: str
@@ -57,7 +57,7 @@ class ServerBinlog:
 
 @dataclass(frozen=True)
 class ArchiveStep:
-    """One file to archive: `offset` bytes are archived already; `gap` says in words what is missing right before it."""
+    """A file to archive. `offset` bytes are archived already; `gap` describes missing data directly before it."""
 
     name: str
     offset: int
@@ -67,20 +67,23 @@ class ArchiveStep:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to archive, in order. `begin` is why a new incarnation begins (None: the known incarnation continues)."""
+    """The files to archive, in order. `begin` is the reason for a new incarnation (None: the known one continues)."""
 
     begin: str | None
     steps: tuple[ArchiveStep, ...]
 
 
 def has_all_of(newest: KnownArchived, local: Sequence[ServerBinlog]) -> bool:
-    """Whether the server has the newest file of a history, no shorter than archived. Its bytes are not compared."""
+    """Return whether the server has the newest file of a history with at least its archived size.
+
+    The contents are not compared.
+    """
     same = next((file for file in local if file.name == newest.name), None)
     return same is not None and not same.problem and _altered(newest, same, agrees=True) is None
 
 
 def same_gtids(reached: Gtids | None, previous: Gtids | None) -> bool:
-    """Whether a file with the GTIDs `previous` before it continues the state `reached`.
+    """Return whether a file with the GTIDs `previous` before it continues the state `reached`.
 
     MariaDB may forget domains in between (FLUSH … DELETE_DOMAIN_ID).
     """
@@ -90,10 +93,10 @@ def same_gtids(reached: Gtids | None, previous: Gtids | None) -> bool:
 
 
 def missing_between(before: KnownArchived, number: int, previous: Gtids | None) -> str | None:
-    """Return what is missing between an archived file and a file with this number; None if nothing is missing.
+    """Return a description of the gap between an archived file and a file with this number; None if there is no gap.
 
-    `previous` are the GTIDs before the second file. Rotated files of consecutive numbers whose GTIDs do not contradict
-    each other are neighbours. If a file is missing, or was not archived to its end, the GTIDs decide whether a
+    `previous` are the GTIDs before the second file. Rotated files with consecutive numbers are neighbours unless their
+    GTIDs contradict each other. If a file is missing, or was not archived to its end, the GTIDs decide whether a
     transaction is missing. Without GTIDs a transaction counts as missing.
     """
     fits = previous is None or before.reached is None or same_gtids(before.reached, previous)
@@ -116,19 +119,21 @@ def missing_between(before: KnownArchived, number: int, previous: Gtids | None) 
 
 
 def is_some(gtids: Gtids) -> bool:
-    """Whether the GTIDs name at least one transaction."""
+    """Return whether the GTIDs contain at least one transaction."""
     return bool(gtids.intervals if isinstance(gtids, GtidSet) else gtids.heads)
 
 
 def decide(
     kept: Sequence[KnownArchived], local: Sequence[ServerBinlog], *, agrees: bool, elsewhere: Gtids | None
 ) -> Plan:
-    """Return what to archive of the server's files.
+    """Return the plan for the server's files.
 
-    `kept` are the files of the incarnation under which this server was archived last, in order (empty: never archived).
-    `agrees`: the server's file, if it exists, still contains the bytes archived last. `elsewhere` are the GTIDs
-    archived from other servers of the instance. A server that takes over from them is archived from the newest file on
-    before which nothing is missing.
+    - `kept`: the files of the incarnation under which this server was last archived, in order (empty: never archived)
+    - `local`: the binlogs of the server, in the order of its index
+    - `agrees`: the server's file, if it exists, still contains the bytes archived last
+    - `elsewhere`: the GTIDs archived from other servers of the instance
+
+    A server that takes over from other servers is archived from the newest file before which nothing is missing.
     """
     if not local:
         return Plan(None, ())
@@ -177,7 +182,6 @@ def _altered(newest: KnownArchived, local: ServerBinlog, agrees: bool) -> str | 
 
 
 def _afresh(local: Sequence[ServerBinlog], elsewhere: Gtids | None) -> Plan:
-    """Return the plan for the first incarnation of a server."""
     if elsewhere is None or not is_some(elsewhere):
         return Plan("this server has no archived binlogs yet", _steps(tuple(local)))
     covered = [file.name for file in local if file.previous is not None and contains(elsewhere, file.previous)]
@@ -196,7 +200,7 @@ def _from(local: Sequence[ServerBinlog], name: str, *, include: bool) -> tuple[S
 
 
 def _unknown(kept: Sequence[KnownArchived], local: Sequence[ServerBinlog]) -> tuple[ServerBinlog, ...]:
-    """Return the server's files from the first file on that has no identical archived file."""
+    """Return the server's files from the first one without an identical archived file."""
     known = {(file.name, file.fingerprint, file.size) for file in kept if file.is_rotated}
     for index, file in enumerate(local):
         if (file.name, file.fingerprint, file.size) not in known:

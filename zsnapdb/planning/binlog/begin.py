@@ -1,4 +1,4 @@
-"""In which archived binlog a backup's position is, and from where on that binlog continues the backup. Pure."""
+"""The archived binlog that contains a backup's position, and the offset at which it continues the backup. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PERHAPS_LEFT = RouteEnd(
 
 @dataclass(frozen=True)
 class Begin:
-    """The place of the file with which a route begins, and the offset in it."""
+    """The index of the first file of a route, and the offset in it."""
 
     at: int
     offset: int
@@ -38,14 +38,19 @@ class Begin:
 def begin_of(
     point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
 ) -> Begin | RouteEnd:
-    """Return where a backup's position is.
+    """Return the start of the route from a backup's position.
 
-    The head of the backup's binlog identifies the archived file; then no clock and no name matters. If the head is not
-    known, file and offset identify it within the history of the backup's server; GTIDs identify it in any history. If
-    the archive has several histories of that server, its clock chooses between them, because the same names and GTIDs
-    come again after a reset: files that the server began after the snapshot, and files of a history that the server had
-    left before the backup was begun, are excluded; if it may have left it then, the beginning is doubtful. If it has
-    only one history of that server, the clock excludes none of its files that fits by GTIDs.
+    The head (fingerprint) of the backup's binlog identifies the archived file, independent of clock and name. If it is
+    unknown, file and offset identify the file within the histories of the backup's server, and GTIDs in any history.
+
+    After a reset the same names and GTIDs occur again. So if the archive has several histories of that server, its
+    clock chooses between them:
+
+    - Files that the server created after the snapshot are excluded.
+    - Files of a history that the server left before the backup started are excluded.
+    - If the server may have left the history by then, the start is ambiguous.
+
+    If the server has only one history, its clock excludes no file of it that fits by GTIDs.
     """
     if point.fingerprint is not None:
         return (
@@ -64,7 +69,7 @@ def begin_of(
         others = [files[at].created for at in fitting[1:] if files[at].created != first.created]
         if others and first.created * _MICROSECONDS > point.taken:
             return _AMBIGUOUS
-        # A later history has an older file of that name: the server was set back twice, perhaps after the backup.
+        # A later history has an older file with that name: the server was set back twice, perhaps after the backup.
         if others and first.created < max(others):
             return _PERHAPS_LEFT
         offset = point.coordinates.offset if point.coordinates is not None else first.start
@@ -78,10 +83,10 @@ def begin_of(
 def _if_not_left(
     begin: Begin, point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History]
 ) -> Begin | RouteEnd:
-    """Return the beginning, or why it is doubtful: the server may have left the history before the backup was begun.
+    """Return the start, or an ambiguous end if the server may have left the history before the backup started.
 
-    A history that another one of its server followed must have been written since then. If the first binlogs of the
-    next history are lost, nothing else says when it began.
+    A history with a successor on the same server must have been written since then. If the first binlogs of the
+    successor are lost, nothing else shows when it started.
     """
     server = files[begin.at].server
     own = [history for history in histories if files[history.low].server == server]
@@ -91,10 +96,10 @@ def _if_not_left(
 
 
 def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile]) -> Begin | None:
-    """Return where the position is in the binlog with the head that the backup recorded; None if it is not archived.
+    """Return the position in the binlog whose head the backup recorded; None if that is not archived.
 
-    After a server was set back or its binlogs were renamed, the file is archived in several histories, in some of them
-    cut. Of those that have the position, the newest counts.
+    If a server was set back or its binlogs were renamed, the file is archived in several histories, sometimes
+    truncated. The newest copy that contains the position is used.
     """
     where = point.coordinates
     if where is None:
@@ -106,10 +111,10 @@ def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile]) -> Begin | No
 
 
 def held_by(point: BackupPoint, files: Sequence[RouteFile]) -> int:
-    """Return how many of the first files (histories in order) hold nothing that was committed after the backup.
+    """Return how many of the first files (histories in order) contain no transaction after the backup. 0: unproven.
 
-    The head of the backup's binlog proves it, whatever a clock says: what the archive has of that binlog ends before
-    the backup, so what is before it in the archive is older. 0: nothing proves it.
+    The head of the backup's binlog proves it without a clock. The archived part of that binlog ends before the backup,
+    so all earlier files are older.
     """
     newest = next(_own_copies(point, files), None)
     if newest is None or point.coordinates is None or files[newest].end > point.coordinates.offset:
@@ -118,11 +123,11 @@ def held_by(point: BackupPoint, files: Sequence[RouteFile]) -> int:
 
 
 def _own_copies(point: BackupPoint, files: Sequence[RouteFile]) -> Iterator[int]:
-    """Yield the places of the backup's own binlog, by its head, newest first."""
+    """Yield the indexes of the backup's own binlog, identified by its head, newest first."""
     if point.coordinates is None or point.fingerprint is None:
         return
-    # Two binlogs without transactions that were begun within a second differ in their numbers alone. The head of a
-    # binlog has a server_id: it names the server, also if the server has another server_id by the time of the backup.
+    # Two binlogs without transactions that start within the same second differ only in their numbers. The head contains
+    # the server_id, so it identifies the server, even if its server_id changed before the backup.
     is_named = family(point.flavour).has_uuid
     own = (point.server if is_named else None, point.coordinates.file.rpartition(".")[2], point.fingerprint)
     for at in range(len(files) - 1, -1, -1):
@@ -134,9 +139,9 @@ def _own_copies(point: BackupPoint, files: Sequence[RouteFile]) -> Iterator[int]
 def _by_gtids(
     point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
 ) -> Begin | None:
-    """Return where everything after the backup begins by GTIDs alone; None if no file proves it.
+    """Return the start of everything after the backup by GTIDs alone; None if no file proves it.
 
-    If the head of the backup's binlog is known, no other file that the server had begun before has the position.
+    If the head of the backup's binlog is known, no other file that this server created before can have the position.
     """
     is_head_known = point.fingerprint is not None
     older = (
@@ -154,20 +159,20 @@ def _by_gtids(
 def _begun_before(
     point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], identity: _Identify
 ) -> Iterator[int]:
-    """Yield the places of the files that the server had begun when the backup was made, newest first."""
+    """Yield the indexes of the files that existed on the server at the time of the backup, newest first."""
     present = _not_left(files, histories, point.taken, identity)
     gone = {identity(files[at]) for history in histories if history not in present for at in history.places}
     for history in reversed(present):
         for at in reversed(history.places):
-            # A later history may begin with files of a history that the server had left before the backup was begun.
+            # A later history may start with files of a history that the server left before the backup started.
             if files[at].created * _MICROSECONDS <= point.before and identity(files[at]) not in gone:
                 yield at
 
 
 def _before_rename(point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History]) -> Begin | None:
-    """Return where the position is if the server's binlogs were renamed after the backup; None if they were not.
+    """Return the position if the server's binlogs were renamed after the backup; None if they were not.
 
-    Renamed files are archived again, in a new history. The server has not left the old history by that.
+    Renamed files are archived again in a new history, although the server has not left the old one.
     """
     older = _begun_before(point, files, histories, _identity_without_base)
     at = next((at for at in older if _is_at_coordinates(files[at], point)), None)
@@ -177,7 +182,7 @@ def _before_rename(point: BackupPoint, files: Sequence[RouteFile], histories: Se
 
 
 def _damage_at(point: BackupPoint, state: ArchiveState) -> RouteEnd | None:
-    """Return the end of a route whose backup is in a binlog that cannot be read; None if no such binlog is known."""
+    """Return the end of a route whose backup is in an unreadable binlog; None if no such binlog is known."""
     for place in reversed(state.unreadable):
         if place.name is None or (point.coordinates is not None and place.name == point.coordinates.file):
             what = place.name or "a history of the archive"
@@ -188,9 +193,9 @@ def _damage_at(point: BackupPoint, state: ArchiveState) -> RouteEnd | None:
 def _only_history(
     point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
 ) -> Sequence[int]:
-    """Return the places of the only history of the backup's server, newest first; none if the server was ever reset.
+    """Return the indexes of the only history of the backup's server, newest first; none if the server was ever reset.
 
-    A history whose first file has number 1 and was begun after the snapshot counts as the result of a reset.
+    A history that starts with file number 1 after the snapshot counts as the result of a reset.
     """
     own = [history for history in histories if files[history.low].server == point.server]
     if len(own) != 1 or point.gtids is None or state.has_lost_history:
@@ -202,17 +207,16 @@ def _only_history(
 
 
 def _begins_at(files: Sequence[RouteFile], at: int, point: BackupPoint) -> bool:
-    """Whether a file begins exactly at the backup's GTIDs."""
     file = files[at]
     rest = [other for other in files[at:] if other.incarnation == file.incarnation]
     return not file.is_anonymous and point.gtids is not None and begins_at(rest, point.gtids)
 
 
 def _holds(files: Sequence[RouteFile], histories: Sequence[History], at: int, point: BackupPoint) -> bool:
-    """Whether this file and the files of its history after it contain everything after the backup, by GTIDs alone.
+    """Return whether this file and its successors contain everything after the backup, by GTIDs alone.
 
-    The file alone proves it. Otherwise the whole history does, if each of the backup's GTIDs is known to stand for one
-    transaction only: a server with several histories may have given a number twice.
+    Either the file alone proves it, or the whole history does. The latter requires that each of the backup's GTIDs
+    stands for one transaction only: a server with several histories may have assigned a number twice.
     """
     file = files[at]
     if isinstance(point.gtids, GtidPosition):
@@ -232,7 +236,7 @@ def _holds(files: Sequence[RouteFile], histories: Sequence[History], at: int, po
 def _not_left(
     files: Sequence[RouteFile], histories: Sequence[History], taken: int, identity: _Identify
 ) -> list[History]:
-    """Return the histories that their servers had not yet left at a time (microseconds UTC)."""
+    """Return the histories that their servers had not yet left at `taken` (microseconds UTC)."""
     left: set[History] = set()
     earlier: dict[str, list[History]] = {}
     for history in histories:
@@ -241,8 +245,8 @@ def _not_left(
         if before:
             known = {identity(files[at]) for other in before for at in other.places}
             started = max(files[at].created for other in before for at in other.places)
-            # After a server was set back, its first files may be older files, which other histories may lack.
-            # Only later files are new.
+            # If a server was set back, its first files may be older files that other histories lack. Only later
+            # files are new.
             own = next(
                 (at for at in history.places if identity(files[at]) not in known and files[at].created >= started), None
             )
@@ -253,17 +257,17 @@ def _not_left(
 
 
 def _identity(file: RouteFile) -> tuple[str, int, int, str]:
-    """Return what tells a file from other files of its server, also if one of them was cut."""
+    """Return a key that distinguishes files of a server, also if one copy is truncated."""
     return file.name, *_identity_without_base(file)
 
 
 def _identity_without_base(file: RouteFile) -> tuple[int, int, str]:
-    """Return the same, which stays when the file gets another base name."""
+    """Return the part of the key that does not change when the base name changes."""
     return file.number, file.created, file.fingerprint
 
 
 def _is_at_coordinates(file: RouteFile, point: BackupPoint) -> bool:
-    """Whether the position can be in this file by its name and offset, and its GTIDs do not contradict."""
+    """Return whether the position can be in this file by name and offset, without contradiction by GTIDs."""
     where = point.coordinates
     if where is None or (file.name, file.server) != (where.file, point.server):
         return False
@@ -271,19 +275,19 @@ def _is_at_coordinates(file: RouteFile, point: BackupPoint) -> bool:
 
 
 def _is_within(file: RouteFile, point: BackupPoint, offset: int) -> bool:
-    """Whether a file reaches to the offset of a backup in it, and the GTIDs do not contradict."""
+    """Return whether a file reaches the offset of a backup, without contradiction by GTIDs."""
     if offset > file.end:
         return False
     if point.gtids is None or file.previous is None or file.reached is None:
         return True
-    # A server of MySQL may have GTIDs that are in no binlog (gtid_purged).
+    # A MySQL server may have GTIDs that are in no binlog (gtid_purged).
     return contains(point.gtids, file.previous) and (
         family(point.flavour).gtids_are_sets or contains(file.reached, point.gtids)
     )
 
 
 def _is_at_gtids(file: RouteFile, point: BackupPoint, last: RouteFile) -> bool:
-    """Whether a file begins at the backup's GTIDs or before them, and the end of the file `last` reaches them."""
+    """Return whether a file starts at or before the backup's GTIDs, and the end of the file `last` reaches them."""
     if point.gtids is None or not is_some(point.gtids) or file.previous is None or file.is_anonymous:
         return False
     return contains(point.gtids, file.previous) and last.reached is not None and contains(last.reached, point.gtids)

@@ -1,7 +1,7 @@
-"""What transactions changed, which of them a search selects, and the list of them. Pure.
+"""The changes of transactions, and the search for transactions by their changes. Pure.
 
-A binlog in row format says which rows of which tables changed. A logged statement does not: its rows are not known, and
-its tables only as far as its text names them.
+A binlog in row format contains the changed rows and their tables. A logged statement does not: its rows are unknown,
+and its tables are known only from its text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_TEXT = 4096
 
 
 class ChangeKind(StrEnum):
-    """What a transaction did. `OTHER` is a logged statement whose effect is not known, such as CALL."""
+    """The kind of a change. `OTHER` is a logged statement with unknown effect, such as CALL."""
 
     INSERT = "insert"
     UPDATE = "update"
@@ -38,9 +38,9 @@ SEARCHED_KINDS = (ChangeKind.INSERT, ChangeKind.UPDATE, ChangeKind.DELETE, Chang
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
-    """The rows of one table that a transaction changed.
+    """The numbers of rows that a transaction changed in one table.
 
-    If `is_counted` is False, there are more rows than these: a column has a form that cannot be read.
+    If `is_counted` is False, there are more rows: a column has a format that cannot be read.
     """
 
     schema: str
@@ -52,16 +52,14 @@ class TableChanges:
 
     @property
     def name(self) -> str:
-        """The table with its schema."""
         return f"{self.schema}.{self.table}"
 
     def of_kind(self, kind: ChangeKind) -> int:
-        """Return the number of rows that were changed in this way."""
         counts = {ChangeKind.INSERT: self.inserted, ChangeKind.UPDATE: self.updated, ChangeKind.DELETE: self.deleted}
         return counts.get(kind, 0)
 
     def plus(self, kind: ChangeKind, rows: int | None) -> TableChanges:
-        """Return the changes with more rows (None: it is not known how many)."""
+        """Return the changes with more rows (None: an unknown number)."""
         if rows is None:
             return replace(self, is_counted=False)
         match kind:
@@ -74,13 +72,12 @@ class TableChanges:
 
     @property
     def rows(self) -> int:
-        """The number of changed rows."""
         return self.inserted + self.updated + self.deleted
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedStatement:
-    """A statement in the binlog: its kind, the default schema of its session, and the begin of its text."""
+    """A statement in the binlog: its kind, the default schema of its session, and the start of its text."""
 
     kind: ChangeKind
     schema: str
@@ -90,12 +87,15 @@ class LoggedStatement:
 
 @dataclass(frozen=True, slots=True)
 class TransactionChanges:
-    """A complete transaction and what it changed.
+    """A complete transaction with its changes.
 
-    `start` and `end` are its bytes in the file. `began` is the time of its first statement, in whole seconds, as the
-    session had it; `committed` is the commit time; both in microseconds UTC. `other_tables` counts the rows of tables
-    beyond the first 1000, `other_statements` the statements beyond the first 100. `annotation` is the statement that
-    the server logged beside the rows. `is_prepared`: an XA transaction that a later one commits or rolls back.
+    - `start`, `end`: its byte range in the file
+    - `began`: the time of its first statement as the session had it, in whole seconds, as microseconds UTC
+    - `committed`: the commit time in microseconds UTC
+    - `other_tables`: the rows of tables beyond the first 1000
+    - `other_statements`: the number of statements beyond the first 100
+    - `annotation`: the statement that the server logged in addition to the rows
+    - `is_prepared`: an XA transaction that a later one commits or rolls back
     """
 
     gtid: str | None
@@ -115,12 +115,11 @@ class TransactionChanges:
 
     @property
     def size(self) -> int:
-        """Bytes in the binlog."""
+        """The size in the binlog in bytes."""
         return self.end - self.start
 
     @property
     def every_table(self) -> tuple[TableChanges, ...]:
-        """The changes of all tables; those beyond the first 1000 are the last entry."""
         return self.tables if self.other_tables is None else (*self.tables, self.other_tables)
 
     @property
@@ -140,14 +139,13 @@ class TransactionChanges:
 
     @property
     def kinds(self) -> tuple[ChangeKind, ...]:
-        """What the transaction did."""
         logged = {statement.kind for statement in self.statements}
         rows = {kind for kind in ChangeKind if any(table.of_kind(kind) for table in self.every_table)}
         return tuple(kind for kind in ChangeKind if kind in logged | rows)
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """What the binlog does not say about this transaction, one sentence each."""
+        """The facts about this transaction that are not in the binlog, one sentence each."""
         notes = []
         if any(statement.kind is not ChangeKind.DDL for statement in self.statements):
             notes.append(
@@ -177,14 +175,14 @@ class TableFilter:
     table: str
 
     def selects(self, schema: str, table: str) -> bool:
-        """Whether this is the table. Names are compared without case, as some servers store them in lower case."""
+        """Return whether this is the table. Case is ignored, as some servers store names in lower case."""
         is_schema = self.schema is None or self.schema.casefold() == schema.casefold()
         return is_schema and self.table.casefold() == table.casefold()
 
     def may_be_in(self, statement: LoggedStatement) -> bool:
-        """Whether a statement may be about the table: its text, if known to its end, has the name as a word.
+        """Return whether a statement may affect the table: its text is truncated or contains the table name as a word.
 
-        So must be the name of the schema, unless it is the default schema of the statement.
+        It must also contain the schema name, unless this is the default schema of the statement.
         """
         is_default = self.schema is None or self.schema.casefold() == statement.schema.casefold()
         names = [self.table] if is_default or self.schema is None else [self.table, self.schema]
@@ -203,12 +201,11 @@ class Period:
     end: int
 
     def has(self, first: int, last: int) -> bool:
-        """Whether any moment from `first` to `last` is in the period."""
         return first <= self.end and last >= self.begin
 
 
 class Match(Enum):
-    """Whether a transaction is one that is searched for. `POSSIBLE`: the binlog does not say."""
+    """The result of a search for a transaction. `POSSIBLE`: the binlog does not show it."""
 
     NO = 0
     POSSIBLE = 1
@@ -217,10 +214,10 @@ class Match(Enum):
 
 @dataclass(frozen=True)
 class ChangeFilter:
-    """Which transactions are searched for: all conditions hold. No kinds: any kind.
+    """The conditions of a search for transactions; all must hold. Empty `kinds`: any kind.
 
-    `rows_at_least` counts the rows of the searched table and kinds alone. DDL has no rows: with `rows_at_least` it is
-    selected only if its kind is named.
+    `rows_at_least` counts only rows of the searched table and kinds. DDL has no rows, so with `rows_at_least` it must
+    be listed in `kinds` to match.
     """
 
     table: TableFilter | None = None
@@ -230,7 +227,6 @@ class ChangeFilter:
     began: Period | None = None
 
     def match(self, transaction: TransactionChanges) -> Match:
-        """Return whether the transaction is searched for."""
         latest = transaction.committed if transaction.is_exact else transaction.committed + 999_999
         if self.committed is not None and not self.committed.has(transaction.committed, latest):
             return Match.NO
@@ -270,7 +266,7 @@ class ChangeFilter:
 
 
 def parse_kinds(text: str) -> frozenset[ChangeKind]:
-    """Return the kinds that a list with commas names. UsageError if it names another one."""
+    """Return the kinds in a comma-separated list. Raises UsageError if a kind is unknown."""
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     known = {kind.value: kind for kind in SEARCHED_KINDS}
     unknown = [name for name in names if name not in known]
@@ -283,7 +279,7 @@ def parse_kinds(text: str) -> frozenset[ChangeKind]:
 
 @dataclass(frozen=True)
 class ListedTransaction:
-    """A transaction that a search selects: the binlog, the history in the archive (None: on the server)."""
+    """A transaction that matches a search, with its binlog and its history in the archive (None: on the server)."""
 
     binlog: str
     history: str | None
@@ -292,9 +288,9 @@ class ListedTransaction:
 
 
 class TransactionList:
-    """The transactions that a search selects: the newest of them, or the largest, at most `limit`.
+    """The transactions that match a search: the newest or the largest ones, at most `limit`.
 
-    The memory used depends on `limit` alone.
+    The memory use depends on `limit` alone.
     """
 
     def __init__(self, limit: int, *, by_size: bool) -> None:
@@ -305,7 +301,6 @@ class TransactionList:
         self._largest: list[tuple[int, int, int, ListedTransaction]] = []
 
     def add(self, transaction: ListedTransaction) -> None:
-        """Add the next selected transaction."""
         self.matched += 1
         if not self._by_size:
             self._newest.append(transaction)
@@ -316,16 +311,16 @@ class TransactionList:
             heapq.heappop(self._largest)
 
     def listed(self) -> tuple[ListedTransaction, ...]:
-        """Return the transactions: in the order of the binlogs, or largest first (by rows, then by bytes)."""
+        """Return the transactions in the order of the binlogs, or largest first (by rows, then by bytes)."""
         if not self._by_size:
             return tuple(self._newest)
         return tuple(entry[3] for entry in sorted(self._largest, key=lambda entry: entry[:3], reverse=True))
 
 
 def is_within(file_first: int | None, file_last: int | None, conditions: Collection[Period | None]) -> bool:
-    """Whether a file with these earliest and latest commit times can have transactions in all periods.
+    """Return whether a file with these earliest and latest commit times can have transactions in all periods.
 
-    A transaction begins before it is committed, so only the begin of a period of begins excludes a file.
+    A transaction starts before its commit. So for a period of start times, only its lower end excludes a file.
     """
     periods = [period for period in conditions if period is not None]
     return all(

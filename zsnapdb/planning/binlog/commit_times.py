@@ -1,8 +1,8 @@
-"""When a transaction was committed, if the time in its events cannot be believed. Pure.
+"""The commit time of a transaction if the time in its events is unreliable. Pure.
 
-A session sets the time of its events itself (SET timestamp; on MariaDB, and on MySQL before 8.0.1), and an applier
-writes the times of its source. The archiver is a witness that no session can mislead: what it did not find at one look
-and found at the next was committed between the two. An event's time that contradicts this is not used.
+A session can set the time of its events (SET timestamp; on MariaDB, and on MySQL before 8.0.1). An applier writes the
+times of its source. No session can mislead the archiver: a transaction that it did not find in one look but in the next
+one was committed in between. An event time that contradicts this is not used.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 
 _SECOND = 1_000_000
 TOLERANCE = 2 * _SECOND
-"""Microseconds by which an event's time may be wrong: it is a whole second, and that in which a statement began."""
+"""Tolerated error of an event time in microseconds: it is in whole seconds, and is the start of the statement."""
 MOST_STRETCHES = 256
-"""The number of stretches in the description of a binlog. Where there are more, neighbours are joined."""
+"""The maximum number of stretches in the description of a binlog. Beyond it, neighbours are joined."""
 
 
 @dataclass(frozen=True)
 class ArchiverLook:
-    """A moment at which the archiver looked at the binlogs, in microseconds.
+    """A moment at which the archiver read the binlogs, in microseconds.
 
-    `wall` is the clock of the host (UTC). `steady` is a clock that nobody sets, of this process alone (None: the look
-    was that of another process).
+    `wall` is the clock of the host (UTC). `steady` is the monotonic clock of this process (None: another process read
+    them).
     """
 
     wall: int
@@ -32,27 +32,26 @@ class ArchiverLook:
 
 @dataclass(frozen=True)
 class Sighting:
-    """Transactions were committed after one time and before another, in microseconds UTC. None: not known."""
+    """The bounds of the commit time of transactions, in microseconds UTC. None: unknown."""
 
     earliest: int | None
     latest: int
 
     def agrees(self, stamp: int) -> bool:
-        """Whether a transaction may have been committed at the time in its events."""
+        """Return whether the commit can have been at `stamp`, the time in the events."""
         return (self.earliest is None or stamp >= self.earliest - TOLERANCE) and stamp <= self.latest + TOLERANCE
 
     def joined(self, other: Sighting) -> Sighting:
-        """Return the sighting that both are part of."""
+        """Return the smallest sighting that covers both."""
         is_open = self.earliest is None or other.earliest is None
         earliest = None if is_open else min(self.earliest or 0, other.earliest or 0)
         return Sighting(earliest, max(self.latest, other.latest))
 
 
 def sighting_between(before: ArchiverLook | None, after: ArchiverLook) -> Sighting:
-    """Return when the transactions were committed that were found at one look, and not at the look before.
+    """Return the commit time bounds of transactions that were found in one look but not in the previous one.
 
-    If the clock of the host was set between the looks, that is any time which it showed meanwhile, as far as it is
-    known.
+    If the clock of the host was set in between, the bounds cover all times that it is known to have shown.
     """
     if before is None:
         return Sighting(None, after.wall)
@@ -69,19 +68,18 @@ def sighting_between(before: ArchiverLook | None, after: ArchiverLook) -> Sighti
 
 @dataclass(frozen=True)
 class Stretch:
-    """The transactions from byte `start` to `end` of a binlog have events with other times than that of the commit."""
+    """A byte range of a binlog whose transactions have event times that differ from the commit time."""
 
     start: int
     end: int
     sighting: Sighting
 
     def joined(self, following: Stretch) -> Stretch:
-        """Return the stretch from here to the end of a later one."""
         return Stretch(self.start, following.end, self.sighting.joined(following.sighting))
 
 
 def with_stretch(stretches: Sequence[Stretch], more: Stretch) -> tuple[Stretch, ...]:
-    """Return the stretches with one that follows them, and not more than a description may have."""
+    """Return the stretches with a following one appended, joined if there are more than a description may have."""
     last = stretches[-1] if stretches else None
     if last is not None and last.end == more.start and last.sighting == more.sighting:
         return (*stretches[:-1], last.joined(more))
@@ -93,10 +91,10 @@ def with_stretch(stretches: Sequence[Stretch], more: Stretch) -> tuple[Stretch, 
 
 @dataclass(frozen=True)
 class Witness:
-    """What an archiver knows about the commit times of a binlog.
+    """The knowledge of an archiver about the commit times of a binlog.
 
-    `stretches` are those known before, up to byte `end`; what follows was committed within `sighting` (None: nothing is
-    known about it).
+    `stretches` are the ones already known up to byte `end`. Later transactions were committed within `sighting` (None:
+    unknown).
     """
 
     sighting: Sighting | None = None
@@ -104,7 +102,7 @@ class Witness:
     end: int = 0
 
     def contradiction(self, start: int, end: int, stamp: int) -> Sighting | None:
-        """Return when the transaction from byte `start` to `end` was committed, if not at the time in its events."""
+        """Return the bounds for the commit of the transaction in these bytes; None if its event time is plausible."""
         if end <= self.end:
             place = bisect_right(self.stretches, start, key=lambda one: one.start)
             before = self.stretches[place - 1] if place else None

@@ -1,7 +1,7 @@
-"""Until when an archive is complete: a time up to which nothing is missing, also after the last commit. Pure.
+"""The time up to which an archive is complete, which may be after the last commit. Pure.
 
-The server is asked for its time, and then for the end of its binlog. When the archive has reached that end, it is
-complete until that time. So a quiet server can be restored to times after its last commit.
+The archiver queries the server's time, then the end of its binlog. When the archive has reached that end, it is
+complete up to that time. So an idle server can be restored to times after its last commit.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.binlog.history import CompleteUntil, EndKind, RouteEnd, RouteFile
 
 INTERVAL = 60.0
-"""The shortest time in seconds between two records of one archiver, if no objective needs more."""
+"""Seconds between two records of one archiver, unless an objective needs a shorter interval."""
 _SECOND = 1_000_000
 _SLACK = 5.0
-"""For how many seconds a round and its record may last; the server's time is cut to whole seconds."""
+"""Seconds that a round and its record may take; the server's time is truncated to whole seconds."""
 
 _FAILOVERS = (EndKind.LOST_IN_FAILOVER, EndKind.UNPROVEN_FAILOVER)
 
 
 @dataclass(frozen=True)
 class CommitHorizon:
-    """Every transaction that the server commits with a time up to `until` lies before `end` in its binlogs.
+    """A proven horizon: transactions with a commit time up to `until` are before `end` in the server's binlogs.
 
     `until` is in microseconds UTC, by the clock of the server.
     """
@@ -34,7 +34,10 @@ class CommitHorizon:
 
 
 def is_reached(horizon: CommitHorizon, end: BinlogCoordinates | None) -> bool:
-    """Whether an archive that ends there holds everything before the horizon. Binlogs of another name are no proof."""
+    """Return whether an archive that ends at `end` contains everything before the horizon.
+
+    Binlogs with another base name prove nothing.
+    """
     if end is None:
         return False
     (base, _, number), (asked, _, least) = end.file.rpartition("."), horizon.end.file.rpartition(".")
@@ -43,18 +46,20 @@ def is_reached(horizon: CommitHorizon, end: BinlogCoordinates | None) -> bool:
 
 @dataclass(frozen=True)
 class LastRecord:
-    """The last record of an archiver: its time until which the archive was complete, and the seconds since then."""
+    """The last record of an archiver: the time up to which the archive was complete, and its age in seconds."""
 
     until: int
     age: float
 
 
 def is_worth_recording(last: LastRecord | None, until: int, interval: float, archived: int | None) -> bool:
-    """Whether a round of an archiver is followed by a record that the archive is complete until this time.
+    """Return whether an archiver writes a record of completeness up to this time after a round.
 
-    `last` is None if this archiver wrote no record; `interval` is the time in seconds between two. `archived` is the
-    time of the last archived commit, which already says how far the archive reaches. If the clock of the server was set
-    back, the last record says too much, and is replaced at once.
+    - `last`: None if this archiver has written no record
+    - `interval`: seconds between two records
+    - `archived`: the time of the last archived commit, which already shows how far the archive reaches
+
+    If the server's clock was set back, the last record claims a future time and is replaced immediately.
     """
     if last is None or until < last.until:
         return True
@@ -63,28 +68,28 @@ def is_worth_recording(last: LastRecord | None, until: int, interval: float, arc
 
 
 def record_interval(objectives: ObjectiveSettings) -> float:
-    """Return the seconds between two records: a third of the shortest time until an objective about the archive warns.
+    """Return the seconds between two records: a third of the shortest time until an archive objective warns.
 
-    So the objectives of a server that commits nothing stay met.
+    So the objectives of an idle server stay met.
     """
     limits = [limit for limit in (objectives.archive_lag, objectives.rpo) if limit is not None]
     return min(INTERVAL, *(limit * objectives.warn_at / 3 for limit in limits)) if limits else INTERVAL
 
 
 def least_limit(objectives: ObjectiveSettings, round_interval: float) -> float:
-    """Return the least limit in seconds for which a server that commits nothing never gets a warning.
+    """Return the smallest limit in seconds that never causes a warning for an idle server.
 
-    The end of the archive is as old as the time between two records and between two rounds of the archiver.
+    The age of the archive's end is up to one interval of records plus one interval of archiver rounds.
     """
     return 1.5 * (round_interval + _SLACK) / objectives.warn_at
 
 
 def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[CompleteUntil]) -> int | None:
-    """Return until when a route through these files has all that was committed; None if no record says so.
+    """Return the time up to which a route through these files is complete; None if no record proves it.
 
-    A record counts if the route passes through its place, and ends in the incarnation of the record. A record of
-    another place is old, or of bytes that the archive lost. After a failover that the archive cannot follow, the old
-    server does not say what the new server committed.
+    A record counts if the route passes through its position and ends in its incarnation. A record of another position
+    is old, or of bytes that the archive lost. After a failover that the archive cannot follow, the old server does not
+    know the commits of the new server.
     """
     if not files or end.kind in _FAILOVERS:
         return None

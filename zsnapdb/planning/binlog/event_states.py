@@ -1,7 +1,7 @@
-"""The states of scheduled events, followed through the statements of a binlog. Pure.
+"""The states of scheduled events, derived from the statements in a binlog. Pure.
 
-A replication applier disables each event that a statement makes or alters, whatever the statement says (refman 8.4,
-"Replication of Invoked Features"). So the statements alone say which state an event had at the source.
+A replication applier disables each event that a statement creates or alters, whatever the statement says (refman 8.4,
+"Replication of Invoked Features"). So only the statements show the state of an event on the source.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class EventState(StrEnum):
 
     @classmethod
     def of(cls, status: str) -> EventState:
-        """Return the state in information_schema, whose word for a replica differs between releases."""
+        """Return the state from information_schema, whose word for a replica differs between releases."""
         return cls(status) if status in (cls.ENABLED, cls.DISABLED) else cls.REPLICA
 
 
 EventKey = tuple[str, str]
-"""The schema and the name of an event, which has no case."""
+"""The schema and the case-insensitive name of an event."""
 EventStates = MutableMapping[EventKey, EventState]
 
 _TOKEN = re.compile(
@@ -34,7 +34,7 @@ _TOKEN = re.compile(
     r"""|(?P<name>`(?:[^`]|``)*`)|(?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")|(?P<word>[\w$]+)|(?P<mark>.)""",
     re.DOTALL,
 )
-"""What a statement has in comments for one version is executed, so only the marks of such comments are left out."""
+"""Version comments are executed, so only their delimiters are skipped."""
 _CONCERNS = re.compile(r"\b(EVENT|DATABASE|SCHEMA)\b", re.IGNORECASE)
 _VERB = re.compile(r"\b(CREATE|ALTER|DROP)\b", re.IGNORECASE)
 _MADE_BY_DEFINERS = frozenset({"PROCEDURE", "FUNCTION", "TRIGGER", "VIEW", "SQL", "AGGREGATE"})
@@ -47,12 +47,11 @@ class _Token:
 
     @property
     def word(self) -> str:
-        """The bare word in capitals; "" for anything else."""
         return self.text.upper() if self.kind == "word" else ""
 
     @property
     def identifier(self) -> str:
-        """The name that the token stands for. Double quotes enclose one in the mode ANSI_QUOTES."""
+        """The name in the token. Double quotes enclose a name in the mode ANSI_QUOTES."""
         if self.kind not in ("name", "text"):
             return self.text
         quote = self.text[0]
@@ -60,8 +59,6 @@ class _Token:
 
 
 class _Reader:
-    """The tokens of a statement, read from the left."""
-
     def __init__(self, statement: str) -> None:
         found = (_Token(match.lastgroup or "", match[0]) for match in _TOKEN.finditer(statement))
         self.tokens = [token for token in found if token.kind != "none"]
@@ -72,13 +69,11 @@ class _Reader:
         return self.tokens[at] if 0 <= at < len(self.tokens) else _Token("end", "")
 
     def takes(self, *words: str) -> bool:
-        """Go past these words if they come next, and say whether they did."""
         is_next = tuple(self.ahead(distance).word for distance in range(len(words))) == words
         self.at += len(words) if is_next else 0
         return is_next
 
     def take_definer(self) -> None:
-        """Go past DEFINER = USER, up to the kind of what is made."""
         if self.takes("DEFINER"):
             while self.ahead().kind != "end" and self.ahead().word not in _MADE_BY_DEFINERS:
                 if self.ahead().word == "EVENT" and self.ahead(-1).text not in ("=", "@"):
@@ -86,7 +81,7 @@ class _Reader:
                 self.at += 1
 
     def take_name(self, schema: str) -> EventKey:
-        """Go past a name, and return it with its schema, which is `schema` if it names none."""
+        """Skip a name, and return it with its schema (`schema` if it has none)."""
         first = self.ahead().identifier
         self.at += 1
         if self.ahead().text != ".":
@@ -96,7 +91,7 @@ class _Reader:
 
 
 def follow(states: EventStates, schema: str, statement: str) -> None:
-    """Change the states as the source did when it ran the statement; `schema` is the default schema."""
+    """Change the states as the statement did on the source; `schema` is the default schema."""
     if _CONCERNS.search(statement) is None or _VERB.search(statement) is None:
         return
     reader = _Reader(statement)
@@ -138,7 +133,7 @@ def _follow_event(states: EventStates, schema: str, verb: str, reader: _Reader, 
 
 
 def _said(reader: _Reader, schema: str = "") -> tuple[EventState | None, EventKey | None]:
-    """Return the state and the new name that the rest of a statement says, up to the body of the event."""
+    """Return the state and the new name in the rest of a statement, up to the body of the event."""
     state, renamed = None, None
     while reader.ahead().kind != "end" and not reader.takes("DO"):
         if reader.takes("RENAME", "TO"):

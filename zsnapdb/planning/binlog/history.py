@@ -1,4 +1,4 @@
-"""What a route through the archive is made of: archived files, their histories, backups, and why a route ends. Pure."""
+"""The elements of a route through the archive: archived files, histories, backups, and reasons for its end. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ _SECOND = 1_000_000
 class RouteFile(KnownArchived, Protocol):
     """An archived file with the earliest and latest commit time of its transactions.
 
-    Both times are in microseconds UTC (None: the file has no transactions). `server` identifies the server
-    (server_uuid, or server_id). `created` is when the server began the file, in seconds UTC. `gtids` are those of its
-    own transactions. `gap` says what is missing right before the file.
+    - `first_commit`, `last_commit`: microseconds UTC (None: the file has no transactions)
+    - `server`: the identity of the server (server_uuid, or server_id)
+    - `created`: when the server created the file, in seconds UTC
+    - `gtids`: the GTIDs of its own transactions
+    - `gap`: a description of data missing directly before the file
     """
 
     @property
@@ -39,10 +41,10 @@ class RouteFile(KnownArchived, Protocol):
 
 @dataclass(frozen=True)
 class BackupPoint:
-    """The position of a backup: its id, when it was begun (`taken`), its server, its coordinates and GTIDs.
+    """The position of a backup, with its server. None: unknown.
 
-    The snapshot was made between `taken` and `before`, both in microseconds UTC. `fingerprint` is that of the binlog in
-    the coordinates. `last_gtid` is the GTID of the last transaction in the backup. None: not known.
+    The snapshot was made between `taken`, the start of the backup, and `before`, both in microseconds UTC.
+    `fingerprint` is that of the binlog in `coordinates`. `last_gtid` is the GTID of the last transaction in the backup.
     """
 
     backup_id: str
@@ -57,7 +59,7 @@ class BackupPoint:
 
 
 class EndKind(StrEnum):
-    """The kind of reason why a route ends."""
+    """The kind of reason for the end of a route."""
 
     NEWEST = "newest"
     NO_BACKUP = "no-backup"
@@ -74,7 +76,7 @@ class EndKind(StrEnum):
 
 @dataclass(frozen=True)
 class RouteEnd:
-    """Why a route ends, as a kind and in words."""
+    """The reason for the end of a route, as a kind and as text."""
 
     kind: EndKind
     reason: str
@@ -82,9 +84,9 @@ class RouteEnd:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A place in the archive that cannot be read: a binlog, or all binlogs of an incarnation (`name` is None).
+    """An unreadable object in the archive: a binlog, or all binlogs of an incarnation (`name` is None).
 
-    If a part of the binlog can be read, that part is among the archived files. `reason` names the damaged object.
+    The readable part of the binlog is among the archived files. `reason` contains the damaged object.
     """
 
     incarnation: str
@@ -95,9 +97,9 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class CompleteUntil:
-    """The archive of an incarnation is complete until a time (microseconds UTC, by the clock of the server).
+    """The time up to which the archive of an incarnation is complete (microseconds UTC, by the server's clock).
 
-    Every transaction that the server committed up to `until` lies before byte `end` of the binlog `name`.
+    Every transaction that the server committed up to `until` is before byte `end` of the binlog `name`.
     """
 
     incarnation: str
@@ -108,9 +110,9 @@ class CompleteUntil:
 
 @dataclass(frozen=True)
 class ArchiveState:
-    """What is known about an archive beside its readable files.
+    """Facts about an archive in addition to its readable files.
 
-    `read_at` is when it was read (microseconds UTC; None: not known): nothing in it was committed later.
+    `read_at` is when it was read (microseconds UTC; None: unknown): nothing in it was committed later.
     """
 
     unreadable: tuple[Unreadable, ...] = ()
@@ -122,11 +124,11 @@ class ArchiveState:
         return replace(self, read_at=round(moment.timestamp() * _SECOND))
 
     def until(self, time: int) -> int:
-        """Return a time (microseconds UTC) that may have come from events, or when the archive was read if later."""
+        """Return a time from events (microseconds UTC), limited to the time at which the archive was read."""
         return time if self.read_at is None else min(time, self.read_at)
 
     def damage_after(self, file: RouteFile, following: RouteFile | None) -> RouteEnd | None:
-        """Return the end of a route at a file if what follows in its incarnation cannot be read; else None.
+        """Return the end of a route at a file if the next data of its incarnation is unreadable; else None.
 
         `following` is the next readable file of the incarnation (None: the file is the last).
         """
@@ -137,9 +139,9 @@ class ArchiveState:
         return None
 
     def lost_history_after(self, file: RouteFile) -> RouteEnd | None:
-        """Return the end of a route at a file if an incarnation that began later cannot be read; else None."""
+        """Return the end of a route at a file if a later incarnation is unreadable; else None."""
         for place in self.unreadable:
-            # Ids begin with the time in seconds.
+            # Ids start with the time in seconds.
             if place.name is None and place.incarnation.partition("-")[0] >= file.incarnation.partition("-")[0]:
                 reason = f"a later history of the archive cannot be read: {place.reason}"
                 return RouteEnd(EndKind.UNREADABLE, reason)
@@ -147,7 +149,6 @@ class ArchiveState:
 
     @property
     def has_lost_history(self) -> bool:
-        """Whether the archive has an incarnation that cannot be read."""
         return any(place.name is None for place in self.unreadable)
 
 
@@ -156,19 +157,18 @@ NOTHING_KNOWN = ArchiveState()
 
 @dataclass(frozen=True)
 class History:
-    """The files of one incarnation: those from place `low` to before `high`."""
+    """The files of one incarnation: indexes from `low` up to, but not including, `high`."""
 
     low: int
     high: int
 
     @property
     def places(self) -> range:
-        """The places of its files."""
         return range(self.low, self.high)
 
 
 def histories_of(files: Sequence[RouteFile]) -> Iterator[History]:
-    """Return the histories of archived files (incarnations, oldest first)."""
+    """Yield the histories of archived files (incarnations, oldest first)."""
     low = 0
     for at in range(1, len(files) + 1):
         if at == len(files) or files[at].incarnation != files[low].incarnation:

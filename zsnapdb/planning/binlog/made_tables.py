@@ -1,8 +1,8 @@
-"""The tables that statements without ENGINE or ROW_FORMAT made, and how a replay gives them those that they had. Pure.
+"""Tables that statements without ENGINE or ROW_FORMAT created, and how a replay gives them the original ones. Pure.
 
-No event says the default_storage_engine of a session or innodb_default_row_format (status variables of query events:
-statement_events.h of MySQL, log_event.h of MariaDB). Two things say the engine: whether transactions on the table are
-those of a transactional engine, and what the server said of the table when the archiver saw the statement.
+No event contains the default_storage_engine of a session or innodb_default_row_format (status variables of query
+events: statement_events.h of MySQL, log_event.h of MariaDB). Two facts show the engine: the kind of transactions on the
+table, and the server's report when the archiver read the statement.
 """
 
 from __future__ import annotations
@@ -15,19 +15,23 @@ _DEFAULT_FORMATS = ("dynamic", "compact", "redundant")
 """The values of innodb_default_row_format."""
 _NAMED = 5
 MOST_MADE = 4096
-"""How many tables the description of a binlog says more of."""
+"""The number of tables with further facts in the description of a binlog."""
 
 
 @dataclass(frozen=True)
 class MadeTable:
-    """A table or sequence that a statement without ENGINE made: its transaction, its statement, and what says more.
+    """A table or sequence that a statement without ENGINE created: its transaction, its statement, and further facts.
 
-    `start` and `end` are the bytes of the transaction in its file, `offset` is where the event of the statement begins.
-    `is_transactional` None: nothing in the binlogs says it. `lacks_options`: the server wrote the statement under a
-    sql_mode in which it leaves out all options of the table. `is_touched`: a later statement may have given a table of
-    this name other options, or renames or drops it; `is_dropped`: it drops the table. `is_altered`: a later one alters
-    the table and leaves it its engine; `is_converted`: it may have another character set since. `names_engine`: the
-    statement has ENGINE, and lacks ROW_FORMAT alone; `names_format`: it has ROW_FORMAT.
+    - `start`, `end`: the bytes of the transaction in its file
+    - `offset`: the start of the event with the statement
+    - `is_transactional`: None if the binlogs do not show it
+    - `lacks_options`: the server logged the statement under a sql_mode that leaves out all options of the table
+    - `is_touched`: a later statement renames or drops a table of this name, or may have changed its options
+    - `is_dropped`: a later statement drops the table
+    - `is_altered`: a later statement alters the table and keeps its engine
+    - `is_converted`: a later statement may have changed its character set
+    - `names_engine`: the statement has ENGINE, and lacks only ROW_FORMAT
+    - `names_format`: the statement has ROW_FORMAT
     """
 
     schema: str
@@ -50,7 +54,7 @@ class MadeTable:
 
 @dataclass(frozen=True)
 class RecordedTable:
-    """What the server said of a table when the archiver had read its statement: engine, and what else it has."""
+    """The engine, collation and row format that the server reported when the archiver had read the statement."""
 
     engine: str
     collation: str | None = None
@@ -59,10 +63,10 @@ class RecordedTable:
 
 @dataclass(frozen=True)
 class EngineStop:
-    """Before the transaction at `offset` of the replay's file `number` (from 1), the default engine becomes `engine`.
+    """A change of the default engine before the transaction at `offset` of the replay's file `number` (from 1).
 
-    The default row format of InnoDB becomes `row_format`.
-    `database` and `collation`: this transaction alone makes its table where the database has this collation.
+    The default row format of InnoDB becomes `row_format`. `database` and `collation`: only for this transaction, the
+    database gets this collation.
     """
 
     number: int
@@ -76,10 +80,11 @@ class EngineStop:
 
 @dataclass(frozen=True)
 class EnginePlan:
-    """Where a replay changes the default engine; `unknown` tables get that of the backup, as nothing says theirs.
+    """The changes of the default engine in a replay.
 
-    `contradicted`: tables that had another engine than that of the backup, and nothing says which. `bare`: tables
-    whose options are in no statement and no record.
+    - `unknown`: tables that get the engine of the backup, as no fact shows theirs
+    - `contradicted`: tables whose engine differs from that of the backup and is unknown
+    - `bare`: tables whose options are in no statement and no record
     """
 
     stops: tuple[EngineStop, ...] = ()
@@ -89,13 +94,13 @@ class EnginePlan:
 
 
 def fits(engine: str, is_transactional: bool | None) -> bool:
-    """Whether a table of this engine has such transactions. None says nothing."""
+    """Return whether a table of this engine can have such transactions. None fits every engine."""
     return is_transactional is None or (engine.casefold() in _TRANSACTIONAL) is is_transactional
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """The engine of tables whose statement names none, and the row format of those in InnoDB."""
+    """The engine of tables without ENGINE in the statement, and the row format of those in InnoDB."""
 
     engine: str
     row_format: str = "dynamic"
@@ -106,7 +111,7 @@ def plan_engines(
 ) -> EnginePlan:
     """Return the engines for the tables, each with the number of its file, in the order of the binlogs.
 
-    `records` are by the number of the file and the offset of the statement. The replay begins with `start`.
+    `records` are keyed by the file number and the offset of the statement. The replay starts with `start`.
     """
     stops: list[EngineStop] = []
     unknown: list[MadeTable] = []
@@ -133,9 +138,9 @@ def plan_engines(
 
 
 def _wanted(table: MadeTable, record: RecordedTable | None, current: Defaults, start: Defaults) -> Defaults | None:
-    """Return the defaults with which the table becomes what it was; None if they are not known but were others.
+    """Return the defaults that recreate the original table; None if they differ and are unknown.
 
-    A default that the table does not depend on stays as it is.
+    A default that does not affect the table is not changed.
     """
     known = record if record is not None and fits(record.engine, table.is_transactional) else None
     engine: str | None = current.engine
@@ -162,11 +167,10 @@ def _has_default_format(known: RecordedTable, row_format: str) -> bool:
 
 
 def contradiction(planned: EnginePlan, start: Defaults, by: str) -> str | None:
-    """Return why a replay that begins with `start` cannot make all tables as they were; None if it can.
+    """Return why a replay that starts with `start` cannot recreate all tables; None if it can.
 
-    The applier checks the types of a table that has another character set by their bytes alone, so that the rows of
-    some would be stored as other letters. `by` "client": no replay gives a table its character set, and the caller
-    warns.
+    If a table has another character set, the applier compares the column types only by their byte size. So rows could
+    be stored as other characters. With `by` "client", no replay restores the character set, and the caller warns.
     """
     if planned.bare and by != "client":
         return (
@@ -182,11 +186,11 @@ def contradiction(planned: EnginePlan, start: Defaults, by: str) -> str | None:
 
 
 OTHER_POINT = "restore a backup that was made after these tables, or a point before them"
-"""The hint of a contradiction."""
+"""The hint for a contradiction."""
 
 
 def named(tables: Iterable[MadeTable]) -> str:
-    """Return the names of tables, the first of many."""
+    """Return the names of the first five tables, and the number of the others."""
     names = list(dict.fromkeys(str(table) for table in tables))
     rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + rest

@@ -1,4 +1,4 @@
-"""Which binlogs may be removed from the server: archived and read back, old enough, fetched by its replicas. Pure."""
+"""The binlogs that may be removed: archived, read back, old enough, and fetched by all replicas. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zsnapdb.planning.clock_guard import RemovalTime
 
 @dataclass(frozen=True)
 class Dump:
-    """A connection that sends binlogs to a replica: the replica, and whether it was sent everything."""
+    """A connection that sends binlogs to a replica, and whether it has sent everything."""
 
     replica: str
     has_sent_all: bool
@@ -23,9 +23,9 @@ class Dump:
 
 @dataclass(frozen=True)
 class Expiry:
-    """What the server itself removes: old binlogs, and the oldest binlogs if all together are too large.
+    """The server's own expiry of binlogs. It also removes the oldest ones if the total size is too large.
 
-    `seconds` is the greatest age, `size` the greatest size in bytes of all binlogs together (0: no limit).
+    `seconds` is the maximum age, `size` the maximum total size in bytes (0: no limit).
     """
 
     seconds: float
@@ -34,9 +34,9 @@ class Expiry:
 
 @dataclass(frozen=True)
 class PurgePlan:
-    """Binlogs to remove, oldest first; why the next binlog stays; warnings.
+    """The binlogs to remove, oldest first; why the next binlog is kept; warnings.
 
-    `unread` are those of them whose archived copy is read before they are removed.
+    The archived copies of those in `unread` must be read before the removal.
     """
 
     names: tuple[str, ...]
@@ -46,10 +46,10 @@ class PurgePlan:
 
 
 def ages_of(written: Sequence[float], time: RemovalTime) -> list[float]:
-    """Return for how many seconds at least nothing was written to each binlog, oldest first.
+    """Return the minimum age of the last write to each binlog in seconds, oldest binlog first.
 
-    `written` are the times of their last writes (seconds since 1970), by a clock that may have been wrong: none was
-    written before the one with a lower number. One from the future has the time of the next one.
+    `written` are the times of the last writes (seconds since 1970), possibly by a wrong clock. No binlog counts as
+    written before the previous one. A time from the future is limited to that of the next binlog.
     """
     times, following = list(written), math.inf
     for at in reversed(range(len(times))):
@@ -70,12 +70,13 @@ def plan_purge(
     replicas: int,
     damaged: Mapping[str, str] | None = None,
 ) -> PurgePlan:
-    """Return which binlogs may be removed.
+    """Return the binlogs that may be removed.
 
-    `ages` are the seconds since the last write to each of `local`; `kept` are the files of the incarnation under which
-    the server is archived. `keep` is the least age in seconds. `replicas` is how many replicas must be connected: it is
-    unknown how much a replica that is not connected has fetched. `damaged` says of binlogs what is
-    wrong with their archived copy.
+    - `ages`: seconds since the last write to each of `local`
+    - `kept`: the archived files of the server's incarnation
+    - `keep`: the minimum age in seconds
+    - `replicas`: the number of replicas that must be connected, as the progress of an unconnected replica is unknown
+    - `damaged`: the damage of archived copies, by binlog
     """
     warnings = expiry_warnings(expiry, keep)
     behind = [dump.replica for dump in dumps if not dump.has_sent_all]
@@ -105,7 +106,7 @@ def plan_purge(
 
 
 def expiry_warnings(expiry: Expiry, keep: float) -> tuple[str, ...]:
-    """Return warnings about binlogs that the server removes by itself, archived or not."""
+    """Return warnings about binlogs that the server itself removes, archived or not."""
     warnings = []
     if expiry.seconds:
         also = "; binlog.keep is longer and has no effect" if expiry.seconds <= keep else ""
@@ -124,7 +125,7 @@ def batches(names: Sequence[str], count: int) -> tuple[tuple[str, ...], ...]:
 
 
 MARGIN = 86_400 * 1_000_000
-"""Microseconds by which a binlog must be older than every backup that stays.
+"""Microseconds by which a binlog must be older than every retained backup.
 
 Commit times and backup ids come from clocks that may differ.
 """
@@ -132,7 +133,7 @@ Commit times and backup ids come from clocks that may differ.
 
 @dataclass(frozen=True)
 class BinlogDecision:
-    """Whether an archived file is removed, and why. `at` is the place of the file in the list of files."""
+    """Whether an archived file is removed, and why. `at` is the index of the file in the list of files."""
 
     at: int
     incarnation: str
@@ -144,10 +145,10 @@ class BinlogDecision:
 def decide(points: Sequence[BackupPoint], oldest: int | None, files: Sequence[RouteFile]) -> tuple[BinlogDecision, ...]:
     """Return the decision about each archived file (incarnations and their files in order).
 
-    `points` are the positions of the backups that stay. `oldest` is when the oldest backup that stays was begun, the
-    unreadable backups included (microseconds UTC; None if no backup stays). A file is removed only if no route from a
-    backup contains it, if it ended well before the oldest backup, and if the archive of its server does not continue
-    from it.
+    `points` are the positions of the retained backups. `oldest` is the start of the oldest retained backup, including
+    unreadable ones (microseconds UTC; None: no backup is retained, and all files are kept). A file is kept if a route
+    from a backup contains it, if it ended less than a day before the oldest backup, or if its server's archive
+    continues from it.
     """
     used: dict[tuple[str, str], str] = {}
     for point in sorted(points, key=lambda point: point.taken):

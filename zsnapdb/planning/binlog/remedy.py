@@ -1,6 +1,6 @@
-"""What to run next for a transaction that should not have been: undo its rows, rescue what it dropped, or go back.
+"""Suggested commands against an unwanted transaction: undo its rows, rescue a dropped table, or restore.
 
-The text of a statement decides only which command is proposed. What the command does it proves by itself.
+The text of a statement only decides which command is suggested. The command itself verifies its effect.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _CHANGES = r"DROP\s+TABLE(?:\s+IF\s+EXISTS)?|TRUNCATE(?:\s+TABLE)?|ALTER\s+TABLE
 _TABLE = re.compile(rf"\s*(?:{_CHANGES})\s+{_NAME}(?:\.{_NAME})?", re.I)
 _SCHEMA = re.compile(rf"\s*DROP\s+(?:DATABASE|SCHEMA)(?:\s+IF\s+EXISTS)?\s+{_NAME}", re.I)
 _MOST_KEYS = 10
-"""The rows of a table that are named one by one in a command."""
+"""The maximum number of rows of a table that a command lists one by one."""
 _DROPS = re.compile(r"\s*(?:DROP|TRUNCATE|ALTER)\b", re.I)
 
 
 def remedies(instance: str, listed: Sequence[ListedTransaction]) -> tuple[str, ...]:
-    """Return the commands to run next. With one transaction they have its words, else GTID stands for the chosen one.
+    """Return the commands to run next; none if no transaction has a GTID.
 
-    Nothing if no transaction has a GTID.
+    With one transaction the commands contain its values. With several, GTID is a placeholder for the chosen one.
     """
     named = [entry for entry in listed if entry.changes.gtid is not None]
     if not named:
@@ -47,7 +47,7 @@ def remedies(instance: str, listed: Sequence[ListedTransaction]) -> tuple[str, .
 
 
 def of_changed_rows(instance: str, gtid: str, changed: Sequence[RowChange]) -> Iterator[str]:
-    """Yield the commands that show the rows before the transaction, of rows that changed since: table by table."""
+    """Yield the commands that show the former values of rows that changed again later, table by table."""
     for table in dict.fromkeys(change.shape.name for change in changed):
         shape = next(change.shape for change in changed if change.shape.name == table)
         names = [column.name for column in shape.columns if column.key_part]

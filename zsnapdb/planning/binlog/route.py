@@ -1,8 +1,8 @@
-"""Which archived binlogs continue a backup, and what ends them. Pure.
+"""The route of archived binlogs that continues a backup, and the reason for its end. Pure.
 
-Restore, status, prune, clones and rescues all use `follow`, so a restore reaches what status promises. A route never
-crosses a gap and never leads into another history. Where the archive does not prove that a file continues the reached
-state, the route ends and says why.
+Restore, status, prune, clones and rescues all use `follow`, so a restore reaches the points that status reports. A
+route never crosses a gap and never enters another history. If the archive does not prove that a file continues the
+reached state, the route ends with the reason.
 """
 
 from __future__ import annotations
@@ -51,10 +51,13 @@ NEWEST = RouteEnd(EndKind.NEWEST, "nothing newer is archived")
 class Route:
     """The archived files that continue a backup, in order, and why the route ends.
 
-    The first file is replayed from offset `start`. If `is_start_exact` is False, transactions that the backup already
-    contains may follow there; their GTIDs identify them. All files are replayed to their end, which is the end of a
-    transaction. Afterwards the server contains `reached`. `to` is the latest time to which a restore is possible
-    (microseconds UTC): the last commit, or a later time until which the archive is known to be complete.
+    - `start`: the offset in the first file at which the replay starts
+    - `is_start_exact`: if False, the file may contain transactions of the backup after `start`; GTIDs identify them
+    - `reached`: the GTIDs of the server after the replay
+    - `to`: the latest time that a restore can reach (microseconds UTC): the last commit, or a later time up to which
+      the archive is complete
+
+    All files are replayed to their end, which is the end of a transaction.
     """
 
     point: BackupPoint
@@ -67,21 +70,20 @@ class Route:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no archived file continues the backup."""
         return not self.files
 
 
 def commit_time(microseconds: int) -> datetime:
-    """Return a commit time (microseconds UTC) as a moment."""
+    """Return a commit time (microseconds UTC) as a datetime."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def follow(point: BackupPoint, files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> Route:
     """Return the route from a backup through the archived files (incarnations, oldest first, and their files in order).
 
-    The route stays in the backup's own history. It leads on into a newer history of the same server that begins where
-    the older history ended, and into the history of a server that took over and provably contains everything reached.
-    What cannot be read ends the route, unless GTIDs prove that nothing is missing there.
+    The route stays in the backup's own history. It continues in a newer history of the same server that starts where
+    the old one ended. It also continues in the history of a new primary that provably contains everything reached.
+    Unreadable data ends the route, unless GTIDs prove that no transaction is missing.
     """
     histories = tuple(histories_of(files))
     names = _names_of(files, histories)
@@ -103,7 +105,7 @@ def follow(point: BackupPoint, files: Sequence[RouteFile], state: ArchiveState =
 
 
 def missing_before(before: RouteFile, file: RouteFile) -> str | None:
-    """Return in words what is missing between two neighbours of one incarnation; None if nothing is missing."""
+    """Return a description of the gap between two neighbours of one incarnation; None if there is no gap."""
     if file.gap is not None:
         return file.gap
     if file.is_anonymous and not (before.is_rotated and file.number == before.number + 1):
@@ -112,7 +114,7 @@ def missing_before(before: RouteFile, file: RouteFile) -> str | None:
 
 
 def _names_of(files: Sequence[RouteFile], histories: Sequence[History]) -> Mapping[str, frozenset[str]]:
-    """Return the names that the server had in each incarnation: a server of MariaDB may get another server_id."""
+    """Return the identities of the server in each incarnation: the server_id of a MariaDB server may change."""
     return {files[one.low].incarnation: frozenset(files[at].server for at in one.places) for one in histories}
 
 
@@ -124,9 +126,9 @@ def _next(
     state: ArchiveState,
     names: Collection[str],
 ) -> int | RouteEnd:
-    """Return the place of the next file, or why there is no next file. `names` are those of the file's server.
+    """Return the index of the next file, or why there is none. `names` are the identities of the file's server.
 
-    If the server was set back to the end of this file and then wrote another history, the newer history counts.
+    If the server was set back to the end of this file and then wrote another history, the newer history is used.
     """
     here = files[at]
     later = [history for history in histories if history.low > at]
@@ -150,10 +152,10 @@ def _next(
 
 @dataclass(frozen=True)
 class _NewerHistory:
-    """How later incarnations of the same server relate to a file.
+    """The relation of later incarnations of the same server to a file.
 
-    `place` is the first file of the incarnation that continues the file. No file from `limit` on belongs to this
-    history. `end` says why no incarnation continues the file.
+    `place` is the index of the first file of the incarnation that continues the file. No file from `limit` on belongs
+    to this history. `end` is the reason why no incarnation continues the file.
     """
 
     place: int | None
@@ -197,7 +199,7 @@ def _left(here: RouteFile, first: RouteFile, *, is_reset: bool) -> RouteEnd:
 
 
 def _is_ahead(outer: Gtids, inner: Gtids) -> bool:
-    """Whether a state contains another state. Equal sequence numbers must come from the same server."""
+    """Return whether a state contains another state. Equal sequence numbers must come from the same server."""
     if isinstance(outer, GtidPosition) and isinstance(inner, GtidPosition):
         pairs = [(outer.heads.get(domain), head) for domain, head in inner.heads.items()]
         return all(mine is not None and (mine[1] > head[1] or mine == head) for mine, head in pairs)

@@ -1,8 +1,7 @@
-"""The values of rows in a binlog as SQL: how they are assigned, compared and shown. Pure.
+"""The values of rows in a binlog as SQL: assigned, compared and displayed. Pure.
 
-Sources: sql/field.cc, strings/decimal.cc (bin2decimal) and my_time.cc (my_*_packed_from_binary) of MySQL 8.4 and of
-MariaDB 11.
-Only types whose form in a binlog is known are read.
+Only types with a known binlog format are read. Sources: sql/field.cc, strings/decimal.cc (bin2decimal) and my_time.cc
+(my_*_packed_from_binary) of MySQL 8.4 and MariaDB 11.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ _LENGTHS = {
     for prefix, size in enumerate(("tiny", "", "medium", "long"), 1)
     for kind in ("text", "blob")
 }
-"""The number of bytes of the length of each TEXT and BLOB."""
+"""The size in bytes of the length prefix of each TEXT and BLOB type."""
 _CODECS = {"ascii": "ascii", "latin1": "cp1252", **dict.fromkeys(("utf8", "utf8mb3", "utf8mb4"), "utf-8")}
 _BINARY = 63
-"""The number of the collation of bytes."""
+"""The id of the collation `binary`."""
 _BIT, _JSON, _DECIMAL, _BLOB, _CHAR, _GEOMETRY, _VARCHARS = 16, 245, 246, 252, 254, 255, (15, 253)
 _READABLE_CHARSETS = ("ascii", "latin1", "utf8", "utf8mb3", "utf8mb4")
 _DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
@@ -42,9 +41,9 @@ _MOST_SHOWN = 60
 
 @dataclass(frozen=True)
 class ValueColumn:
-    """A column as information_schema has it. `key_part` is its place in the primary key, from 1; 0: not in it.
+    """A column as in information_schema. `key_part` is its position in the primary key, from 1 (0: not in the key).
 
-    `collation_id` is the number of the collation in the server. `expression` is that of a generated column.
+    `collation_id` is the server's id of the collation. `expression` is that of a generated column.
     """
 
     name: str
@@ -64,13 +63,12 @@ class ValueColumn:
 
     @property
     def quoted(self) -> str:
-        """The name in backticks."""
         return quoted(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class SqlValue:
-    """A value as SQL, for an assignment and for a comparison byte by byte, and as it is shown."""
+    """A value as SQL for an assignment and for a comparison byte by byte, and as it is displayed."""
 
     assigned: str
     compared: str
@@ -82,9 +80,10 @@ NULL = SqlValue("NULL", "NULL", "NULL")
 
 @dataclass(frozen=True)
 class LoggedColumn:
-    """A column in a table map: its type, the prefix, fixed length and size of its values (see `RowColumn`).
+    """A column in a table map: its type, and the prefix, fixed length and size of its values (see `RowColumn`).
 
-    The rest is None unless the server writes it: always on MySQL (signs, collations), or by binlog_row_metadata.
+    The other facts are None unless the server logs them: signs and collations always on MySQL, else by
+    binlog_row_metadata.
     """
 
     code: int
@@ -99,7 +98,7 @@ class LoggedColumn:
 
 
 def form_difference(column: ValueColumn, logged: LoggedColumn) -> str | None:
-    """Return how a column differs from that in a table map, in words; None if nothing says that it differs."""
+    """Return how a column differs from that in a table map; None if no difference is known."""
     if logged.name is not None and logged.name != column.name:
         return f"was named {printable(logged.name)}"
     if column.is_generated:
@@ -141,7 +140,7 @@ def _is_form_of(column: ValueColumn, logged: LoggedColumn) -> bool:
 
 
 def _members(column: ValueColumn) -> list[bytes] | None:
-    """Return the values of an ENUM or SET as bytes of its character set; None if that is not known here."""
+    """Return the values of an ENUM or SET as bytes of its character set; None if the codec is unknown."""
     codec = _CODECS.get(column.charset or "")
     found = re.fullmatch(r"(?:enum|set)\((.*)\)", column.full_type, re.DOTALL)
     if codec is None or found is None:
@@ -154,18 +153,18 @@ def _members(column: ValueColumn) -> list[bytes] | None:
 
 
 def is_readable(column: ValueColumn) -> bool:
-    """Whether values of this type can be read from a binlog. JSON of MySQL and types of plug-ins cannot."""
+    """Return whether values of this type can be read from a binlog. MySQL's JSON and plugin types cannot."""
     others = ("float", "double", "decimal", "date", "year", *_NUMBERED, *_GEOMETRIES)
     return column.type in (*_INTEGERS, *_FRACTIONAL, *_TEXTS, *_BYTES, *others)
 
 
 def is_readable_on_server(column: ValueColumn) -> bool:
-    """Whether a server tells values of this type exactly. JSON counts by its value: numbers are what they print as."""
+    """Return whether a server returns exact values of this type. JSON numbers count as printed."""
     return column.type == "json" or is_readable(column)
 
 
 def condition(column: ValueColumn, value: SqlValue) -> str:
-    """Return the condition that the column has exactly this value, whatever its collation."""
+    """Return the condition that the column has exactly this value, independent of its collation."""
     if value is NULL:
         return f"{column.quoted} IS NULL"
     if column.type in _TEXTS or column.type in _BYTES:
@@ -183,9 +182,9 @@ def condition(column: ValueColumn, value: SqlValue) -> str:
 
 
 def exact_values(column: ValueColumn) -> tuple[str, ...]:
-    """Return the expressions that together tell every value of the column from any other one, as bytes.
+    """Return expressions that together distinguish every value of the column from any other, as bytes.
 
-    A FLOAT is printed with six digits, so it is asked for as a DOUBLE. A value of ENUM or SET is a number and a text.
+    A FLOAT is printed with six digits, so it is queried as a DOUBLE. An ENUM or SET value is a number and a text.
     """
     if column.type == "float":
         return (f"CAST({column.quoted} + 0e0 AS CHAR)",)
@@ -199,7 +198,7 @@ def exact_values(column: ValueColumn) -> tuple[str, ...]:
 
 
 def server_value(column: ValueColumn, exact: bytes | None) -> SqlValue:
-    """Return a value as a server answered the first of `exact_values`."""
+    """Return a value from the server's answer to the first of `exact_values`."""
     if exact is None:
         return NULL
     kind = column.type
@@ -218,7 +217,7 @@ def server_value(column: ValueColumn, exact: bytes | None) -> SqlValue:
 
 
 def sql_value(column: ValueColumn, raw: bytes | None) -> SqlValue:
-    """Return a value of a column that is readable and of this form. ValueError if it is malformed."""
+    """Return a value of a readable column from its bytes in the binlog. Raises ValueError if the value is malformed."""
     if raw is None:
         return NULL
     kind = column.type
@@ -233,7 +232,7 @@ def sql_value(column: ValueColumn, raw: bytes | None) -> SqlValue:
     if kind == "year":
         return _quoted("0000" if raw[0] == 0 else str(1900 + raw[0]))
     if kind in ("float", "double"):
-        # The exact value of a FLOAT as a DOUBLE: only so is it equal to the column in a comparison.
+        # The exact value of a FLOAT as a DOUBLE: only this is equal to the column in a comparison.
         return _float(repr(struct.unpack("<f" if kind == "float" else "<d", raw)[0]))
     if kind in _GEOMETRIES:
         return _geometry(raw)
@@ -249,7 +248,7 @@ def _float(text: str) -> SqlValue:
 
 
 def _geometry(raw: bytes) -> SqlValue:
-    """Return a geometry by the bytes of its SRID and WKB, as which both families store it."""
+    """Return a geometry as the bytes of its SRID and WKB, the storage format of both families."""
     shown = raw[:_MOST_SHOWN].hex() + ("…" if len(raw) > _MOST_SHOWN else "")
     return SqlValue(f"x'{raw.hex()}'", f"'{raw.hex().upper()}'", f"0x{shown}")
 
@@ -264,7 +263,7 @@ def _quoted(text: str) -> SqlValue:
 
 def _text(column: ValueColumn, raw: bytes) -> SqlValue:
     if column.type == "binary":
-        # The server leaves out zeros at the end (Field_string::pack).
+        # The server omits trailing zeros (Field_string::pack).
         raw = raw.ljust(column.octets or 0, b"\0")
     literal = f"x'{raw.hex()}'"
     if column.charset is None:
@@ -323,7 +322,7 @@ def _utc(seconds: int) -> str:
 
 
 def _fraction(column: ValueColumn, number: int, width: int) -> str:
-    """Return the digits after the second. One byte holds two digits, two bytes four, three bytes six."""
+    """Return the fractional digits. One byte holds two digits, two bytes four, three bytes six."""
     if not column.fraction:
         return ""
     digits = str(number & ((1 << width) - 1)).zfill(width // 4)

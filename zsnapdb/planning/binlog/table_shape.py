@@ -1,8 +1,8 @@
 """The definition of a table, and whether it is the one that a transaction changed. Pure.
 
-A binlog names the values of a row by the place of their columns. What a place means is proved, never guessed: by the
-names in the binlog, or by a definition that is older than the transaction; and the definition right before the
-transaction, in a clone, must be the present one.
+A binlog identifies the values of a row by column position. The meaning of a position is proved, never guessed: by
+column names in the binlog, or by a definition that is older than the transaction. In addition, the definition directly
+before the transaction, in a clone, must equal the present one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ForeignKey:
 
     @property
     def changes_rows(self) -> bool:
-        """Whether rows of `table` change when the rows that they refer to are changed or deleted."""
+        """Whether a change or deletion of referenced rows changes rows of `table`."""
         return not {self.on_update, self.on_delete} <= {"RESTRICT", "NO ACTION"}
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class ForeignKey:
 
 @dataclass(frozen=True)
 class UniqueKey:
-    """A primary or unique key: its columns with the length of their prefixes, or expressions, in their order."""
+    """A primary or unique key with its parts in order: columns with prefix lengths, or expressions."""
 
     name: str
     parts: tuple[str, ...]
@@ -65,10 +65,10 @@ class Trigger:
 
 @dataclass(frozen=True)
 class TableShape:
-    """A table of a server, as far as it decides whether changes of it can be undone.
+    """The properties of a table that decide whether its changes can be undone.
 
-    `made` is the time at which the present definition was made, in seconds since 1970 by the clock of the server. None:
-    it is not known. A server sets it whenever columns change, also if that goes to no binlog.
+    `made` is the time of the last change of columns, in seconds since 1970 by the server's clock (None: unknown). The
+    server also updates it for changes that are in no binlog.
     """
 
     schema: str
@@ -83,22 +83,19 @@ class TableShape:
 
     @property
     def name(self) -> str:
-        """The table with its schema."""
         return f"{self.schema}.{self.table}"
 
     @property
     def quoted(self) -> str:
-        """The table with its schema in backticks."""
         return quoted(self.schema, self.table)
 
     @property
     def has_key(self) -> bool:
-        """Whether the table has a primary key."""
         return any(column.key_part for column in self.columns)
 
     @property
     def cascades(self) -> tuple[ForeignKey, ...]:
-        """The foreign keys by which rows of other tables, or other rows, change with rows of this table."""
+        """The foreign keys that change other rows together with rows of this table."""
         return tuple(
             key
             for key in self.foreign_keys
@@ -109,7 +106,7 @@ class TableShape:
 def logged_difference(shape: TableShape, logged: Sequence[LoggedColumn], began: int) -> str | None:
     """Return why the columns of a table map may not be those of the table; None if they are proved to be.
 
-    `began` is when the transaction began, in seconds since 1970.
+    `began` is the start of the transaction in seconds since 1970.
     """
     if len(logged) != len(shape.columns):
         return f"{shape.name} has {len(shape.columns)} columns, and had {len(logged)} then"
@@ -128,7 +125,7 @@ def logged_difference(shape: TableShape, logged: Sequence[LoggedColumn], began: 
 
 
 def shape_difference(then: TableShape, now: TableShape) -> str | None:
-    """Return how the definition of a table differs from that right before the transaction; None if it does not."""
+    """Return how the definition differs from that directly before the transaction; None if it does not."""
     if not then.columns:
         return f"there was no table {now.name} right before the transaction"
     if then.engine.casefold() != now.engine.casefold() or then.is_base != now.is_base:

@@ -1,4 +1,4 @@
-"""Where another server continues a history in the archive, and why not. Pure."""
+"""The point where another server continues a history in the archive, or the reason against it. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from zsnapdb.planning.binlog.history import EndKind, History, RouteEnd, RouteFil
 
 
 def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
-    """Whether the first of these files begins exactly at these GTIDs.
+    """Return whether the first of these files starts exactly at these GTIDs.
 
-    `files` are neighbours of one history. MariaDB may have forgotten domains before the first file; then none of the
-    files may use such a domain, because its transactions could be those already reached.
+    `files` are neighbours of one history. MariaDB may have forgotten domains before the first file. Then no file may
+    use such a domain, because its transactions could be those already reached.
     """
     previous = files[0].previous
     if previous is None or not is_some(previous) or not same_gtids(gtids, previous):
@@ -31,9 +31,9 @@ def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
 def failback(
     files: Sequence[RouteFile], at: int, histories: Sequence[History], reached: Gtids | None
 ) -> RouteEnd | None:
-    """Return the end of a route at the newest file of its history, if an earlier history of another server goes on.
+    """Return the end of a route in its newest file if an earlier history of another server continues further.
 
-    A route never returns into an earlier history.
+    A route never returns to an earlier history.
     """
     here = files[at]
     if reached is None or not is_some(reached) or here.last_commit is None:
@@ -52,10 +52,10 @@ def failback(
 def takeover(
     files: Sequence[RouteFile], at: int, later: Sequence[History], reached: Gtids | None
 ) -> int | RouteEnd | None:
-    """Return the place where the newest history of another server continues this history, or why none continues.
+    """Return the index where the newest history of another server continues this history, or why none does.
 
-    None if no other server wrote more. A server that lost transactions in a failover may have written fewer since,
-    under numbers that this history has too. Then the times of the commits tell that it wrote others.
+    None if no other server wrote more. A server that lost transactions in a failover may reuse their numbers, so that
+    its GTIDs show nothing new. Then the commit times show that its transactions are different ones.
     """
     here, end = files[at], None
     if reached is None or not is_some(reached) or here.is_anonymous:
@@ -86,9 +86,9 @@ def takeover(
 def _without_gtids(
     files: Sequence[RouteFile], at: int, later: Sequence[History], reached: Gtids | None
 ) -> RouteEnd | None:
-    """Return the end of a history whose GTIDs are not known, if another server committed later; None if none did.
+    """Return the end of a history with unknown GTIDs if another server committed later; None if none did.
 
-    `reached` that is known to be empty is less than any GTID, also where the file with the other's commits was lost.
+    If `reached` is known to be empty, any GTID is later, even if the file with the other server's commits was lost.
     """
     here = files[at]
     is_empty = reached is not None and not is_some(reached) and not here.is_anonymous
@@ -107,12 +107,14 @@ def _without_gtids(
 
 
 def _up_to(files: Sequence[RouteFile], at: int) -> Sequence[RouteFile]:
-    """Return the files of this file's history up to this file."""
     return [file for file in files[: at + 1] if file.incarnation == files[at].incarnation]
 
 
 def _goes_on_later(own: Sequence[RouteFile], before: Sequence[RouteFile]) -> bool:
-    """Whether a server committed at or after the last commit in other files. MariaDB dates commits by the second."""
+    """Return whether the last commit in `own` is not before the last one in `before`.
+
+    MariaDB records commit times in whole seconds.
+    """
     last = _last_commit(own)
     return last > 0 and last >= _last_commit(before)
 
@@ -123,10 +125,10 @@ def _last_commit(files: Sequence[RouteFile]) -> int:
 
 
 def _has_heads_of(reached: Gtids, whole: Gtids | None) -> bool:
-    """Whether the last transaction of each domain of the other server was written by the server of the one reached.
+    """Return whether `reached` provably contains the last transaction of each domain in `whole`.
 
-    A position of MariaDB names only the last transaction of each domain (MariaDB manual, "Global Transaction ID"). A
-    server gives its numbers in order, so a lower number of the same server came before.
+    A MariaDB position contains only the last transaction of each domain (MariaDB manual, "Global Transaction ID"). A
+    server assigns numbers in order. So a lower number counts only if it is from the same server.
     """
     if not isinstance(reached, GtidPosition) or not isinstance(whole, GtidPosition):
         return False
@@ -137,10 +139,10 @@ def _has_heads_of(reached: Gtids, whole: Gtids | None) -> bool:
 
 
 def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated: bool) -> int | RouteEnd | None:
-    """Return the place of the newest of another server's files before which everything is reached, or why none is.
+    """Return the index of another server's newest file before which everything is reached, or why there is none.
 
-    `is_repeated`: the server has an older history too. If the server was set back, its own numbers may stand for other
-    transactions. So these numbers prove nothing unless they came before all of these files.
+    `is_repeated`: the server also has an older history. If it was set back, its own numbers may stand for other
+    transactions. So these numbers prove nothing unless they precede all of these files.
     """
     whole, first = files[-1].reached, files[0]
     if not isinstance(whole, GtidSet) or reached.contains(whole):
@@ -164,9 +166,9 @@ def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated
 
 
 def _taken_over_position(files: Sequence[RouteFile], reached: Gtids) -> int | RouteEnd | None:
-    """Return the place of the newest of another server's files that begins exactly at the reached position.
+    """Return the index of the newest file of another server that starts exactly at the reached position.
 
-    MariaDB's positions do not show whether a transaction in the middle of a file is the same transaction.
+    MariaDB's positions do not show whether a transaction in the middle of a file is the same one.
     """
     whole, first = files[-1].reached, files[0]
     if whole is None or contains(reached, whole):
@@ -183,7 +185,7 @@ def _taken_over_position(files: Sequence[RouteFile], reached: Gtids) -> int | Ro
 
 @dataclass(frozen=True)
 class RepeatedGtids:
-    """GTIDs of transactions in an older `history` that `server` gives again in the newest history.
+    """GTIDs of an older `history` that `server` assigns again in the newest history.
 
     `by_server_id`: the GTIDs contain a server_id (MariaDB). Otherwise they contain a server_uuid.
     """
@@ -195,7 +197,6 @@ class RepeatedGtids:
 
     @property
     def text(self) -> str:
-        """The finding in words."""
         return (
             f"{self.server} gives GTIDs a second time, because it was set back or reset: {self.gtids} stand for other"
             f" transactions in history {self.history}"
@@ -203,7 +204,6 @@ class RepeatedGtids:
 
     @property
     def hint(self) -> str:
-        """What to do."""
         way = (
             "set a server_id in its option file that no server had before, and restart it"
             if self.by_server_id
@@ -213,9 +213,9 @@ class RepeatedGtids:
 
 
 def repeated_gtids(files: Sequence[RouteFile]) -> tuple[RepeatedGtids, ...]:
-    """Return the GTIDs that the server of the newest history gives again, for each older history of that server.
+    """Return the GTIDs that the server of the newest history assigns again, for each older history of that server.
 
-    `files` are the whole archive, in order. What a history took over from an older one is not repeated.
+    `files` are the whole archive, in order. Transactions that a history took over from an older one are not repeated.
     """
     if not files:
         return ()
@@ -234,9 +234,9 @@ def repeated_gtids(files: Sequence[RouteFile]) -> tuple[RepeatedGtids, ...]:
 
 
 def given_again(server: str, start: Gtids | None, known: Iterable[Gtids | None]) -> str:
-    """Return the known GTIDs of a server that it gives again if it counts on from `start`; empty if there are none.
+    """Return the known GTIDs that a server assigns again if it continues from `start`; empty if there are none.
 
-    Of a position of MariaDB only the last GTID of each domain is known, so GTIDs before it may be of another server.
+    A MariaDB position contains only the last GTID of each domain, so earlier GTIDs may belong to another server.
     """
     if isinstance(start, GtidSet):
         own = GtidSet()
@@ -259,7 +259,7 @@ def given_again(server: str, start: Gtids | None, known: Iterable[Gtids | None])
 
 
 def _number(position: GtidPosition, domain: int) -> int:
-    """Return the number of the last transaction of a domain: every server counts on from it."""
+    """Return the number of the last transaction of a domain. Every server continues from it."""
     return position.heads.get(domain, (0, 0))[1]
 
 
@@ -269,9 +269,9 @@ def _range(domain: int, server_id: int, first: int, last: int) -> str:
 
 
 def _with_set_by_hand(start: Gtids | None, own: Sequence[RouteFile]) -> Gtids | None:
-    """Return the GTIDs with those that somebody set, as the load of a dump does: the server will not give them.
+    """Return the GTIDs plus those set manually, for example by loading a dump: the server will not assign them.
 
-    Setting gtid_purged begins a binlog, whose previous GTIDs have what no binlog before it has (refman 8.4,
+    Setting gtid_purged starts a binlog. Its previous GTIDs then contain GTIDs that no earlier binlog has (refman 8.4,
     "gtid_purged").
     """
     if not isinstance(start, GtidSet):
@@ -284,9 +284,9 @@ def _with_set_by_hand(start: Gtids | None, own: Sequence[RouteFile]) -> Gtids | 
 
 
 def _common_end(own: Sequence[RouteFile], older: Sequence[RouteFile]) -> Gtids | None:
-    """Return the GTIDs at the end of what two histories of a server have in common.
+    """Return the GTIDs at the end of the part that two histories of a server share.
 
-    A file may be archived in both, once cut. Up to its end the shorter file has the same transactions.
+    A file may be archived in both, truncated in one. Up to the end of the shorter copy the transactions are the same.
     """
     known = {file.fingerprint: file for file in older}
     common = own[0].previous

@@ -1,4 +1,4 @@
-"""The SQL that undoes a transaction: what prevents it, the statements, and what they must meet on the server. Pure.
+"""The SQL that undoes a transaction: objections, statements, and the required state of the server. Pure.
 
 The statements change a row only if all its values are still those that the transaction left.
 """
@@ -27,25 +27,24 @@ from zsnapdb.planning.binlog.table_shape import ForeignKey, TableShape, shape_di
 from zsnapdb.planning.sql_text import quoted
 
 MOST_ROWS = 100_000
-"""The number of rows up to which a transaction is undone."""
+"""The maximum number of rows of a transaction that can be undone."""
 MOST_ROWS_WITHOUT_KEY = 100
-"""The number of rows of tables without a primary key up to which a transaction is undone: a scan looks for each."""
+"""The maximum number of rows in tables without a primary key: each of them needs a table scan."""
 COUNTED = "SELECT @zsnapdb_undone"
-"""Returns how many changes were undone so far."""
 _DIFFERS = "nothing was undone: a row was changed since"
 
 COUNTED = "SELECT @zsnapdb_undone"
-"""Returns how many changes were undone so far in the open transaction."""
+"""Returns the number of changes undone so far in the open transaction."""
 SESSION = (
     "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES'",
     "SET SESSION time_zone = '+00:00'",
 )
-"""What a session needs in order to read the values of the statements as they are meant."""
+"""Session settings under which the literals in the statements keep their meaning."""
 
 
 @dataclass(frozen=True)
 class LoggedRow:
-    """A row of a transaction before and after its change, by the place of the column; None: there was no row."""
+    """A row of a transaction before and after its change, by column position; None: there was no row."""
 
     schema: str
     table: str
@@ -57,9 +56,9 @@ class LoggedRow:
 
 @dataclass(frozen=True)
 class RowChange:
-    """A change of one row, by the names of the columns; None: there was no row.
+    """A change of one row by column name; None: there was no row.
 
-    As a binlog has it, it may lack values: of columns that binlog_row_image leaves out, and of JSON.
+    If it is from a binlog, values may be missing: columns that binlog_row_image omits, and JSON.
     """
 
     shape: TableShape
@@ -69,13 +68,13 @@ class RowChange:
 
     @property
     def key(self) -> dict[str, SqlValue]:
-        """The values of the primary key, after the change unless the row is gone."""
+        """The values of the primary key: after the change, or before it if the row was deleted."""
         row = self.after if self.after is not None else self.before or {}
         return {column.name: row[column.name] for column in self.shape.columns if column.key_part}
 
 
 def shape_objection(shape: TableShape) -> str | None:
-    """Return why no change of this table can be undone; None if nothing is known against it."""
+    """Return why no change of this table can be undone; None if there is no objection."""
     if not shape.columns:
         return f"table {shape.name} does not exist, or the account cannot see it"
     if not shape.is_base or shape.engine.casefold() != "innodb":
@@ -124,7 +123,10 @@ def count_objection(changes: Sequence[RowChange]) -> str | None:
 
 
 def row_change(shape: TableShape, row: LoggedRow) -> RowChange:
-    """Return a change with its values as SQL, as far as the binlog has them. ValueError if a value is malformed."""
+    """Return a change with its values as SQL, as far as the binlog contains them.
+
+    Raises ValueError if a value is malformed.
+    """
     return RowChange(shape, row.kind, _values(shape, row.before), _values(shape, row.after))
 
 
@@ -148,7 +150,7 @@ def undoing(change: RowChange) -> str:
         return f"INSERT INTO {table} ({names}) VALUES ({literals})"  # noqa: S608 - quoted names, literals of ours
     where = " AND ".join(_is_row(change, change.after))
     if change.before is None:
-        # Without a key, equal rows cannot be told apart, and any one of them is as good.
+        # Without a key, equal rows are interchangeable.
         one = "" if change.shape.has_key else " LIMIT 1"
         return f"DELETE FROM {table} WHERE {where}{one}"  # noqa: S608 - as above
     assignments = ", ".join(f"{quoted(name)} = {value.assigned}" for name, value in change.before.items())
@@ -163,7 +165,7 @@ def _is_row(change: RowChange, values: dict[str, SqlValue]) -> list[str]:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What must be true on the server before an undo: `question` returns a row, or none if `is_absent`."""
+    """A required state before an undo: `question` returns a row, or none if `is_absent`."""
 
     change: RowChange
     question: str
@@ -171,9 +173,9 @@ class Expectation:
 
 
 def expectations(changes: Sequence[RowChange]) -> list[Expectation]:
-    """Return what the transaction left of each row that it changed, in the order of the first changes.
+    """Return the state of each changed row after the transaction, in the order of the first changes.
 
-    Of tables without a primary key nothing is returned: their rows are counted.
+    Tables without a primary key are left out: their rows are counted.
     """
     last: dict[tuple[str, ...], Expectation] = {}
     for change in (change for change in changes if change.shape.has_key):
@@ -197,7 +199,7 @@ def _identity(change: RowChange) -> tuple[str, ...]:
 
 
 def _absent(change: RowChange, table: str) -> Expectation:
-    # Byte by byte: an update that changed only the case of a key left a row that a collation takes for the old one.
+    # Byte by byte: after an update of only the case of a key, a collation considers the new row equal to the old one.
     return Expectation(change, _select(table, _is_row(change, change.key)), is_absent=True)
 
 
@@ -206,15 +208,15 @@ def _select(table: str, conditions: Sequence[str]) -> str:
 
 
 def undone(changes: Sequence[RowChange]) -> list[Expectation]:
-    """Return what was true before the transaction of each row that it changed."""
+    """Return the state of each changed row before the transaction."""
     return expectations([RowChange(one.shape, one.kind, one.after, one.before) for one in reversed(changes)])
 
 
 def statements(changes: Sequence[RowChange]) -> list[str]:
-    """Return the statements that undo the changes, in one transaction, for one session.
+    """Return the statements that undo the changes, in one transaction of one session.
 
-    They commit only if every statement changed its row; else they change nothing, also if a client goes on after an
-    error, and end in an error.
+    They commit only if every statement changed its row. Otherwise they change nothing, even if a client continues after
+    an error, and end in an error.
     """
     return [*opening(changes), *changing(changes), *ending(changes)]
 
@@ -222,9 +224,9 @@ def statements(changes: Sequence[RowChange]) -> list[str]:
 def opening(changes: Sequence[RowChange], *, is_guarded: bool = False) -> list[str]:
     """Return the first statements of an undo: they open its transaction.
 
-    Where foreign keys change rows with others, the undo itself restores those rows, so that the server must not change
-    them a second time. What it then does not check, `changing` does. All reads lock what they see. `is_guarded`: a
-    table that was altered since, or has other triggers or foreign keys, prevents the undo.
+    If foreign keys cascade, foreign key checks are off. The undo restores the cascaded rows itself, and the server must
+    not change them a second time. `changing` then does the checks. All reads lock their rows. `is_guarded`: the undo
+    fails if a table was altered since, or has other triggers or foreign keys.
     """
     checks = ["SET SESSION foreign_key_checks = 0"] if any(change.shape.cascades for change in changes) else []
     isolation = "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE"
@@ -235,7 +237,7 @@ def opening(changes: Sequence[RowChange], *, is_guarded: bool = False) -> list[s
 
 
 def _guards(table: TableShape) -> list[str]:
-    """Return questions of which each is 1 if the table is not what it was when the script was proved, else 0."""
+    """Return queries that each yield 1 if the table changed since the script was verified, else 0."""
     schema, name = ("'" + text.replace("'", "''") + "'" for text in (table.schema, table.table))
     count, source = "SELECT COUNT(*) <>", "FROM information_schema."
     made = "IS NULL" if table.made is None else f"= {table.made}"
@@ -253,7 +255,7 @@ def _guards(table: TableShape) -> list[str]:
 
 
 def holding(table: TableShape) -> str:
-    """Return the statement by which an open transaction keeps the definition of a table from changing."""
+    """Return the statement by which an open transaction locks the definition of a table."""
     return f"SELECT 1 FROM {table.quoted} LIMIT 0"  # noqa: S608 - a quoted name
 
 
@@ -268,7 +270,7 @@ def changing(changes: Sequence[RowChange]) -> list[str]:
 
 
 def _orphans(changes: Sequence[RowChange]) -> list[str]:
-    """Return questions for the number of rows that refer to a row that is not there, after the changes were undone."""
+    """Return queries for the number of rows with a missing parent row after the undo."""
     found: dict[str, None] = {}
     for change in changes:
         for key in change.shape.foreign_keys:
@@ -283,7 +285,7 @@ def _orphans(changes: Sequence[RowChange]) -> list[str]:
 
 
 def _referring(change: RowChange, key: ForeignKey) -> list[str]:
-    """Return the conditions for the rows that refer by a foreign key, and that the undo of a change may leave alone."""
+    """Return the conditions for child rows of a foreign key that the undo of a change may orphan."""
     table, result = (change.shape.schema, change.shape.table), []
     if (key.schema, key.table) == table and change.before is not None:
         names = [column.name for column in change.shape.columns if column.key_part]
@@ -297,7 +299,7 @@ def _referring(change: RowChange, key: ForeignKey) -> list[str]:
 
 
 def ending(changes: Sequence[RowChange]) -> list[str]:
-    """Return the last of the statements: they commit if all changes were undone, or roll back and end in an error.
+    """Return the last statements: they commit if all changes were undone, else they roll back and end in an error.
 
     PREPARE accepts COMMIT, DO and CALL in both families (refman 8.4, "Prepared Statements"; MariaDB manual).
     """
@@ -330,17 +332,17 @@ def _prepared(expression: str) -> list[str]:
 
 
 ExactRow = tuple[bytes | None, ...]
-"""The values of a row, as a server answers `exact_values` of each column; empty: there is no such row.
+"""The values of a row as a server returns `exact_values` of each column; empty: there is no such row.
 
-Of a table without a primary key it is the number of equal rows.
+For a table without a primary key it is the number of equal rows.
 """
 
 
 @dataclass(frozen=True)
 class RowQuestion:
-    """A question for the row with a key. `key` has the values of `key_columns` in their order.
+    """A query for the row with a key. `key` has the values of `key_columns` in their order.
 
-    Without a primary key, it is for the number of rows with all these values.
+    Without a primary key, it counts the rows with all these values.
     """
 
     shape: TableShape
@@ -348,7 +350,6 @@ class RowQuestion:
 
     @property
     def condition(self) -> str:
-        """The condition that a row has the key."""
         if not self.shape.has_key:
             pairs = zip(key_columns(self.shape), self.key, strict=True)
             return " AND ".join(condition(column, value) for column, value in pairs)
@@ -372,19 +373,17 @@ class RowQuestion:
 
 @dataclass(frozen=True)
 class StateBefore:
-    """What was right before the transaction: the definitions of its tables, and each row that it changed."""
+    """The state directly before the transaction: the definitions of its tables, and each row that it changed."""
 
     shapes: tuple[TableShape, ...]
     questions: tuple[RowQuestion, ...]
     rows: tuple[ExactRow, ...]
 
     def definition_difference(self, now: Sequence[TableShape]) -> str | None:
-        """Return how a table is defined otherwise now; None if all are as they were."""
         pairs = zip(self.shapes, now, strict=True)
         return next(filter(None, (shape_difference(then, present) for then, present in pairs)), None)
 
     def row_difference(self, rows: Sequence[ExactRow]) -> str | None:
-        """Return which row is not as it was; None if all are."""
         for question, then, now in zip(self.questions, self.rows, rows, strict=True):
             if then != now:
                 what = "was not there" if not then else "is not there" if not now else "has other values"
@@ -393,19 +392,19 @@ class StateBefore:
 
 
 def key_columns(shape: TableShape) -> list[ValueColumn]:
-    """Return the columns of the primary key, in the order of the table; without one, all that are not generated."""
+    """Return the primary key columns in the order of the table; without a key, all that are not generated."""
     return [column for column in shape.columns if column.key_part or not (shape.has_key or column.is_generated)]
 
 
 def tables_of(changes: Sequence[RowChange]) -> tuple[TableShape, ...]:
-    """Return the tables whose rows were changed, each once."""
+    """Return the tables with changed rows, each once."""
     return tuple({change.shape.name: change.shape for change in changes}.values())
 
 
 def questions(changes: Sequence[RowChange]) -> tuple[RowQuestion, ...]:
-    """Return one question for each key that a changed row had, in the order of the last changes.
+    """Return one query for each key that a changed row had, in the order of the last changes.
 
-    Of a row whose key was changed, the old key comes first: an undo, which goes backwards, must free the new one first.
+    If the key of a row was changed, the old key comes first: an undo runs backwards and must free the new key first.
     """
     found: dict[tuple[str, ...], RowQuestion] = {}
     for change in changes:
@@ -419,7 +418,7 @@ def questions(changes: Sequence[RowChange]) -> tuple[RowQuestion, ...]:
 
 
 def referring(question: RowQuestion, key: ForeignKey, child: TableShape) -> str:
-    """Return the statement that returns the keys of the rows that refer to a row by a foreign key."""
+    """Return the statement for the keys of the rows that refer to a row by a foreign key."""
     values = ", ".join(f"CAST(c.{quoted(column.name)} AS BINARY)" for column in key_columns(child))
     pairs = zip(key.columns, key.to_columns, strict=True)
     joined = " AND ".join(f"c.{quoted(own)} = {question.shape.quoted}.{quoted(to)}" for own, to in pairs)
@@ -432,7 +431,7 @@ def referring(question: RowQuestion, key: ForeignKey, child: TableShape) -> str:
 def proven_changes(
     asked: Sequence[RowQuestion], before: Sequence[ExactRow], after: Sequence[ExactRow]
 ) -> tuple[RowChange, ...]:
-    """Return the changes that lead from the rows before to those after the transaction, each row once."""
+    """Return the changes between the rows before and after the transaction, each row once."""
     found: dict[tuple[object, ...], RowChange] = {}
     for question, then, left in zip(asked, before, after, strict=True):
         if not question.shape.has_key:
@@ -440,13 +439,12 @@ def proven_changes(
         elif then != left:
             kind = ChangeKind.INSERT if not then else ChangeKind.UPDATE if left else ChangeKind.DELETE
             shape = question.shape
-            # Keys that a collation takes for the same one ask for one row.
+            # Keys that are equal in the collation select the same row.
             found.setdefault((shape.name, then, left), RowChange(shape, kind, _row(shape, then), _row(shape, left)))
     return tuple(found.values())
 
 
 def _copies(question: RowQuestion, then: ExactRow, left: ExactRow) -> list[RowChange]:
-    """Return the changes of the number of equal rows."""
     names = (column.name for column in key_columns(question.shape))
     row, more = dict(zip(names, question.key, strict=True)), _number(left) - _number(then)
     if more < 0:
@@ -461,7 +459,7 @@ def _number(exact: ExactRow) -> int:
 def count_difference(
     logged: Sequence[RowChange], asked: Sequence[RowQuestion], before: Sequence[ExactRow], after: Sequence[ExactRow]
 ) -> str | None:
-    """Return which equal rows of a table without a primary key the binlog counts otherwise; None if there are none."""
+    """Return which equal rows of a table without a primary key the binlog counts differently; None if none."""
     counts: Counter[RowQuestion] = Counter()
     for change in logged:
         if not change.shape.has_key:
@@ -489,10 +487,10 @@ def _row(shape: TableShape, exact: ExactRow) -> dict[str, SqlValue] | None:
 def needs_same_definition(
     logged: Sequence[RowChange], asked: Sequence[RowQuestion], then: Mapping[str, TableShape]
 ) -> str | None:
-    """Return why a value that only the clone before the transaction has may be of another column; None if it is not.
+    """Return why a value that only the clone before the transaction has may be of another column; None if it cannot be.
 
-    Such a value was brought there by a replay, which knows no DDL that went to no binlog. So the definition there must
-    be the very one of now, made at the same time.
+    A replay put such a value there, and it skips DDL that was not logged. So the definition in the clone must be the
+    present one, with the same creation time.
     """
     whole = {change.shape.name: True for change in logged}
     for change in logged:

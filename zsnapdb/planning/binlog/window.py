@@ -1,4 +1,4 @@
-"""Which time ranges can be recovered, from which backups, and where the gaps are. Pure."""
+"""The recoverable time ranges, their backups, and the gaps between them. Pure."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True)
 class Range:
-    """Every transaction between two times (microseconds UTC) can be recovered, starting from one of the backups.
+    """A time range (microseconds UTC) in which every transaction can be recovered from one of the backups.
 
-    `ends` says why the range ends.
+    `ends` is the reason for the end of the range.
     """
 
     start: int
@@ -37,7 +37,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Gap:
-    """Two times between which nothing can be recovered, and the reason."""
+    """A time range in which nothing can be recovered, and the reason."""
 
     start: int
     end: int
@@ -46,9 +46,9 @@ class Gap:
 
 @dataclass(frozen=True)
 class Window:
-    """What can be recovered: ranges in order, the gaps between them, and the route of each backup, oldest first.
+    """The recoverable ranges in order, the gaps between them, and the route of each backup, oldest first.
 
-    `unprotected` says why the newest archived state cannot be recovered before another backup is made (None: it can).
+    `unprotected` is the reason why the newest archived state cannot be recovered before the next backup (None: it can).
     """
 
     ranges: tuple[Range, ...]
@@ -61,11 +61,11 @@ _NO_BACKUP = RouteEnd(EndKind.NO_BACKUP, "there is no backup of the server")
 
 
 def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Route]) -> Route:
-    """Return the route by which times after the newest of these backups (oldest first, at least one) are restored.
+    """Return the route by which times after the newest backup are restored. `points` is oldest first and not empty.
 
-    This is the route of the newest backup. If the archive does not contain its position, it is the route of the backup
-    before, provided that both backups are known to be in the same history. Otherwise only the newest backup itself can
-    be restored.
+    This is the route of the newest backup. If the archive does not contain its position, the previous backup's route is
+    used, provided that both are known to be in the same history. Otherwise only the newest backup itself can be
+    restored.
     """
     alone = route_of(points[-1])
     for index in range(len(points) - 1, -1, -1):
@@ -78,10 +78,10 @@ def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Rou
 
 
 def newer_beyond(route: Route, files: Sequence[RouteFile]) -> RouteEnd | None:
-    """Return why the newest archived state is not reached by this route; None if nothing newer is known.
+    """Return why this route does not reach the newest archived state; None if no newer state is known.
 
-    A backup whose position is not archived yet is the newest state, unless the archive has later transactions, or a
-    later file that begins with transactions which the backup does not have.
+    A backup whose position is not archived yet is the newest state, unless the archive has later transactions. A later
+    file that starts after transactions missing in the backup also proves a newer state.
     """
     if route.end.kind in (EndKind.NEWEST, EndKind.NO_ARCHIVE):
         return None
@@ -92,7 +92,7 @@ def newer_beyond(route: Route, files: Sequence[RouteFile]) -> RouteEnd | None:
 
 
 def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
-    """Whether a file shows that the server committed something after a backup. The file's time has no fraction."""
+    """Return whether a file proves a commit after a backup. The creation time of a file is in whole seconds."""
     if file.last_commit is not None and file.last_commit > point.before:
         return True
     if point.gtids is None or file.previous is None:
@@ -101,7 +101,7 @@ def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
 
 
 def _is_on(route: Route, point: BackupPoint) -> bool:
-    """Whether a route that begins at an older backup is known to pass the position of this backup."""
+    """Return whether a route from an older backup is known to pass the position of this backup."""
     if route.to < point.taken or route.reached is None or point.gtids is None:
         return False
     is_same_server = route.files[-1].server == point.server
@@ -109,7 +109,7 @@ def _is_on(route: Route, point: BackupPoint) -> bool:
 
 
 def window(points: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> Window:
-    """Return what can be recovered from the backups (oldest first) and the archived files (incarnations in order).
+    """Return the recoverable ranges of the backups (oldest first) and archived files (incarnations in order).
 
     A time is in a range exactly if a restore to it can be planned.
     """

@@ -1,1 +1,1 @@
-"""The log of what was done to an instance and its backups."""
+"""Decisions about the evidence log of an instance and its backups."""

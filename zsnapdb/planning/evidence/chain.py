@@ -1,4 +1,4 @@
-"""Whether a chain of records is whole: every altered, removed or reordered record is found. Pure."""
+"""Verification of a chain of records: every altered, removed or reordered record is found. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 NOTHING = "0" * 64
-"""What the first record names as the hash of the one before it."""
+"""The hash of the previous record in the first record."""
 
 
 @dataclass(frozen=True)
 class StoredLink:
-    """A record as it is stored under its number: its SHA-256, and the SHA-256 that it names of the one before.
+    """A stored record: its number, its SHA-256, and the SHA-256 of the previous record that it contains.
 
-    `problem` says why the record itself cannot be believed, such as a bad signature; "" if it can.
+    `problem` is the reason why the record itself is invalid, such as a bad signature; "" if it is valid.
     """
 
     number: int
@@ -24,7 +24,7 @@ class StoredLink:
 
 @dataclass(frozen=True)
 class RememberedLink:
-    """The newest record that a host knows of: from its own files, or from an earlier report."""
+    """The newest record that a host knows, from its own files or from an earlier report."""
 
     number: int
     sha256: str
@@ -32,17 +32,18 @@ class RememberedLink:
 
 @dataclass(frozen=True)
 class ChainFinding:
-    """What is wrong at a record."""
+    """A problem at a record."""
 
     number: int
     text: str
 
 
 def findings(links: Sequence[StoredLink], remembered: RememberedLink | None = None) -> tuple[ChainFinding, ...]:
-    """Return what is wrong with the chain, by number; nothing if it is whole.
+    """Return the problems of the chain by number; none if it is complete.
 
-    A record in the middle cannot be altered without the next one naming another hash. Only what is remembered, or its
-    signature, speaks for the last record: without them its change, and the removal of the newest records, is not found.
+    If a record in the middle is altered, the hash in the next record no longer matches. The last record is protected
+    only by its signature or by `remembered`. Without them neither its change nor the removal of the newest records is
+    found.
     """
     return (*_of_chain(links), *_of_end(links, remembered))
 

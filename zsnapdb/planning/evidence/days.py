@@ -1,4 +1,4 @@
-"""What records say of each day: how many runs were good, how far apart the backups and drills were. Pure."""
+"""A summary of records by day: good runs, and the longest pauses between backups and between drills. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zsnapdb.planning.health.objectives import Objective
 
 @dataclass(frozen=True)
 class DoneRun:
-    """A run: what it did, when it ended (UTC), how long it took in seconds, and its exit code."""
+    """A finished run: its job, its end (UTC), its duration in seconds, and its exit code."""
 
     job: str
     finished: datetime
@@ -29,8 +29,8 @@ class DoneRun:
 class ReportedDay:
     """A day in UTC.
 
-    `longest_without_backup` is the longest time in seconds, up to a moment of this day, since a backup had ended; None
-    if there was none yet. `longest_without_drill` is the same of drills that passed.
+    `longest_without_backup` is the longest time in seconds since the end of a backup, up to a moment of this day; None
+    if there was no backup yet. `longest_without_drill` is the same for drills that passed.
     """
 
     day: date
@@ -45,7 +45,7 @@ class ReportedDay:
 
 @dataclass(frozen=True)
 class KeptObjective:
-    """Whether an age never grew over its limit on a day. Both in seconds; `longest` None: nothing was done yet."""
+    """The longest age of a day and its limit, both in seconds. `longest` None: there was no run yet."""
 
     objective: Objective
     limit: float
@@ -65,7 +65,7 @@ class JudgedDay:
 
 
 def judged(day: ReportedDay, objectives: ObjectiveSettings) -> JudgedDay:
-    """Return the day with the objectives of which runs say whether they were met all day: two ages."""
+    """Return the day with the two objectives that runs can prove for a whole day: the ages of backup and drill."""
     ages = (
         (Objective.BACKUP_AGE, objectives.backup_age, day.longest_without_backup),
         (Objective.DRILL, objectives.drill_age, day.longest_without_drill),

@@ -1,4 +1,4 @@
-"""What the policy for the backups of an instance is, line by line, and how it differs from an earlier one. Pure."""
+"""The backup policy of an instance, line by line, and its difference from an earlier one. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from zsnapdb.config.repository import KeepRules, KeepSettings, ObjectLockSetting
 from zsnapdb.config.settings import MaskingSettings
 
 POLICY = "policy"
-"""The job of a record that says how the policy changed."""
+"""The job of a record about a change of the policy."""
 
 _TIMES = ("within", "sweep_after")
 
 
 class PolicyChange(BaseModel):
-    """A line of the policy, or a key, and what it was and is. "": it was not there, or is not there any more."""
+    """A line of the policy, or a key, with its old and new text. "": it did not or does not exist."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -30,10 +30,10 @@ class PolicyChange(BaseModel):
 
 @dataclass(frozen=True)
 class PolicyFacts:
-    """What a policy is made of.
+    """The sources of a policy.
 
-    `keep` None: nothing is ever removed. `identities` and `signing_keys` are the public parts of the keys of this host,
-    `scripts` the SHA-256 of each file that masking runs; a file that cannot be read stands there with that reason.
+    `keep` is the retention policy (None: backups are never removed). `identities` and `signing_keys` are the public
+    parts of the keys of this host. `scripts` has the SHA-256 of each file that masking runs, or why it cannot be read.
     """
 
     repository: RepositorySettings
@@ -47,7 +47,7 @@ class PolicyFacts:
 
 
 def policy_lines(facts: PolicyFacts) -> dict[str, str]:
-    """Return every line of the policy: who keeps what for how long, who can read and sign, how clones are masked."""
+    """Return the lines of the policy: retention, keys for reading and signing, masking of clones."""
     return {
         "evidence": "kept" if facts.repository.evidence else "not kept",
         **_rules("retention", facts.keep),
@@ -60,7 +60,7 @@ def policy_lines(facts: PolicyFacts) -> dict[str, str]:
 
 
 def policy_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PolicyChange, ...]:
-    """Return what differs between two policies, by line; nothing if they are the same."""
+    """Return the differences between two policies by line; none if they are equal."""
     names = sorted(before.keys() | after.keys())
     compared = [PolicyChange(what=name, before=before.get(name, ""), after=after.get(name, "")) for name in names]
     return tuple(one for one in compared if one.before != one.after)

@@ -1,1 +1,1 @@
-"""Whether the objectives of an instance are met."""
+"""Evaluation of the objectives of an instance."""

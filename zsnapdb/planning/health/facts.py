@@ -1,7 +1,7 @@
-"""The facts from which the health of an instance in one repository is judged. Pure.
+"""The facts for the health of an instance in one repository. Pure.
 
-All of them come from the content of the repository and the record of the host, none from a running program. So they say
-the same if nothing has run for a month, and on another host that only reads.
+All facts come from the content of the repository and the record of the host, none from a running program. So they are
+the same if no job ran for a month, and on another host that only reads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class DrillFact:
 
 @dataclass(frozen=True)
 class CheckFact:
-    """The backup whose last check is the oldest of all restorable backups.
+    """The restorable backup with the oldest last check.
 
     `since` is the time of that check, or of the backup if it was never checked (`was_checked` is False).
     """
@@ -35,7 +35,7 @@ class CheckFact:
 
 @dataclass(frozen=True)
 class CopyFact:
-    """The newest restorable point in another repository. `problem` says why it is not known, "" if it is."""
+    """The newest restorable point in another repository. `problem` is the reason if it is unknown, else ""."""
 
     repository: str
     newest: datetime | None
@@ -44,10 +44,10 @@ class CopyFact:
 
 @dataclass(frozen=True)
 class LockFact:
-    """Until when the store keeps the objects of a backup and its chain from removal, by those that were looked at.
+    """The time until which the store protects the objects of a backup and its chain, from a sample of the objects.
 
-    `until` None: some object is not protected (`unprotected` names it), or, without such an object, every protection
-    lasts until somebody lifts it.
+    `until` is None in two cases: an object is unprotected (`unprotected` names it), or all protections are legal holds
+    without an end.
     """
 
     backup_id: str
@@ -57,10 +57,11 @@ class LockFact:
 
 
 class ExchangedServer(StrEnum):
-    """The server that a restore replaces.
+    """The state of the server that a restore replaces.
 
-    RUNS: production goes on, also after it was put back. AWAY: it is down, and a command of zsnapdb is at work. LEFT:
-    it is down, and no command is at work.
+    - RUNS: production runs, also after it was put back
+    - AWAY: it is down, and a zsnapdb command is running
+    - LEFT: it is down, and no command is running
     """
 
     RUNS = "runs"
@@ -70,10 +71,10 @@ class ExchangedServer(StrEnum):
 
 @dataclass(frozen=True)
 class ExchangeFact:
-    """A rewind or another restore that replaces the server and is under way on this host.
+    """An unfinished rewind or other restore that replaces the server on this host.
 
-    `stopped` is since when (UTC) its server is down because a command of zsnapdb stopped it; None: it was not stopped,
-    or a server runs again. `ways` are the two commands that end it: on, and back.
+    `stopped` is the time (UTC) at which a zsnapdb command stopped its server; None if it was not stopped or runs again.
+    `commands` are the two commands that end it: the one to continue, and the one to go back.
     """
 
     started: datetime
@@ -95,13 +96,15 @@ class StoppedServer:
 
 @dataclass(frozen=True)
 class HealthFacts:
-    """What is known of the protection of an instance in one repository at a time (UTC).
+    """The known protection of an instance in one repository at a time (UTC).
 
-    `newest_point` and `window_start` are the newest restorable point and the begin of the time without a gap up to it;
-    None if nothing can be restored. `no_copy` says why this host cannot restore the newest backup. `damage` are reasons
-    that a person must look at, `doubts` those that may wait.
-    `room` says why this host cannot keep its records. `exchanges` are what replaces the server of this host just now.
-    `restore_seconds` is the expected duration of a restore of the newest point; None if no drill says.
+    - `newest_point`: the newest restorable point (None: nothing can be restored)
+    - `window_start`: the start of the range without a gap up to it (None: nothing can be restored)
+    - `no_copy`: why this host cannot restore the newest backup
+    - `damage`, `doubts`: problems that need a person now, and those that can wait
+    - `room`: why this host cannot keep its records
+    - `restore_seconds`: the expected duration of a restore of the newest point (None: no drill shows it)
+    - `exchanges`: the present replacements of the server of this host
     """
 
     instance: str

@@ -1,4 +1,4 @@
-"""Judges the objectives of an instance in one repository. Everybody who shows or reports health asks here. Pure."""
+"""Evaluation of an instance's objectives in one repository, for all displays and reports of health. Pure."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from zsnapdb.planning.health.facts import (
 from zsnapdb.planning.trial.drill import Timing, expected_seconds
 
 _CLOCKS = 300.0
-"""How many seconds two clocks may differ before an age is not believed."""
+"""Seconds by which two clocks may differ before an age is considered wrong."""
 
 
 class Objective(StrEnum):
-    """What is judged.
+    """The kind of an objective.
 
     RESTORABLE and INTACT are judged for every instance, SERVER while the server does not run or a command of zsnapdb
     replaces it, and the others if they are configured. RPO without a limit is a warning if no binlog is archived.
@@ -49,7 +49,7 @@ class Objective(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The state of an objective. A fact that is not known breaks the objective that needs it."""
+    """The state of an objective. An unknown fact breaks the objective that needs it."""
 
     MET = "met"
     WARNING = "warning"
@@ -65,9 +65,10 @@ class Verdict(StrEnum):
 class Judgement:
     """The state of one objective, with its reason.
 
-    `fact` is the time on which the verdict depends (UTC), so that a reader can compute an age that does not freeze.
-    `seconds` is the measured value and `limit` the configured one; None where there is none. `subject` names the other
-    repository of a copy. `deadline` is when an objective about an age breaks, unless its fact changes.
+    - `fact`: the time that the verdict depends on (UTC), so that a reader can compute the current age
+    - `seconds`, `limit`: the measured and the configured value (None: there is none)
+    - `subject`: the other repository of a copy
+    - `deadline`: when an objective about an age breaks unless its fact changes
     """
 
     objective: Objective
@@ -82,7 +83,6 @@ class Judgement:
 
     @property
     def name(self) -> str:
-        """The objective and, of a copy, its repository."""
         return f"{self.objective.value} {self.subject}".rstrip()
 
 
@@ -100,19 +100,18 @@ class Health:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the verdicts."""
         return worst(judgement.verdict for judgement in self.judgements)
 
 
 _STAND_STILL = (Objective.RPO, Objective.BACKUP_AGE, Objective.ARCHIVE_LAG)
-"""What grows old while no server runs, and loses nothing by it."""
+"""Ages that grow while the server is down, although no data is at risk."""
 
 
 def judge(facts: HealthFacts, objectives: ObjectiveSettings) -> Health:
-    """Return the judgement of every objective that is configured, and of those that every instance has.
+    """Return the judgement of every configured objective, and of those that every instance has.
 
-    While a command of zsnapdb replaces the server and it is down, nothing is written and no job of it can run. So the
-    ages that depend on both break no objective of their own: `server` has it.
+    While a zsnapdb command replaces the server and the server is down, it writes nothing and none of its jobs can run.
+    So the ages in `_STAND_STILL` only cause warnings then; the objective `server` reports the state.
     """
     configured = tuple(_configured(facts, objectives))
     if any(exchange.server is not ExchangedServer.RUNS for exchange in facts.exchanges):
@@ -235,13 +234,13 @@ _Judge = Callable[[Objective, str, "datetime | None", float, str], Judgement]
 
 @dataclass(frozen=True)
 class _Ages:
-    """Judges ages at a time. From the part `warn_at` of a limit on, there is a warning."""
+    """Evaluation of ages at a time. A warning starts at the fraction `warn_at` of a limit."""
 
     at: datetime
     warn_at: float
 
     def judge(self, kind: Objective, what: str, fact: datetime | None, limit: float, hint: str) -> Judgement:
-        """Return the judgement about the age of a fact. A fact from the future has no age that can be believed."""
+        """Return the judgement about the age of a fact. The age of a fact in the future is unknown."""
         if fact is None:
             return Judgement(kind, Verdict.BROKEN, f"{what}: there is none", hint, limit=limit)
         age = (self.at - fact).total_seconds()
@@ -257,7 +256,7 @@ class _Ages:
 
 
 def _after(fact: datetime, seconds: float) -> datetime | None:
-    """Return that time; None if it is after the year 9999, which a forged fact can lead to."""
+    """Return that time; None if it is after the year 9999, which a forged fact can cause."""
     try:
         return fact + timedelta(seconds=seconds)
     except OverflowError:
@@ -341,7 +340,7 @@ def _restore_time(facts: HealthFacts, limit: float, warn_at: float) -> Judgement
 
 @dataclass(frozen=True)
 class ShortLimit:
-    """A limit (`key` in the objectives of an instance) that cannot be kept: the least one in seconds, and why."""
+    """A limit (`key` in the objectives of an instance) that cannot be kept: the smallest possible one (s), and why."""
 
     key: str
     limit: float
@@ -353,7 +352,7 @@ class ShortLimit:
 
 
 def of_archive(objectives: ObjectiveSettings, interval: float) -> Iterator[ShortLimit]:
-    """Yield the limits that a server which commits nothing would break, by `binlog.interval` in seconds."""
+    """Yield the limits that an idle server would break. `interval` is `binlog.interval` in seconds."""
     least = math.ceil(least_limit(objectives, interval))
     pause = format_duration(interval)
     why = f"the binlogs are looked at every {pause} (binlog.interval), and a warning comes earlier (warn_at)"
@@ -371,14 +370,14 @@ def of_schedule(key: str, limit: float | None, job: str, pause: float) -> Iterat
 _OF_BYTES = ("receive", "replay")
 """The kinds of steps whose duration depends on bytes."""
 _OF_CHECKS = ("pages", "tables", "probes", "boot", "ask")
-"""The kinds of steps that a drill makes and a restore does not."""
+"""The kinds of steps in a drill that a restore does not have."""
 
 
 def restore_seconds(history: Sequence[Timing], sizes: Mapping[str, int]) -> float | None:
-    """Return the expected duration in seconds; None if no past drill did all the kinds of steps that are needed.
+    """Return the expected duration in seconds; None if no past drill had all the required kinds of steps.
 
-    `sizes` are the bytes that the restore moves in all, by kind of step. Past steps that moved no bytes count with
-    their median.
+    `sizes` are the total bytes that the restore moves, by kind of step. Past steps that moved no bytes count with their
+    median.
     """
     moving = [expected_seconds(kind, sizes[kind], history) for kind in _OF_BYTES if sizes.get(kind)]
     if not moving or None in moving:
@@ -389,9 +388,9 @@ def restore_seconds(history: Sequence[Timing], sizes: Mapping[str, int]) -> floa
 
 
 def start_without_gap(window: Window) -> int | None:
-    """Return the begin of the time without a gap up to the newest restorable point (microseconds UTC).
+    """Return the start of the range without a gap up to the newest restorable point (microseconds UTC).
 
-    None if nothing can be restored. Where there is no archive at all, the time between two backups is no gap.
+    None if nothing can be restored. Without any archive, the time between two backups is not a gap.
     """
     start = None
     gaps = {gap.end: gap for gap in window.gaps}

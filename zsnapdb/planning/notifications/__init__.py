@@ -1,1 +1,1 @@
-"""Who hears of what."""
+"""Selection of notification targets and events."""

@@ -1,4 +1,4 @@
-"""What happened, who is to hear of it, and what they know already. Pure."""
+"""Events, the notification targets for them, and the problems that each target already knows. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from zsnapdb.config.notifications import NotificationEvent, NotificationTarget, 
 from zsnapdb.planning.health.objectives import Health, Objective, Verdict
 
 READABLE = "repository"
-"""The subject of the judgement whether the state of an instance could be read at all."""
+"""The subject of the judgement whether the state of an instance could be read."""
 _FIRST = NotificationEvent.START, NotificationEvent.SUCCESS, NotificationEvent.FAILURE
 
 
 @dataclass(frozen=True)
 class Occasion:
-    """Something that happened to a job or an objective (`subject`) of an instance at a time (UTC)."""
+    """An event of a job or an objective (`subject`) of an instance at a time (UTC)."""
 
     event: NotificationEvent
     instance: str
@@ -39,7 +39,7 @@ class _Kept(BaseModel):
 
 
 class KnownProblem(_Kept):
-    """A problem that a target was notified of, and has not been notified of the end of."""
+    """A problem that was sent to a target, and whose end was not sent yet."""
 
     instance: Annotated[str, Field(max_length=200)]
     subject: Annotated[str, Field(max_length=200)]
@@ -49,7 +49,6 @@ class KnownProblem(_Kept):
     """Whether the subject is an objective, not a job of the same name."""
 
     def is_of(self, occasion: Occasion) -> bool:
-        """Whether the occasion is about the same thing."""
         known = (self.instance, self.subject, self.repository, self.is_objective)
         return known == (occasion.instance, occasion.subject, occasion.repository, occasion.event.is_of_objective)
 
@@ -65,14 +64,13 @@ class FailedDelivery(_Kept):
 
 
 class TargetMemory(_Kept):
-    """What a target was notified of. `failed` is the last failed delivery; None after one that arrived."""
+    """The notifications that a target received. `failed` is the last failed delivery; None after a successful one."""
 
     format: Literal[1] = 1
     problems: tuple[KnownProblem, ...] = ()
     failed: FailedDelivery | None = None
 
     def arrived(self, occasion: Occasion) -> TargetMemory:
-        """Return the memory after the occasion reached the target."""
         others = tuple(problem for problem in self.problems if not problem.is_of(occasion))
         problem = KnownProblem(
             instance=occasion.instance,
@@ -86,7 +84,6 @@ class TargetMemory(_Kept):
         return TargetMemory(problems=(*others, problem) if occasion.event.is_problem else others)
 
     def not_arrived(self, occasion: Occasion, error: str) -> TargetMemory:
-        """Return the memory after the occasion did not reach the target."""
         failed = FailedDelivery(
             at=occasion.at,
             event=occasion.event,
@@ -98,13 +95,13 @@ class TargetMemory(_Kept):
 
 
 def concerns(target: NotificationTarget, occasion: Occasion) -> bool:
-    """Whether the target may have to hear of it, whatever it knows already."""
+    """Return whether the event is relevant for the target, whatever it received before."""
     if target.instances and occasion.instance and occasion.instance not in target.instances:
         return False
     if occasion.event is NotificationEvent.TEST:
         return True
     if target.is_ping:
-        # The objective drill is met for long after the last drill: it says nothing about the job drill.
+        # The objective `drill` stays met long after the last drill, so it does not show the state of the job `drill`.
         is_of_objective = target.of is NotifiedJob.OBJECTIVES
         return occasion.subject == target.of and occasion.event.is_of_objective is is_of_objective
     if occasion.subject == NotifiedJob.OBJECTIVES:
@@ -117,10 +114,12 @@ def concerns(target: NotificationTarget, occasion: Occasion) -> bool:
 
 
 def is_news(target: NotificationTarget, memory: TargetMemory, occasion: Occasion) -> bool:
-    """Whether the target, which the occasion concerns, is to hear of it now.
+    """Return whether a target that the event concerns must be notified now.
 
-    A ping target hears of everything: its silence is an alarm. The others hear of a problem once, and again after
-    `repeat`; of its end, if they heard of the problem; of each start and success only if they want these events.
+    - A ping target gets everything: its silence is an alarm.
+    - Other targets get a problem once, and again after `repeat`.
+    - They get its end if they got the problem.
+    - They get each start and success only if they subscribed to these events.
     """
     if target.is_ping or occasion.event is NotificationEvent.TEST:
         return True
@@ -145,12 +144,12 @@ class JudgedInstance:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing is broken. A warning is good."""
+        """Whether no objective is broken. A warning counts as good."""
         return self.health is not None and self.health.verdict is not Verdict.BROKEN
 
 
 def of_judgements(judged: Iterable[JudgedInstance], at: datetime) -> Iterator[Occasion]:
-    """Yield the state of every objective: BROKEN or MET. Of what could not be judged nothing but that is yielded."""
+    """Yield the state of every objective: BROKEN or MET. If an instance was not judged, only that fact is yielded."""
     for one in judged:
         broken = one.health is None
         yield Occasion(
@@ -173,7 +172,7 @@ def of_judgements(judged: Iterable[JudgedInstance], at: datetime) -> Iterator[Oc
                 one.repository,
             )
         if one.health is not None and all(known.objective is not Objective.SERVER for known in one.health.judgements):
-            # It is judged only while something replaces the server, so its end has to be told.
+            # The objective exists only while a restore replaces the server, so its end is reported explicitly.
             text = "no restore that replaces the server is under way any more"
             yield Occasion(
                 NotificationEvent.MET, one.instance, Objective.SERVER.value, at, text, repository=one.repository
@@ -183,9 +182,9 @@ def of_judgements(judged: Iterable[JudgedInstance], at: datetime) -> Iterator[Oc
 def overall(
     target: NotificationTarget, judged: Sequence[JudgedInstance], known: Iterable[str], at: datetime
 ) -> Occasion | None:
-    """Return the one occasion for a ping target of objectives; None if not all of its instances were judged.
+    """Return the one event for a ping target of objectives; None if not all of its instances were judged.
 
-    `known` are the configured instances. It is good only if nothing of any of these instances is broken.
+    `known` are the configured instances. The event is MET only if no objective of these instances is broken.
     """
     names = set(target.instances or known)
     mine = [one for one in judged if one.instance in names]
@@ -199,7 +198,7 @@ def overall(
 
 
 UNIT_NAME = r"[A-Za-z0-9:_.\\@-]{1,200}"
-"""What a name of a unit may have (systemd.unit(5)), without what stands behind the dot."""
+"""The valid unit names (systemd.unit(5)), without the suffix after the dot."""
 _OURS = re.compile(r"zsnapdb-(?P<job>[a-z]+)(@(?P<instance>.+))?")
 _EXIT_CODE = "exit-code"
 
@@ -208,8 +207,8 @@ _EXIT_CODE = "exit-code"
 class UnitEnd:
     """The name of a unit without .service, and how it ended.
 
-    `result` and `status` are the words of systemd (systemd.exec(5), $SERVICE_RESULT and $EXIT_STATUS), "" if they are
-    not known: before version 251 systemd does not tell what OnFailure= starts.
+    `result` and `status` are systemd's $SERVICE_RESULT and $EXIT_STATUS (systemd.exec(5)). They are "" if unknown:
+    before version 251, systemd does not pass them to units of OnFailure=.
     """
 
     unit: str
@@ -218,14 +217,14 @@ class UnitEnd:
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit code; None if a signal or a limit ended it, or if it is not known."""
+        """Its exit code; None if a signal or a limit ended it, or if it is unknown."""
         return int(self.status) if self.result == _EXIT_CODE and self.status.isdecimal() else None
 
 
 def of_unit(end: UnitEnd, at: datetime) -> Occasion | None:
-    """Return the failure to tell of; None after a good end, or if the run found another one at work.
+    """Return the failure to report; None after success, or if the run was refused because another one was running.
 
-    Of a unit of ours the subject is the job, as of its own notification: so a target hears of one failure once.
+    For a unit of zsnapdb the subject is the job, as in the job's own notification. So a target gets one failure once.
     """
     if end.result == "success" or end.exit_code == BusyError.exit_code:
         return None

@@ -1,7 +1,7 @@
-"""The statement by which a client finds out whether the right server answers it, before any other statement. Pure.
+"""A check that the right server answers a client, made before any other statement. Pure.
 
-A client runs the init-command of its option file right after the login and ends if it fails (refman 8.4, "mysql Client
-Options"; MariaDB, "mariadb Command-Line Client").
+A client runs the init-command of its option file directly after the login and exits if it fails (refman 8.4, "mysql
+Client Options"; MariaDB, "mariadb Command-Line Client").
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from zsnapdb.planning.sql_text import option_value
 
 IDENTITY = ("server_uuid", "server_id", "datadir", "port", "socket", "pid_file", "hostname")
-"""Global variables that together no two servers have. MariaDB has no server_uuid."""
+"""Global variables whose combination is unique to a server. MariaDB has no server_uuid."""
 _REFUSAL = "another_server_answered"
 
 
 def only_on_server(variables: Mapping[str, str], *settings: str) -> str:
-    """Return the option that refuses every server but the one with these values of `IDENTITY`.
+    """Return the option that refuses every server except the one with these values of `IDENTITY`.
 
     `settings` are assignments for the session of the client, such as `sql_log_bin = 0`.
     """
@@ -31,12 +31,12 @@ def only_below(folder: str) -> str:
 
 
 def _equals(expression: str, value: str) -> str:
-    # In hexadecimal no character of a value means anything to a shell of quotes: option file, SQL mode, character set.
+    # Hexadecimal needs no escaping in the option file, whatever SQL mode and character set are in use.
     return f"HEX(CONVERT({expression} USING utf8mb4)) = '{value.encode().hex().upper()}'"
 
 
 def _sections(condition: str, settings: Sequence[str] = ()) -> str:
-    """Only the client reads these sections, by its name; the dump program and others know no such option."""
+    """Return sections that only the client reads; the dump program and others do not have this option."""
     check = f"sql_mode = IF({condition}, @@SESSION.sql_mode, '{_REFUSAL}')"
     statement = "SET " + ", ".join(f"SESSION {setting}" for setting in (check, *settings))
     return "".join(f"[{program}]\ninit-command={option_value(statement)}\n" for program in ("mysql", "mariadb"))

@@ -1,7 +1,7 @@
-"""The buffer pool of a server that only recovers, replays or is checked, and is stopped afterwards. Pure.
+"""The buffer pool of a temporary server that only recovers, replays or is checked. Pure.
 
-Recovery applies the redo log, and a replay the binlogs, through the buffer pool. With the servers' default of 128 MiB
-each page of a large server is read and written again and again.
+Recovery applies the redo log, and a replay the binlogs, through the buffer pool. With the default of 128 MiB, each page
+of a large server is read and written many times.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from zsnapdb.planning.server_copy.origin import option_name
 
 OPTION = "innodb_buffer_pool_size"
 DEFAULT = 128 << 20
-"""The size that a server takes if nothing sets it (refman 8.4 and MariaDB's, "innodb_buffer_pool_size")."""
+"""The size if nothing sets it (refman 8.4 and MariaDB's, "innodb_buffer_pool_size")."""
 _CHUNK = 128 << 20
 """A server rounds the size up to a multiple of its chunk (refman 8.4, "innodb_buffer_pool_chunk_size")."""
 _OF_FREE = 0.5
-"""What the host may have to give besides: the ARC during a receive, production beside the restored server."""
+"""The fraction of free memory. The rest is for the ARC during a receive, and for production next to this server."""
 _UNKNOWN = 8 << 30
-"""Enough where the backup does not say what its server had, as those of before do not."""
+"""The upper bound if the backup does not record the size of its server, as older backups do not."""
 _OF_LIMIT = 0.6
-"""A server takes more memory than its buffer pool, and is killed where it takes more than server.memory."""
+"""The fraction of server.memory. A server needs more than its buffer pool, and is killed beyond server.memory."""
 
 
 def buffer_pool(
     options: Sequence[str], variables: Mapping[str, str], free: int | None, limit: int | None
 ) -> int | None:
-    """Return the size of the buffer pool in bytes, larger than the default; None if the server is to have its own.
+    """Return the size of the buffer pool in bytes, larger than the default; None if the option is not to be set.
 
-    `options` are the site's own lines: one that sets the size stays in force. `variables` are those of the backup's
-    server, which had a size that was enough. `free` are the bytes of memory that can be had without swapping (None:
-    not known). `limit`: the memory that the server may take at most (server.memory).
+    - `options`: the site's own lines; one that sets the size has precedence
+    - `variables`: those of the backup's server, whose size was sufficient
+    - `free`: bytes of memory that are available without swapping (None: unknown)
+    - `limit`: the maximum memory of the server in bytes (server.memory)
     """
     if free is None or any(option_name(line) == OPTION for line in options):
         return None
@@ -44,7 +45,7 @@ def buffer_pool(
 
 
 def still(planned: int | None, now: int | None) -> int | None:
-    """Return the planned size as far as there is still room for it: memory may be less when a restore goes on."""
+    """Return the planned size, reduced to the present one: memory may be scarcer when a restore continues."""
     return min(planned, now) if planned is not None and now is not None else None
 
 

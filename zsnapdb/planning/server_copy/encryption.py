@@ -1,4 +1,4 @@
-"""Which options a server on encrypted files needs, beside those that a copy gives it. Pure."""
+"""The options that a server on encrypted files needs in addition to those of every copy. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ KEY_VARIABLES = (
     "keyring_okv_conf_dir",
     "keyring_vault_config",
 )
-"""Variables that a key plugin has only while it is loaded. A manifest records them: they name no secret.
+"""Variables that exist only while a key plugin is loaded. A manifest records them, as they contain no secret.
 
-Sources: MariaDB manual, "File Key Management Encryption Plugin" and the pages beside it; refman 8.0, "Keyring System
+Sources: MariaDB manual, "File Key Management Encryption Plugin" and related pages; refman 8.0, "Keyring System
 Variables".
 """
 
@@ -43,7 +43,7 @@ class MissingOption:
 def missing_options(variables: Mapping[str, str], options: Sequence[str]) -> tuple[MissingOption, ...]:
     """Return the options of key plugins that the source had and `options` (server.options) lack.
 
-    A value is that of the source: on another host the file may lie elsewhere.
+    The values are those of the source; on another host the path of a file may differ.
     """
     given = [option.replace("-", "_") for option in options]
     missing: list[MissingOption] = []
@@ -59,14 +59,14 @@ def missing_options(variables: Mapping[str, str], options: Sequence[str]) -> tup
 
 
 def advice(missing: Sequence[MissingOption], log: str, absent: Sequence[str] = ()) -> str | None:
-    """Return what to do if a server on a copy did not start; None if its log and options say nothing of encryption.
+    """Return advice if a server on a copy did not start; None if its log and options show no encryption.
 
     `absent` are the key files of the source that this host lacks.
     """
     files = f"; the source read its keys from {', '.join(absent)}, and this host has no such file" if absent else ""
     if missing:
         lines = ", ".join(f'"{option.line}"' for option in missing)
-        # Whether the source had this option is not recorded: its value may be the passphrase itself.
+        # It is not recorded whether the source had this option, as its value may be the passphrase itself.
         passphrase = (
             " (and file_key_management_filekey=FILE:PATH, if that file is encrypted)"
             if any(option.line.startswith(_MARIADB_KEY_FILE) for option in missing)

@@ -1,4 +1,4 @@
-"""The option file of a server on a copy: its own paths, its own identity, nothing that acts by itself. Pure."""
+"""The option file of a server on a copy: its own paths and identity, and no background activity. Pure."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ _QUIET = (
     "loose_expire_logs_days=0",
     "loose_super_read_only=OFF",
 )
-"""With these options nothing in the copy acts by itself, and the copy purges no binlogs.
+"""Options that stop all background actions of the copy, and its purge of binlogs.
 
 `loose_`: a server ignores such an option if it does not know the name.
 """
 
 
 BRIEF = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
-"""With these options a server that runs for a moment does not read the pages that the source had in memory.
+"""Options for a server that runs briefly: it does not load the pages that the source had in memory.
 
-It leaves the list of them (ib_buffer_pool) for the start of the server that is handed over.
+Their list (ib_buffer_pool) is kept for the start of the server that is handed over.
 """
 
 
@@ -73,14 +73,14 @@ _REFUSED = frozenset(
         "bootstrap",
     )
 )
-"""Options that open a port, run statements, write elsewhere or let anyone in, and that no later line overrides."""
+"""Options that open a port, run statements, write elsewhere or admit anyone, and that no later line overrides."""
 
 
 _DATA_FILE_SIZE = re.compile(r"[0-9]+[KMGkmg]?(:[A-Za-z0-9]+)*|")
 
 
 class Access(Enum):
-    """Who can log in: the accounts in the data, or anyone who can open the private socket (for the first start)."""
+    """Permitted logins: the accounts in the data, or anyone who can open the private socket (for the first start)."""
 
     ACCOUNTS = "accounts"
     PRIVATE_SOCKET = "private socket"
@@ -88,17 +88,19 @@ class Access(Enum):
 
 @dataclass(frozen=True)
 class PathMap:
-    """The mount points of the source and those of the copy, as pairs."""
+    """The mount points of the source and of the copy, as pairs."""
 
     pairs: tuple[tuple[str, str], ...]
 
     def has(self, path: str) -> bool:
-        """Whether the path lies on one of the volumes."""
         clean, roots = normpath(path), [normpath(source) for source, _ in self.pairs]
         return any(clean == root or clean.startswith(root.rstrip("/") + "/") for root in roots)
 
     def translate(self, path: str) -> str:
-        """Return the path in the copy. PreflightError if it lies on none of the volumes: the copy must not use it."""
+        """Return the path in the copy.
+
+        Raises PreflightError if the path is on none of the volumes, so the copy must not use it.
+        """
         clean = normpath(path)
         for source, target in sorted(self.pairs, key=lambda pair: -len(pair[0])):
             root = normpath(source)
@@ -116,7 +118,7 @@ class PathMap:
 class ServerIdentity:
     """The identity of a server on a copy. `port` None: no network at all. `folder` is its private folder.
 
-    `trusts_creators`: who may create triggers and functions in a schema needs no right over the server for it.
+    `trusts_creators`: accounts that may create triggers and functions in a schema need no global privilege for it.
     """
 
     server_id: int
@@ -154,7 +156,7 @@ def _absolute(value: str, datadir: str) -> str:
 
 
 def binlog_paths(variables: Mapping[str, str], kind: str) -> tuple[str, str] | None:
-    """Return base name and index of the source's binary (`log_bin`) or relay (`relay_log`) log, as absolute paths."""
+    """Return the absolute base name and index of the source's binary (`log_bin`) or relay (`relay_log`) log."""
     datadir = variables["datadir"]
     base = variables.get(f"{kind}_basename", "")
     if not base:
@@ -174,9 +176,9 @@ def option_file(
 ) -> str:
     """Return the option file of a server on a copy of the files.
 
-    `extra` are the site's own lines. A later line wins, so they cannot bring back a path, an identity or anything that
-    acts. `last` are our own lines for the task at hand; they win over all others. PreflightError if the source used a
-    path outside its volumes.
+    `extra` are the site's own lines. As a later line wins, they cannot restore a path, an identity or an activity of
+    the source. `last` are lines of zsnapdb for the present task; they override all others. Raises PreflightError if the
+    source used a path outside its volumes, or a line is refused.
     """
     _refuse_options(extra)
     lines = [*kept_lines(flavour, variables, extra), *extra]
@@ -197,7 +199,6 @@ def option_file(
 
 
 def _data_lines(flavour: Flavour, variables: Mapping[str, str], paths: PathMap) -> list[str]:
-    """Return the options that place the data directory and the files of the storage engines in the copy."""
     datadir = variables["datadir"]
     lines = [f"datadir={paths.translate(datadir)}"]
     for name in _PATHS:
@@ -212,7 +213,7 @@ def _data_lines(flavour: Flavour, variables: Mapping[str, str], paths: PathMap) 
 
 
 def _log_lines(variables: Mapping[str, str], paths: PathMap) -> list[str]:
-    """Return the options that place the binlogs and relay logs in the copy. No binlogs if the source wrote none."""
+    """Return the options that put the binlogs and relay logs into the copy. No binlog if the source had none."""
     lines = ["skip_log_bin"]
     binlog = binlog_paths(variables, "log_bin")
     if variables.get("log_bin") == "ON" and binlog is not None:
@@ -224,7 +225,6 @@ def _log_lines(variables: Mapping[str, str], paths: PathMap) -> list[str]:
 
 
 def _identity_lines(identity: ServerIdentity) -> list[str]:
-    """Return the options that give the copy its own account, files, network and access."""
     lines = [
         f"user={identity.user}",
         f"server_id={identity.server_id}",
@@ -235,7 +235,7 @@ def _identity_lines(identity: ServerIdentity) -> list[str]:
         f"secure_file_priv={identity.temporary}",
     ]
     if identity.port is None:
-        # Who can be reached through a socket alone needs no keys; making them takes seconds.
+        # A server that is reachable only by socket needs no keys, and creating them takes seconds.
         lines += ["skip_networking=ON", *_NO_KEYS]
     else:
         lines += ["skip_networking=OFF", f"bind_address={identity.bind_address}", f"port={identity.port}"]
@@ -250,7 +250,7 @@ def _identity_lines(identity: ServerIdentity) -> list[str]:
 
 
 def _refuse_options(extra: Sequence[str]) -> None:
-    """Raise PreflightError if a configured option is one that no later line takes back."""
+    """Raise PreflightError if no later line can override a configured option."""
     for line in extra:
         if option_name(line) in _REFUSED or line.lstrip().startswith(("[", "!")):
             raise PreflightError(
@@ -260,7 +260,7 @@ def _refuse_options(extra: Sequence[str]) -> None:
 
 
 def _data_file(part: str, home: str, paths: PathMap) -> str:
-    """Return one file of innodb_data_file_path (name:size:…), translated. InnoDB puts `home` before a relative name."""
+    """Return a translated file of innodb_data_file_path (name:size:…). InnoDB prepends `home` to a relative name."""
     name, colon, rest = part.partition(":")
     if _DATA_FILE_SIZE.fullmatch(rest) is None:
         raise PreflightError(
@@ -269,30 +269,27 @@ def _data_file(part: str, home: str, paths: PathMap) -> str:
         )
     if name.startswith("/"):
         return paths.translate(name) + colon + rest
-    # A name with `..` may lead to another volume, and volumes of a copy need not lie to each other as on the source.
+    # A name with `..` may lead to another volume, whose relative path in the copy may differ.
     return relpath(paths.translate(join(home, name)), paths.translate(home)) + colon + rest
 
 
 def rewrite_index(text: str, folder: str) -> str:
-    """Return a binlog or relay log index whose lines name the same files in `folder`.
-
-    The last line ends in a newline too.
-    """
+    """Return a binlog or relay log index with the same files in `folder`. The last line also ends in a newline."""
     return "".join(f"{join(folder, basename(line))}\n" for line in text.split("\n") if line)
 
 
 def tls_keys(variables: Mapping[str, str], paths: PathMap) -> tuple[str, ...]:
-    """Return where the copy has the private keys that its source was configured with, if they lie on its volumes."""
+    """Return the paths in the copy of the source's configured private keys, if they are on its volumes."""
     named = [variables.get(name, "") for name in ("ssl_key", "admin_ssl_key")]
     absolute = [_absolute(value, variables["datadir"]) for value in named if value]
     return tuple(dict.fromkeys(paths.translate(path) for path in absolute if paths.has(path)))
 
 
 def log_files(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return base name and index, as the source had them, of each log whose indices a copy has to rewrite."""
+    """Return the source's base name and index for each log whose index a copy must rewrite."""
     return tuple(paths for kind in ("log_bin", "relay_log") if (paths := binlog_paths(variables, kind)) is not None)
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a server bound to the address answers this host only."""
+    """Return whether only this host can reach a server that is bound to the address."""
     return address == "localhost" or address == "::1" or address.startswith("127.")

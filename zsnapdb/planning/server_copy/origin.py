@@ -1,7 +1,7 @@
-"""The facts of a source server that a server on a copy of its files needs. Pure.
+"""Facts of a source server that a server on a copy of its files needs. Pure.
 
-Every snapshot of a set and every clone carries them as one user property. So a copy can be made and started while the
-source is down and the repository is out of reach.
+Every snapshot of a set and every clone has them in one user property. So a copy can be created and started while the
+source is down and the repository is unreachable.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ RECORDED = (
     "admin_ssl_key",
     *KEY_VARIABLES,
 )
-"""Variables that are recorded whatever their value: a copy needs them to start on the files and to read them."""
+"""Variables that are always recorded: a copy needs them to start on the files and to read them."""
 
 _WITHOUT_ORIGIN = (
     "autocommit",
@@ -91,20 +91,20 @@ _WITHOUT_ORIGIN = (
     "transaction_isolation",
     "tx_isolation",
 )
-"""Variables of which a server says that they have their compiled default, even if an option set them; also those whose
-default follows another option, so that a copy with that option starts with another value.
+"""Variables that a server reports as compiled defaults even if an option set them. Also variables whose default depends
+on another option, so that a copy with that option starts with another value.
 
 MySQL 8.0.15 and 9.7.4, MariaDB 10.5 to 11.8 were started with an option for every kept variable.
 """
 
 EMPTY_COUNTS = ("sql_mode", "old_mode", "character_set_collations")
-"""Variables of which an empty value is a setting."""
+"""Variables for which an empty value is a setting."""
 
 
 def recorded_variables(variables: Mapping[str, str], origins: Mapping[str, str] | None) -> dict[str, str]:
-    """Return what is recorded of the global variables: RECORDED, and each setting that is not a compiled default.
+    """Return the variables to record: RECORDED, and each setting that differs from the compiled default.
 
-    `origins` has the variables that the server says were set, with their origin. None: the server does not say which
+    `origins` are the variables that the server reports as set, with their origin. None: the server does not report them
     (MySQL before 8.0), so every variable that a copy keeps is recorded. No value is a secret, and each is one line.
     """
     return {
@@ -124,7 +124,7 @@ def _settings(variables: Mapping[str, str], origins: Mapping[str, str] | None) -
 
 
 def recorded_origins(origins: Mapping[str, str] | None) -> dict[str, str]:
-    """Return what is recorded of the origins: those of settings, in one line each."""
+    """Return the origins to record: those of settings, in one line each."""
     return {
         name: origin
         for name, origin in (origins or {}).items()
@@ -135,7 +135,7 @@ def recorded_origins(origins: Mapping[str, str] | None) -> dict[str, str]:
 ORIGIN_PROPERTY = f"{PROPERTY}:origin"
 
 PROPERTY_BYTES = 8000
-"""A user property's value may have 8191 bytes (zfsprops(7))."""
+"""Limit below the 8191 bytes that a user property's value may have (zfsprops(7))."""
 
 _PACKED = "zlib:"
 _LONGEST = 1 << 20
@@ -143,7 +143,7 @@ _KEPT_FILES = 3
 
 
 class Place(BaseModel):
-    """A volume of the source: its dataset and where it was mounted."""
+    """A volume of the source: its dataset and its mount point."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -152,10 +152,10 @@ class Place(BaseModel):
 
 
 class Origin(BaseModel):
-    """A server as it was when its files were snapshotted.
+    """A server at the time of the snapshot of its files.
 
-    `variables` are those of RECORDED, paths absolute; `volumes` by role; `absolute_tablespaces` names the first few, if
-    there are any; `unlogged` are GTIDs it had in no binlog (None: not known).
+    `variables` are the recorded ones, with absolute paths. `volumes` are by role. `absolute_tablespaces` are the first
+    few tablespaces with absolute paths. `unlogged` are GTIDs that were in no binlog (None: unknown).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -171,7 +171,7 @@ class Origin(BaseModel):
     key_files: tuple[str, ...] = ()
     """The files from which it read the keys of encrypted tables and binlogs."""
     binlog_key: str | None = None
-    """The name of the key that its newest binlog was encrypted with."""
+    """The name of the key that encrypted its newest binlog."""
     plugins: ServerPlugins | None = None
     zone: ServerZone | None = None
 
@@ -203,18 +203,18 @@ class Origin(BaseModel):
 
     @property
     def has_gtids(self) -> bool:
-        """Whether its transactions are numbered: always on MariaDB, by gtid_mode on MySQL."""
+        """Whether its transactions have GTIDs: always on MariaDB, by gtid_mode on MySQL."""
         return family(self.flavour).numbers_always or self.variables.get("gtid_mode", "OFF").startswith("ON")
 
     @property
     def unlogged_gtids(self) -> GtidSet | None:
-        """The GTIDs it had in no binlog; None if they are not known."""
+        """The GTIDs that were in no binlog; None if they are unknown."""
         return GtidSet.parse(self.unlogged) if self.unlogged is not None else None
 
     def encode(self) -> str:
         """Return the origin as one line for a user property, compressed if it is long.
 
-        If it is too long for the property, `unlogged` is left out first, then the longest settings.
+        If it is too long for the property, `unlogged` is omitted first, then the longest settings.
         """
         for shorter in self._ever_shorter():
             whole = shorter.model_dump_json(exclude_defaults=True)
@@ -237,14 +237,16 @@ class Origin(BaseModel):
             yield shorter
 
     def describe(self) -> str:
-        """Return the server in a few words."""
         return f"{self.flavour} {self.version}, server_id {self.server_id}" + (
             f", server_uuid {self.server_uuid}" if self.server_uuid else ""
         )
 
 
 def decode(text: str, where: str) -> Origin:
-    """Return the origin kept in the property's text; DamagedError names `where` if it is not one."""
+    """Return the origin in the text of the property.
+
+    Raises DamagedError if the text is no origin; the message names `where`.
+    """
     try:
         return Origin.model_validate_json(_unpacked(text) if text.startswith(_PACKED) else text)
     except (ValidationError, ValueError, zlib.error) as error:
@@ -254,7 +256,7 @@ def decode(text: str, where: str) -> Origin:
 
 
 def _unpacked(text: str) -> bytes:
-    """Return the text in a packed property. ValueError if it is not packed, or longer than any origin."""
+    """Return the text in a packed property. Raises ValueError if it is not packed, or longer than any origin."""
     unpacker = zlib.decompressobj()
     whole = unpacker.decompress(base64.b85decode(text.removeprefix(_PACKED)), _LONGEST)
     if not unpacker.eof:
@@ -263,7 +265,7 @@ def _unpacked(text: str) -> bytes:
 
 
 LONGEST_LINE = 4000
-"""Bytes of an option file's line. The servers read it into a buffer of 4096 bytes."""
+"""Maximum bytes of a line in an option file. The servers read it into a buffer of 4096 bytes."""
 
 _STRICT = frozenset(name for flavour in Flavour for name in family(flavour).strict_variables)
 _PLAIN = re.compile(r"[A-Za-z0-9_,.+:=@-]*")
@@ -287,17 +289,17 @@ _TEXTS = frozenset(
         "time_format",
     )
 )
-"""Variables whose value is any text in one line."""
+"""Variables that take any text in one line."""
 
 OPTIONS = {
     "time_zone": "default_time_zone",
     "tx_isolation": "transaction_isolation",
     "storage_engine": "default_storage_engine",
 }
-"""The option that sets a variable, where it has another name."""
+"""Options with another name than the variable that they set."""
 
 _OWN = frozenset((VariableClass.PATH, VariableClass.IDENTITY, VariableClass.NETWORK, VariableClass.ACCESS))
-"""Each copy has its own paths, identity and network, and accepts writes: a plan need not say it."""
+"""Every copy has its own paths, identity and network, and accepts writes, so a plan does not list these classes."""
 
 _LISTS = {"ignore_db_dirs": ("ignore_db_dirs", "ignore_db_dir")}
 """Options that are given once for each part of the value. Their name differs between families."""
@@ -332,7 +334,7 @@ def _objection(name: str, value: str) -> str | None:
 
 
 def _quoted(value: str) -> str:
-    """Return the value as an option file needs it: plain, or in quotes with escapes."""
+    """Return the value for an option file: plain, or in quotes with escapes."""
     if _PLAIN.fullmatch(value):
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
@@ -344,7 +346,6 @@ def _line(prefix: str, name: str, value: str) -> str:
 
 
 def _kept(variables: Mapping[str, str]) -> Iterator[tuple[str, str, VariableClass]]:
-    """Yield each recorded setting of a kept class."""
     for name, value in sorted(variables.items()):
         if not is_name(name) or name in KEY_VARIABLES:  # The site's own lines load the keys.
             continue
@@ -356,10 +357,8 @@ def _kept(variables: Mapping[str, str]) -> Iterator[tuple[str, str, VariableClas
 def kept_lines(flavour: Flavour, variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the lines of an option file for the settings of the source.
 
-    `options` are the site's own lines (server.options), which may load the source's keys.
-
-    Raises:
-        PreflightError: a variable that the files depend on has a value that no server gives it
+    `options` are the site's own lines (server.options), which may load the source's keys. Raises PreflightError if a
+    variable that the files depend on has a value that no server reports.
     """
     lines = []
     for name, value, kind in _kept(variables):
@@ -393,7 +392,7 @@ def _reason(
 
 
 def kept_statements(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the statements that a server runs at its start for settings that no option sets."""
+    """Return the statements that a server runs on startup for settings without an option."""
     return tuple(
         f"SET GLOBAL {name} = {value if value.isdecimal() else repr(value)};"
         for name, value, kind in _kept(variables)
@@ -415,11 +414,13 @@ def left_out(variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple
 
 
 def notes_on(variables: Mapping[str, str], options: Sequence[str], zones: Sequence[str] | None) -> tuple[str, ...]:
-    """Return for a plan what a copy has not of its source's settings, one line for each reason.
+    """Return notes for a plan about settings of the source that a copy does not have, one line for each reason.
 
-    `options` are the site's own lines, `zones` the names that this host's time zone has (None: the zone of the source
-    is recorded, and judged by `planning/time_zone.py`). Variables that are always recorded are not named, nor those of
-    classes of which every copy has its own values (`_OWN`).
+    - `options`: the site's own lines
+    - `zones`: the names of this host's time zone (None: the source's zone is recorded, and `planning/time_zone.py`
+      evaluates it)
+
+    Variables that are always recorded are not listed, nor are the classes in `_OWN`.
     """
     reasons: dict[str, list[str]] = {}
     for out in left_out(variables, options):

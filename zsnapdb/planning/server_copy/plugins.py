@@ -1,8 +1,8 @@
-"""The plugins that a server on a copy loads, those it leaves out, and those this host lacks. Pure.
+"""The plugins that a server on a copy loads, those that it omits, and those that this host lacks. Pure.
 
-A copy has the plugins of its source: recovery needs the engines of its tables, and a replayed statement means the same
-only with the engines, authentication plugins, functions and password checks that its source had. A plugin that nobody
-has classified here is loaded.
+A copy has the plugins of its source. Recovery needs the engines of its tables. A replayed statement has the same effect
+only with the same engines, authentication plugins, functions and password checks. A plugin that is not classified here
+is loaded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zsnapdb.planning.server_plugins import COMPONENT, FUNCTION, INFORMATION, Lo
 
 
 class PluginClass(StrEnum):
-    """What a copy does with a plugin of its source."""
+    """The treatment of a source's plugin on a copy."""
 
     LOADED = "loaded"
     BY_DATA = "loaded by its row in the data"
@@ -63,7 +63,7 @@ LEFT_OUT: Mapping[str, str] = {
     ),
     **dict.fromkeys(("thread_pool", "tp_thread_group_state", "tp_thread_group_stats", "tp_thread_state"), _THREADS),
 }
-"""Why a copy does not load a plugin, by the name of its option."""
+"""Reasons why a copy does not load a plugin, by the name of the plugin's option."""
 
 _KEY_KINDS = ("ENCRYPTION", "KEYRING")
 _OFF = ("OFF", "0", "FALSE")
@@ -76,12 +76,12 @@ _PACKAGES = {
     **{f"ha_{name}.so": name for name in ("connect", "mroonga", "oqgraph", "rocksdb", "s3", "spider")},
     **{f"provider_{name}.so": f"provider-{name}" for name in ("bzip2", "lz4", "lzma", "lzo", "snappy")},
 }
-"""The names of Debian's packages of MariaDB's plugins, which the package of the server does not have."""
+"""Debian packages of MariaDB plugins that are not in the server package."""
 
 
 @dataclass(frozen=True)
 class InstalledPlugins:
-    """The plugins of a server program of this host: its plugin folder, the files in it, its optional built-in plugins.
+    """The plugins of a server program on this host: plugin folder, files in it, and optional built-in plugins.
 
     `is_shown`: a server in a sandbox sees the folder.
     """
@@ -94,7 +94,7 @@ class InstalledPlugins:
 
 @dataclass(frozen=True)
 class PluginObjection:
-    """Plugins of a source that a copy on this host would lack, and what to do.
+    """Plugins of a source that a copy on this host would lack, and a hint.
 
     `is_needed`: data or binlogs may need them, so a copy is refused.
     """
@@ -105,7 +105,7 @@ class PluginObjection:
 
 
 def classify(plugin: Plugin) -> PluginClass:
-    """Return what a copy does with the plugin. An unknown plugin is loaded."""
+    """Return the treatment of the plugin on a copy. An unknown plugin is loaded."""
     if plugin.kind in (COMPONENT, FUNCTION):
         return PluginClass.BY_DATA
     if plugin.option in LEFT_OUT:
@@ -118,9 +118,10 @@ def classify(plugin: Plugin) -> PluginClass:
 def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_rows: bool) -> tuple[str, ...]:
     """Return the lines of an option file that give a copy the plugins of its source; they follow `options`.
 
-    `options` are the lines of the site (server.options): a plugin that they switch off is not loaded. `reads_rows`: the
-    server loads the plugins in `mysql.plugin` by itself, as one with accounts does (refman 8.4, "skip_grant_tables").
-    `known` None: a backup that does not say which plugins its server had.
+    - `known`: None if the backup does not record the plugins of its server
+    - `options`: the lines of the site (server.options); a plugin that they switch off is not loaded
+    - `reads_rows`: the server itself loads the plugins in `mysql.plugin`, as every server with accounts does
+      (refman 8.4, "skip_grant_tables")
     """
     if known is None:
         return ()
@@ -135,16 +136,16 @@ def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_r
         kind = classify(plugin)
         if kind in (PluginClass.BUILT_IN, PluginClass.LEFT_OUT):
             is_on = kind is PluginClass.BUILT_IN and plugin.is_active
-            # With the prefix it is an option of a plugin alone: the name comes from a manifest (sql_plugin.cc).
+            # The name is from a manifest. With the prefix it can only be an option of a plugin (sql_plugin.cc).
             lines.append(f"loose_plugin_{plugin.option}={'ON' if is_on else 'OFF'}")
     return tuple(lines)
 
 
 def with_later(known: ServerPlugins | None, later: Iterable[ServerPlugins | None]) -> ServerPlugins | None:
-    """Return the plugins that a replay may need: those of the backup, and those that `later` backups had.
+    """Return the plugins that a replay may need: those of the backup, and those of `later` backups.
 
-    INSTALL PLUGIN and INSTALL SONAME are in no binlog, and what was made with the new plugin is. The data of the backup
-    have no row for it, so an option loads it.
+    INSTALL PLUGIN and INSTALL SONAME are in no binlog, but statements that use the new plugin are. The data of the
+    backup has no row for it, so an option loads it.
     """
     if known is None:
         return None
@@ -160,13 +161,13 @@ def with_later(known: ServerPlugins | None, later: Iterable[ServerPlugins | None
 
 
 def with_libraries(known: ServerPlugins) -> tuple[str, ...]:
-    """Return the libraries that a copy of a server with these plugins loads, by option or by its data, sorted."""
+    """Return the sorted libraries that a copy of a server with these plugins loads, by option or by its data."""
     kinds = (PluginClass.LOADED, PluginClass.BY_DATA)
     return tuple(sorted({plugin.library for plugin in known.plugins if classify(plugin) in kinds}))
 
 
 def switched_off(options: Iterable[str]) -> frozenset[str]:
-    """Return the names that a line of an option file sets to OFF, without the prefix of options of plugins."""
+    """Return the options that a line of an option file sets to OFF, without the prefix `plugin_`."""
     off = (option_name(line) for line in options if line.partition("=")[2].strip().upper() in _OFF)
     return frozenset(name.removeprefix("plugin_") for name in off)
 
@@ -174,9 +175,9 @@ def switched_off(options: Iterable[str]) -> frozenset[str]:
 def objections(
     known: ServerPlugins | None, installed: InstalledPlugins | None, options: Sequence[str]
 ) -> tuple[PluginObjection, ...]:
-    """Return what a copy of a server with these plugins would lack on this host, each plugin by name.
+    """Return the plugins that a copy of a server with these plugins would lack on this host.
 
-    `installed` None: the server program does not say what it has. `options` are the lines of server.options.
+    `installed` None: the server program does not list its plugins. `options` are the lines of server.options.
     """
     if known is None or installed is None:
         return ()
@@ -223,7 +224,7 @@ def _lacking(
 
 
 def _packages(missing: Sequence[Plugin], known: ServerPlugins) -> str:
-    """Return the packages of Debian with these libraries of MariaDB in words. MySQL has its plugins in its own."""
+    """Return a text with the Debian packages of these MariaDB libraries. MySQL packages contain all plugins."""
     names = dict.fromkeys(
         f"mariadb-plugin-{_PACKAGES[plugin.library]}" for plugin in missing if plugin.library in _PACKAGES
     )

@@ -1,4 +1,4 @@
-"""The sandbox of a server on a copy: what of the host exists for it, and whether a running server is in it. Pure."""
+"""The sandbox of a server on a copy: the visible paths of the host, and the check of a running server. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SETTINGS = (
     "/var/cache/cracklib",
     "/var/lib/mecab",
 )
-"""What the C library, OpenSSL, and plugins with dictionaries read. No folder of it holds secrets of the host."""
+"""Files of the C library, OpenSSL, and plugins with dictionaries. No such folder contains secrets of the host."""
 
 PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the sandbox
 """File systems in memory that belong to one sandbox."""
@@ -37,11 +37,11 @@ PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """The paths of the host that exist for a server; no other path does.
+    """The host paths that a server can see; no other path exists for it.
 
     `base` is the folder above the copy. `writable` are the folders of the copy, `readable` those of programs and
     settings, `hidden` those of the source. `connects`: the server may connect to other servers. `answers_beyond`: it
-    listens on an address that other hosts reach.
+    listens on an address that other hosts can reach.
     """
 
     base: str
@@ -62,9 +62,9 @@ def sandbox_of(
 ) -> Sandbox:
     """Return the sandbox of a server on a copy.
 
-    `private` is the private folder at the top of the copy, `volumes` and `source` are the mount points of the copy and
-    of its source, `programs` are the paths of the server program (a link, and what it leads to). A file or folder that
-    a line of `options` names may be read, as may `reads`.
+    `private` is the private folder at the top of the copy. `volumes` and `source` are the mount points of the copy and
+    of its source. `programs` are the paths of the server program (a link, and its target). Files and folders in lines
+    of `options` are readable, as are `reads`.
     """
     inside = [normpath(path) for path in volumes]
     writable = sorted({*inside, *([] if _is_in(private, inside) else [private])}, key=len)
@@ -80,7 +80,7 @@ def sandbox_of(
 
 
 def is_shown(path: str, options: Sequence[str], reads: Sequence[str]) -> bool:
-    """Whether a server in a sandbox with these options and further files sees a file of the host."""
+    """Return whether a server in a sandbox with these options and further files sees a file of the host."""
     return _is_in(normpath(path), [normpath(shown) for shown in (*_PROGRAMS, *_SETTINGS, *_named(options), *reads)])
 
 
@@ -94,7 +94,7 @@ def _is_in(path: str, folders: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class MountSeen:
-    """One mount of a server's mount namespace."""
+    """A mount in a server's mount namespace."""
 
     path: str
     fstype: str
@@ -103,7 +103,7 @@ class MountSeen:
 
 @dataclass(frozen=True)
 class ProcessSeen:
-    """What the kernel says of a running server: its namespace and its rights.
+    """The namespace and rights of a running server, as reported by the kernel.
 
     `rights` are lines of /proc/PID/status by name. `shares_mounts`: its mount namespace is that of zsnapdb.
     """
@@ -114,7 +114,7 @@ class ProcessSeen:
 
 
 def breaches(seen: ProcessSeen, sandbox: Sandbox) -> tuple[str, ...]:
-    """Return everything by which the running server can reach more than its sandbox (none: it is inside).
+    """Return every way in which the running server can reach more than its sandbox (none: it is confined).
 
     Sources of the facts: proc(5) for CapEff, NoNewPrivs and Seccomp (2: a filter), mount_namespaces(7).
     """

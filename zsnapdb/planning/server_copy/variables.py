@@ -1,8 +1,8 @@
-"""The global variables of servers in classes: what a copy of a server keeps, and what it leaves out and why. Pure.
+"""The classes of global server variables: which ones a copy keeps, and why it omits the others. Pure.
 
-Each variable is in exactly one class. A name in a list wins over a prefix. A variable that no list and no prefix has is
-kept: it may change what a statement means. `tests/unit/planning/server_copy/test_variables.py` holds the lists against
-the complete lists of recorded releases.
+Each variable is in exactly one class. A name in a list has precedence over a prefix. A variable in no list and without
+a known prefix is kept, as it may change the effect of a statement. `tests/unit/planning/server_copy/test_variables.py`
+compares the lists with the complete lists of recorded releases.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import Enum
 
 
 class VariableClass(Enum):
-    """A class of variables. The value is the reason for which a copy has its own value, or what it keeps."""
+    """A class of variables. The value is the reason for the treatment on a copy."""
 
     KEPT = "the copy has the value of its source"
     STATEMENT = "the copy has the value of its source; no option sets it, so a statement at the start does"
@@ -37,7 +37,6 @@ class VariableClass(Enum):
 
     @property
     def is_kept(self) -> bool:
-        """Whether a copy has the value of its source."""
         return self in _KEPT
 
     @property
@@ -258,7 +257,7 @@ NAMES: Mapping[VariableClass, str] = {
         sql_replica_skip_counter sql_slave_skip_counter system_versioning_asof timestamp warning_count
     """,
 }
-"""The names of each class."""
+"""The variable names of each class."""
 
 PREFIXES: Mapping[VariableClass, str] = {
     VariableClass.KEPT: "histogram_ optimizer_",
@@ -275,7 +274,7 @@ PREFIXES: Mapping[VariableClass, str] = {
     VariableClass.KEYS: "admin_ssl_ admin_tls_ ssl_ tls_",
     VariableClass.BUILD: "have_ version_",
 }
-"""The beginnings of names whose variables are in a class, unless NAMES has them."""
+"""The name prefixes of each class; NAMES has precedence."""
 
 _SECRETS = ("password", "passwd", "secret", "_pwd", "sst_auth", "access_key", "filekey", "token", "provider_options")
 _PASSWORD_RULES = (
@@ -292,7 +291,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}(\.[a-z0-9_]{1,64})?")
 
 
 def is_name(text: str) -> bool:
-    """Whether the text has the form of a variable's name, that of a component included."""
+    """Return whether the text is a valid variable name, possibly with a component prefix."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -307,7 +306,7 @@ def _by_prefix() -> Mapping[str, VariableClass]:
 
 
 def class_of(name: str) -> VariableClass:
-    """Return the class of a variable, by its lower-case name."""
+    """Return the class of a variable by its lower-case name."""
     named = _by_name().get(name)
     if named is not None:
         return named
@@ -316,14 +315,14 @@ def class_of(name: str) -> VariableClass:
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of a variable with this name may be a secret. No record has such a value."""
+    """Return whether the value of a variable with this name may be a secret. Such a value is never recorded."""
     if class_of(name) in (VariableClass.KEPT, VariableClass.STATEMENT) or name.startswith(_PASSWORD_RULES):
         return False
     return any(word in name for word in _SECRETS)
 
 
 def classes() -> tuple[tuple[VariableClass, tuple[str, ...], tuple[str, ...]], ...]:
-    """Return each class with its names and its prefixes, sorted: the content of the page that lists them."""
+    """Return each class with its sorted names and prefixes, for the documentation."""
     return tuple(
         (kind, tuple(sorted(NAMES.get(kind, "").split())), tuple(sorted(PREFIXES.get(kind, "").split())))
         for kind in VariableClass

@@ -1,4 +1,4 @@
-"""Which server program may be started on which server's files. Pure. This module alone decides it."""
+"""Decision which server program may be started on a server's files. Pure. No other module decides it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zsnapdb.planning.server_copy.identity import Access, PathMap, ServerIdentit
 def objection_to(flavour: Flavour, recorded: str, program: str) -> str | None:
     """Return why a program of version `program` must not be started on files of version `recorded`; None if it may.
 
-    Crash recovery is only sure within a series, and no server starts on files a newer one wrote (refman 8.4,
+    Crash recovery is only safe within a series, and no server starts on files of a newer one (refman 8.4,
     "Downgrading"; MariaDB manual, "Downgrading between Major Versions").
     """
     if flavour_in(program) is not flavour:
@@ -29,9 +29,10 @@ def objection_to(flavour: Flavour, recorded: str, program: str) -> str | None:
 
 
 def objection_to_upgrade(flavour: Flavour, recorded: str, program: str) -> str | None:
-    """Return why a program of version `program` cannot upgrade files of version `recorded`; None if it may.
+    """Return why a program of version `program` cannot upgrade files of version `recorded`; None if it can.
 
-    The files are those of a server that was shut down. No server goes back, and MySQL skips no long-term series.
+    The files are those of a server that was shut down. No server can downgrade, and MySQL must not skip a long-term
+    series.
     """
     if flavour_in(program) is not flavour:
         return f"it is {family(flavour_in(program)).title}, the files are of {family(flavour).title}"
@@ -46,13 +47,13 @@ def objection_to_upgrade(flavour: Flavour, recorded: str, program: str) -> str |
 
 
 def series_of(version: str) -> str:
-    """Return the series of a version, as `server.binaries` names it: 11.8 for 11.8.6-MariaDB."""
+    """Return the series of a version as in `server.binaries`: 11.8 for 11.8.6-MariaDB."""
     return ".".join(str(number) for number in release_of(version)[:2])
 
 
 @dataclass(frozen=True)
 class BackupVersion:
-    """A backup and the server that it was made of."""
+    """A backup with family and version of its server."""
 
     backup_id: str
     flavour: Flavour
@@ -61,7 +62,7 @@ class BackupVersion:
 
 @dataclass(frozen=True)
 class SeriesNeed:
-    """The backups of one series: how many, the newest, and the newest version: no program may be older than that."""
+    """The backups of one series: count, newest backup, and newest version, the minimum for a program."""
 
     flavour: Flavour
     series: str
@@ -71,7 +72,7 @@ class SeriesNeed:
 
 
 def needs(backups: Iterable[BackupVersion]) -> tuple[SeriesNeed, ...]:
-    """Return what programs the backups need, the series of the newest backup first. `backups` are oldest first."""
+    """Return the programs that the backups (oldest first) need, the series of the newest backup first."""
     groups: dict[tuple[Flavour, str], list[BackupVersion]] = {}
     for backup in backups:
         series = (backup.flavour, series_of(backup.version))
@@ -96,10 +97,10 @@ _SOMEBODY = ServerIdentity(
 
 
 def objections_to_files(tablespaces: Sequence[str], links: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return why a copy of the files would reach out of itself.
+    """Return why a copy would use files outside itself.
 
-    `tablespaces` are the files that the data dictionary names by absolute paths, `links` the symbolic links of the data
-    directory with absolute targets: a server on a copy would open the files of the source.
+    `tablespaces` are the files with absolute paths in the data dictionary, `links` the symbolic links in the data
+    directory with absolute targets. A server on a copy would open the files of the source.
     """
     found = []
     if tablespaces:
@@ -120,10 +121,11 @@ HINT_FOR_FILES = (
 def objections_to_settings(
     flavour: Flavour, variables: Mapping[str, str], mountpoints: Collection[str], options: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return why a copy cannot have the places that the server's settings name; the copy's own settings are written.
+    """Return why a copy cannot have the paths in the server's settings, tested with the option file of a copy.
 
-    `variables` are those that a manifest records, `mountpoints` those of the volumes, `options` the lines of
-    server.options.
+    - `variables`: the variables in the manifest
+    - `mountpoints`: the mount points of the volumes
+    - `options`: the lines of server.options
     """
     try:
         option_file(flavour, variables, PathMap(tuple((point, point) for point in mountpoints)), _SOMEBODY, options)

@@ -1,1 +1,1 @@
-"""How a host is set up: what was found, which layout, which files and which commands. Pure."""
+"""Setup of a host: facts, layout, files and commands. Pure."""

@@ -1,4 +1,4 @@
-"""The configuration that setup writes: only what differs from the defaults. Pure."""
+"""The configuration that setup writes: only values that differ from the defaults. Pure."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ TablePath = tuple[str, ...]
 
 @dataclass(frozen=True)
 class SetupSurroundings:
-    """The configuration without the tables that setup writes, and what those tables can rely on.
+    """The configuration without the tables that setup writes, and the facts that these tables depend on.
 
-    The tables go between `before` and `after`. `repository` is the name of the instance's repository; `is_shared`: it
-    is configured already, and stays as it is. `has_agent`: so is the agent. `target` is the name under which setup adds
-    whom to notify; "" if it adds nobody. `is_silent`: nobody is notified of anything.
+    `before` and `after` are the text around the tables. `repository` is the name of the instance's repository.
+    `is_shared` and `has_agent`: repository and agent are configured already and stay unchanged. `target` is the name of
+    the notification target that setup adds ("": none). `is_silent`: no notification is configured.
     """
 
     before: str = ""
@@ -39,28 +39,27 @@ class SetupSurroundings:
     is_silent: bool = True
 
     def tables(self, instance: str) -> tuple[TablePath, ...]:
-        """Return which tables setup writes for the instance, and may replace later."""
+        """Return the tables that setup writes for the instance and may replace later."""
         repository = () if self.is_shared else (("repository", self.repository),)
         target = (("notifications", "to", self.target),) if self.target else ()
         return (("instance", instance), *repository, *target)
 
     def around(self, tables: str) -> str:
-        """Return the text of the whole configuration with these tables."""
         parts = (self.before.rstrip("\n"), tables, self.after.strip("\n"))
         return "\n\n".join(part for part in parts if part) + "\n"
 
 
 ALONE = SetupSurroundings()
-"""Nothing is configured yet."""
+"""The surroundings without an existing configuration."""
 
 
 def surroundings(
     configured: str | None, answers: SetupAnswers, written: WrittenTables | None = None
 ) -> SetupSurroundings | None:
-    """Return what setup leaves as it is; None if it cannot tell its tables from the others.
+    """Return the part of the configuration that setup does not change; None if it cannot be separated.
 
-    `written` are the tables of this instance that an earlier setup wrote, if they are still as it wrote them. Without
-    them all but the tables of the instance is left as it is.
+    `written` are the tables of this instance from an earlier setup, if they are unchanged. Without them everything
+    except the tables of the instance is kept.
     """
     if configured is None:
         return replace(ALONE, target=_target(answers, {}), is_silent=answers.notify is None)
@@ -93,9 +92,9 @@ def surroundings(
 
 
 def without(configured: str, instance: str, written: WrittenTables | None) -> str | None:
-    """Return the configuration without the instance and what its setup wrote; None if its tables cannot be told.
+    """Return the configuration without the instance and the tables of its setup; None if they cannot be separated.
 
-    A repository that another instance uses stays.
+    A repository that another instance uses is kept.
     """
     document = document_of(configured) or {}
     own = [("instance", instance), *(path for path in (written.tables if written else ()) if path[0] == "repository")]
@@ -110,13 +109,13 @@ def without(configured: str, instance: str, written: WrittenTables | None) -> st
 
 
 def digest(document: Mapping[str, Any], tables: Sequence[TablePath]) -> str:
-    """Return what tells these tables of a configuration from any others. Comments and order do not count."""
+    """Return a hash of these tables of a configuration. Comments and order do not count."""
     contents = [_at(document, path) for path in tables]
     return hashlib.sha256(json.dumps(contents, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def document_of(text: str) -> Mapping[str, Any] | None:
-    """Return the TOML document in a text, None if it is none."""
+    """Return the TOML document in a text; None if it is invalid."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -124,7 +123,7 @@ def document_of(text: str) -> Mapping[str, Any] | None:
 
 
 def _target(answers: SetupAnswers, targets: Mapping[str, Any]) -> str:
-    """Return the name for whom to notify; "" if nobody is named, or is a target already."""
+    """Return the name of the notification target; "" if there is none to add."""
     if answers.notify is None or answers.notify in set(_words(targets)):
         return ""
     own = answers.instance if re.match(TARGET_NAME, answers.instance) else f"{TARGET}-2"
@@ -149,7 +148,7 @@ def _cut(text: str, own: Sequence[TablePath]) -> tuple[str, str]:
 
 
 def _less(document: Mapping[str, Any], own: Sequence[TablePath]) -> dict[str, Any]:
-    """Return the document without these tables, and without tables that nothing is left in."""
+    """Return the document without these tables and without tables that become empty."""
     kept: dict[str, Any] = {}
     for key, value in document.items():
         inner = [path[1:] for path in own if path[0] == key]
@@ -181,7 +180,6 @@ def _place(table: Any) -> tuple[Any, Any]:
 
 
 def _words(value: Any) -> Iterator[str]:
-    """Yield all texts in a value of a document."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -195,14 +193,14 @@ _HEAD = (
     "",
 )
 RECIPIENT = "AGE-RECIPIENT"
-"""Stands for the recipient in the plan, before the identity is made."""
+"""The placeholder for the recipient in the plan before the identity exists."""
 NO_SIGNING = "none"
-"""The value of `signing` where a person decided that the host signs nothing."""
+"""The value of `signing` if the user decided that the host signs nothing."""
 
 
 @dataclass(frozen=True)
 class ServerLogin:
-    """How zsnapdb reaches the server."""
+    """The login of zsnapdb on the server."""
 
     socket: str
     user: str
@@ -234,10 +232,9 @@ def configuration_text(
 ) -> str:
     """Return the text of the configuration.
 
-    `recipient`: to whom backups are encrypted, None if they are not. `identity`: the file with which drills read them.
-    `signing`: the file of the signing key, or NO_SIGNING; None: the configuration says neither.
-    `server`: what of the server has to be configured. `around`: what is configured already.
-    `archives`: the server has binlogs.
+    `recipient` None: backups are not encrypted. `identity` is the file with which drills decrypt them. `signing` is the
+    file of the signing key, or NO_SIGNING; None: the configuration sets neither. `server` are the settings of the
+    server that must be configured, `around` is the existing configuration. `archives`: the server has binlogs.
     """
     lines = [*_instance(answers, login, around.repository, server, archives=archives)]
     if not around.is_shared:
@@ -271,7 +268,7 @@ def _instance(
         yield from (_line(key, value) for key, value in control.items() if value)
         yield ""
     yield from (f"[instance.{name}.keep]", "last = 7", "daily = 14", "weekly = 8", "monthly = 12", "")
-    # The default warn_at is 0.8: an age that the schedule itself reaches is no warning.
+    # With the default warn_at of 0.8, the ages that the schedule itself reaches cause no warning.
     yield from (f"[instance.{name}.objectives]", 'backup_age = "31h"')
     if archives:
         yield from ('rpo = "15m"', 'archive_lag = "15m"')
@@ -306,12 +303,12 @@ def _repository(
 
 
 def _way(notify: str) -> str:
-    """Return the line that names the way to somebody: a program, a URL, or an address of e-mail."""
+    """Return the line of a notification target: a program, a URL, or an e-mail address."""
     if notify.startswith("/"):
         return f"script = [{json.dumps(notify)}]"
     return _line("webhook", notify) if "://" in notify else f"email = [{json.dumps(notify)}]"
 
 
 def _line(key: str, value: str) -> str:
-    """Return a line of TOML. A string of JSON is a basic string of TOML (TOML 1.0, "String")."""
+    """Return a line of TOML. A JSON string is a valid basic string of TOML (TOML 1.0, "String")."""
     return f"{key} = {json.dumps(value)}"

@@ -1,4 +1,4 @@
-"""What `zsnapdb setup` finds on a host, and what it is told. `jobs/setup/find.py` gathers the facts. Pure."""
+"""The facts that `zsnapdb setup` finds on a host, and the user's answers. `jobs/setup/find.py` gathers them. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ DEFAULT_PAGE = 16384
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """What decides whether and how setup can move the files of a server that are not on ZFS.
+    """Facts that decide whether and how setup can move a server's files to ZFS. Names and paths: "" if none.
 
-    `service` is the unit of systemd that runs the server, "" if none does. `is_mount`: something is mounted at the data
-    directory itself. `binlog` is the path of the binlogs without their numbers, "" if the server writes none, and
-    `binlog_index` the path of their list. `elsewhere` are settings whose files lie outside the data directory,
-    `obstacles` paths in it that are no plain files. `option_folder` is a folder whose option files the server reads, ""
-    if none is known. `taken` are the paths that a move makes and that exist already.
+    `service` is the systemd unit of the server. `is_mount`: the data directory itself is a mount point. `binlog` is the
+    path of the binlogs without number, `binlog_index` that of their index. `elsewhere` are settings with files outside
+    the data directory, `obstacles` paths in it that are no regular files or folders. `option_folder` is a folder of
+    option files that the server reads. `taken` are existing paths that a move would create.
     """
 
     service: str
@@ -35,7 +34,7 @@ class FoundFiles:
 
 @dataclass(frozen=True)
 class FoundServer:
-    """A running server: its process, the account and program of it, its sockets and its data directory.
+    """A running server: its process, account, program, sockets and data directory.
 
     `filesystem` and `dataset` are those of the data directory ("" where there is none). `page_size` and `version` are
     None if nobody may ask the server. `used` is the size of the data directory in bytes. `lets_root_in`: root of the
@@ -73,13 +72,12 @@ class FoundServer:
 
     @property
     def is_on_zfs(self) -> bool:
-        """Whether the data directory lies on a ZFS dataset."""
         return self.filesystem == "zfs" and bool(self.dataset)
 
 
 @dataclass(frozen=True)
 class FoundPool:
-    """An imported pool and how many bytes are free in it."""
+    """An imported pool and its free bytes."""
 
     name: str
     free: int
@@ -87,18 +85,19 @@ class FoundPool:
 
 @dataclass(frozen=True)
 class WrittenTables:
-    """The tables of a configuration that an earlier setup wrote, by their paths. They are as it wrote them."""
+    """The tables of a configuration that an earlier setup wrote, by path. They are unchanged since."""
 
     tables: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
 class SetupFacts:
-    """What was found on the host.
+    """The facts about the host.
 
-    `configuration` is the path of the configuration, `configured` its text (None: no file, or nothing but comments).
-    `recipient` is that of the identity beside it, None if there is none. `unit` is the text of the agent's unit for
-    this host, None if a unit is there that fits. `grants` are the statements for the account, by flavour.
+    - `configuration`, `configured`: the path of the configuration and its text (None: no file, or only comments)
+    - `recipient`: that of the existing identity file (None: there is none)
+    - `unit`: the text of the agent's unit for this host (None: a suitable unit exists)
+    - `grants`: the statements for the account by flavour
     """
 
     servers: tuple[FoundServer, ...]
@@ -109,31 +108,34 @@ class SetupFacts:
     configured: str | None = None
     recipient: str | None = None
     signer: str | None = None
-    """The public part of the signing key beside the configuration, None if there is none."""
+    """The public part of the signing key next to the configuration; None if there is none."""
     unit: str | None = None
     cron: str | None = None
-    """The text of the file for cron, None on a host without a folder for it."""
+    """The text of the cron file; None on a host without a folder for it."""
     grants: Mapping[Flavour, str] = field(default_factory=dict)
     datasets: frozenset[str] = frozenset()
-    """The datasets with names that a move would choose, if they exist."""
+    """Existing datasets with names that a move would choose."""
     passed_drill: str | None = None
-    """The newest drill that passed with the configuration which is there, None if none is known."""
+    """The newest passed drill with the existing configuration; None if none is known."""
     missing_folder: str | None = None
-    """The folder of the repository, if it is to be a folder of this host and is not there."""
+    """The folder of the repository, if it is a missing folder of this host."""
     written: WrittenTables | None = None
-    """What an earlier setup wrote of the instance; None if it wrote nothing, or somebody changed that since."""
+    """The tables that an earlier setup wrote for the instance; None if there are none, or they were changed since."""
     agent_reads: str | None = None
-    """The configuration with settings that the agent of this host reads, None if there is no unit for it."""
+    """The non-empty configuration that the agent of this host reads; None if there is no unit for it."""
 
 
 @dataclass(frozen=True)
 class SetupAnswers:
-    """What a person decides. None: setup decides, or refuses if it cannot.
+    """The decisions of the user. None: setup decides, or refuses if it cannot.
 
-    `repository` is an address such as s3://bucket/prefix or file:///folder. `encrypt`: whether backups are encrypted.
-    `binary` is the server program that copies of the server run. `move`: the server may be stopped while its files are
-    moved to ZFS. `proof`: setup ends with doctor, a backup and a drill. `notify`: who hears of failures: an address of
-    e-mail, a URL, or the absolute path of a program. `sign`: whether this host signs what it stores.
+    - `repository`: an address such as s3://bucket/prefix or file:///folder
+    - `encrypt`: whether backups are encrypted
+    - `binary`: the server program for copies of the server
+    - `move`: the server may be stopped while its files are moved to ZFS
+    - `proof`: setup ends with doctor, a backup and a drill
+    - `notify`: the target for failures: an e-mail address, a URL, or the absolute path of a program
+    - `sign`: whether this host signs what it stores
     """
 
     repository: str
@@ -156,9 +158,9 @@ _PATH = re.compile(r"(?m)^(?P<name>[a-z_]+) = (?P<path>/.*)$")
 
 
 def overridden(option_file: str, options: str) -> tuple[str, ...]:
-    """Return the paths of the option file that a server would not use, with what it would use. Empty if it uses all.
+    """Return the paths in the option file that a server would not use, with the values that it would use.
 
-    `options` is what it would start with, as it prints it (`--print-defaults`), with the words of its command line.
+    Empty if it uses all. `options` are the server's options with its command line, as `--print-defaults` prints them.
     """
     wrong = []
     for setting in _PATH.finditer(option_file):

@@ -1,7 +1,7 @@
-"""The layout of a server on ZFS: its datasets with their properties, and the settings of the server for it. Pure.
+"""The layout of a server on ZFS: its datasets with their properties, and the matching server settings. Pure.
 
 Sources: the two-dataset layout of Percona's talk "MySQL and ZFS" (2019); OpenZFS documentation, "Workload Tuning";
-zfsprops(7). Every property is one that a rule of the doctor finds good (`planning/advice`).
+zfsprops(7). The doctor's rules (`planning/advice`) accept every property.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class NewDataset:
 
 @dataclass(frozen=True)
 class KeptLogs:
-    """What a server that is moved keeps of its logs: the name of its binlogs, "" if it wrote none so far.
+    """The logs that a moved server keeps: the name of its binlogs ("": it has none).
 
-    Relay logs that are there stay in the data directory: the server has their paths relative to it.
+    Existing relay logs stay in the data directory, as the server has their relative paths.
     """
 
     binlog: str
@@ -42,7 +42,7 @@ class KeptLogs:
 
 @dataclass(frozen=True)
 class ServerLayout:
-    """The datasets of a server, outermost first, and where its option file says that its files lie."""
+    """The datasets of a server, outermost first, and the paths of its files in the option file."""
 
     datasets: tuple[NewDataset, ...]
     datadir: str
@@ -57,7 +57,7 @@ def two_datasets(
     mount: str = MOUNT,
     kept: KeptLogs | None = None,
 ) -> ServerLayout:
-    """Return the layout with the dataset `name` for logs and one below it for pages. `kept`: of a moved server."""
+    """Return the layout with the dataset `name` for logs and a child for pages. `kept`: the logs of a moved server."""
     parent = {
         **_COMMON,
         "recordsize": "128K",
@@ -66,16 +66,16 @@ def two_datasets(
     }
     data = {**_COMMON, "recordsize": f"{page_size >> 10}K", "compression": "lz4"}
     if release >= _HONOURS_DIRECT:
-        # The ARC is of use to clones, sends and reads that miss the buffer pool.
+        # The ARC serves clones, sends and reads that miss the buffer pool.
         data["direct"] = "disabled"
     datasets = (NewDataset(name, parent), NewDataset(f"{name}/data", data))
     return ServerLayout(datasets, f"{mount}/data", option_file(flavour, mount, kept))
 
 
 def option_file(flavour: Flavour, mount: str = MOUNT, kept: KeptLogs | None = None) -> str:
-    """Return the fragment of the server's option file for the layout. Doublewrite stays as it is.
+    """Return the fragment of the server's option file for the layout. It does not change doublewrite.
 
-    A server that is moved and wrote binlogs keeps their format and its GTID settings: replicas may depend on them.
+    A moved server with binlogs keeps their format and its GTID settings, as replicas may depend on them.
     """
     facts = family(flavour)
     binlog = f"{mount}/{kept.binlog if kept is not None and kept.binlog else 'binlog'}"
@@ -89,7 +89,7 @@ def option_file(flavour: Flavour, mount: str = MOUNT, kept: KeptLogs | None = No
         **({} if kept is not None and kept.has_relay_logs else {"relay_log": f"{mount}/relay"}),
         "innodb_use_native_aio": "OFF",
         "sync_binlog": "1",
-        # A server that does not know it goes on (refman 8.4, "Program Option Modifiers").
+        # A server that does not know the option ignores it (refman 8.4, "Program Option Modifiers").
         "loose_binlog_row_metadata": "FULL",
         **(_first(flavour) if is_first else {}),
     }
@@ -132,10 +132,10 @@ UNIT = "zsnapdb-agent.service"
 UNIT_FILE = f"/etc/systemd/system/{UNIT}"
 _START, _STOPPED = "ExecStart=", "ExecStopPost=-"
 PACKAGED_UNITS = ("/usr/lib/systemd/system", "/lib/systemd/system")
-"""Where packages put units (systemd.unit(5))."""
+"""The folders of packaged units (systemd.unit(5))."""
 CRON_FOLDER = "/etc/cron.d"
 _CRON_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""The PATH of cron has no folder with `zfs` (crontab(5), "PATH=/usr/bin:/bin")."""
+"""The default PATH of cron has no folder with `zfs` (crontab(5), "PATH=/usr/bin:/bin")."""
 _CRON_JOBS = (
     ("*/5 * * * *", ("binlog", "archive", "INSTANCE", "--once")),
     ("* * * * *", ("snapshot", "INSTANCE")),
@@ -150,12 +150,12 @@ _CRON_JOBS = (
 
 
 def unit_text(example: str, program: Sequence[str], configuration: str) -> str:
-    """Return the unit that runs this program with this configuration; all else is that of the example.
+    """Return the example unit, changed to run this program with this configuration.
 
-    `program` are the words that start zsnapdb; the first one is an absolute path.
+    `program` are the arguments that start zsnapdb; the first one is an absolute path.
     """
     start, with_it = _START + _words((*program, "agent")), _words(("--config", configuration))
-    # systemd replaces %N by the name of the unit.
+    # systemd replaces %N with the name of the unit.
     stopped = f"{_STOPPED}{_words((*program, 'notify', 'failed'))} %N"
     return "\n".join(
         f"{command} {with_it}" if (command := _command(line, start, stopped)) else line for line in example.split("\n")
@@ -163,7 +163,7 @@ def unit_text(example: str, program: Sequence[str], configuration: str) -> str:
 
 
 def configuration_in(unit: str) -> str | None:
-    """Return which configuration the agent of a unit reads; None if it names none."""
+    """Return the configuration that the agent of a unit reads; None if it has no such argument."""
     for line in unit.split("\n"):
         if not line.startswith(_START):
             continue
@@ -185,12 +185,12 @@ def _words(words: Sequence[str]) -> str:
 
 
 def cron_file(instance: str) -> str:
-    """Return the file for the lines of this instance. cron leaves out names with other characters (cron(8))."""
+    """Return the cron file of this instance. cron ignores file names with other characters (cron(8))."""
     return f"{CRON_FOLDER}/zsnapdb-{re.sub('[^A-Za-z0-9_-]', '_', instance)}"
 
 
 def cron_text(program: Sequence[str], instance: str, configuration: str) -> str:
-    """Return the lines for a file of /etc/cron.d (crontab(5)): every job of this instance, with absolute paths."""
+    """Return the text of a file in /etc/cron.d (crontab(5)): every job of this instance, with absolute paths."""
     lines = ["# Written by `zsnapdb setup`: cron runs all jobs. It mails errors and results that need a look to root."]
     lines += ["SHELL=/bin/sh", f"PATH={_CRON_PATH}"]
     for when, words in _CRON_JOBS:
@@ -201,22 +201,22 @@ def cron_text(program: Sequence[str], instance: str, configuration: str) -> str:
 
 
 def _word(text: str) -> str:
-    """Return a word of a command line (systemd.service(5), "Command lines": quotes, specifiers, variables)."""
+    """Return an argument in a command line (systemd.service(5), "Command lines": quotes, specifiers, variables)."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{escaped}"'
 
 
 DEFAULT_USER = "zsnapdb"
 SECRET_PLACE = "%s"  # noqa: S105 - a place, no password
-"""Stands for the password in a statement."""
+"""The placeholder for the password in a statement."""
 _CREATE = re.compile(r"CREATE USER (?P<name>[^ ]+) IDENTIFIED (?P<how>.+)")
 
 
 @dataclass(frozen=True)
 class AccountPlan:
-    """The account, the statements that make it, and the file of its password (None: it logs in by the socket alone).
+    """The account, the statements that create it, and its password file (None: it logs in by socket alone).
 
-    Each statement can run twice. One that has SECRET_PLACE in it needs the password.
+    Each statement can be repeated. A statement with SECRET_PLACE needs the password.
     """
 
     user: str
@@ -225,21 +225,21 @@ class AccountPlan:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The statements for people: they name the file in place of the password."""
+        """The statements for display: they contain the file name instead of the password."""
         return tuple(
             f"{text.replace(SECRET_PLACE, f'<the password in {self.password_file}>')};" for text in self.statements
         )
 
 
 def user_of(server: FoundServer) -> str:
-    """Return the account that zsnapdb uses on the server: root where every server lets root in by its socket."""
+    """Return the account of zsnapdb on the server: root if every server of the family admits root by socket."""
     return "root" if family(server.flavour).root_uses_socket else DEFAULT_USER
 
 
 def account_plan(server: FoundServer, grants: str, password_file: str) -> AccountPlan | None:
-    """Return the account to be made with the statements of `grants`, None if the account is there on every server.
+    """Return the account to create with the statements of `grants`; None if every server has the account.
 
-    The account has a password if root may look into the server and sees that nobody can log in by the socket alone.
+    The account gets a password if root can query the server and the server has no login by socket alone.
     """
     user = user_of(server)
     if user == "root":
@@ -250,7 +250,7 @@ def account_plan(server: FoundServer, grants: str, password_file: str) -> Accoun
 
 
 def _statements(text: str) -> list[str]:
-    """Return the statements of a text in which comments have lines of their own."""
+    """Return the statements in a text whose comments are on separate lines."""
     lines = [line for line in text.split("\n") if not line.startswith("--")]
     return [statement for part in "\n".join(lines).split(";") if (statement := " ".join(part.split()))]
 

@@ -1,7 +1,7 @@
-"""How the files of a server are moved to ZFS: where they lie before, meanwhile and afterwards, and the commands. Pure.
+"""The move of a server's files to ZFS: its paths before, during and after it, and the commands. Pure.
 
-The old files stay as they were. Until they are renamed, the server can be started on them again at any time; from then
-on, only on the copies. A data directory at which something is mounted cannot be renamed: there the option file decides.
+The old files are not changed. Until they are renamed, the server can be started on them at any time; after that, only
+on the copies. A data directory that is a mount point cannot be renamed: then the option file decides.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from zsnapdb.planning.setup.facts import DEFAULT_PAGE, FoundFiles, FoundServer
 from zsnapdb.planning.setup.layout import KeptLogs, NewDataset, two_datasets
 
 MOVE_PROPERTY = f"{PROPERTY}:move"
-"""On the datasets of a move: the data directory whose files are copied there. Only there are files removed."""
+"""The property on the datasets of a move: the source data directory. Files are removed only in such datasets."""
 MOVE_SNAPSHOT = f"{SNAPSHOT_PREFIX}move-"
-"""How the names of the snapshots of a move begin. They have MOVE_PROPERTY too, and go when the move has ended."""
+"""The prefix of a move's snapshots. They also have MOVE_PROPERTY, and are destroyed when the move has ended."""
 MOVE_RECORD = "/var/lib/zsnapdb/setup/move.json"
-"""The file of this host that has a move which began and did not end."""
+"""The file of this host with the record of an unfinished move."""
 _LOGS = re.compile(r"#innodb_redo|ib_logfile\d+|aria_log_control|aria_log\.\d+")
 """Redo and engine logs in a data directory (refman 8.4, "Redo Log"; MariaDB manual, "Aria Storage Engine")."""
 FRAGMENT = "zz-zsnapdb-zfs.cnf"
@@ -31,7 +31,7 @@ FRAGMENT = "zz-zsnapdb-zfs.cnf"
 
 @dataclass(frozen=True)
 class MovePlaces:
-    """Where files lie: `old` after the move, `mount` for the outer dataset, `staging` for it while files are copied."""
+    """The paths of a move: `old` files after it, `mount` of the outer dataset, `staging` mount during the copy."""
 
     old: str
     mount: str
@@ -39,20 +39,20 @@ class MovePlaces:
 
 
 def places(datadir: str, *, is_mount: bool) -> MovePlaces:
-    """Return the places for a data directory. Something that is mounted stays where it is, and the copy lies beside."""
+    """Return the paths for a data directory. A mount point is not moved; its copy is next to it."""
     if is_mount:
         return MovePlaces(datadir, f"{datadir}-zfs", f"{datadir}-zfs")
     return MovePlaces(f"{datadir}.before-zfs", datadir, f"{datadir}.on-zfs")
 
 
 def dataset_names(pool: str, instance: str) -> tuple[str, ...]:
-    """Return the names for the outer dataset, the best first."""
+    """Return the possible names of the outer dataset, the best first."""
     return (f"{pool}/mysql", f"{pool}/mysql-{instance}")
 
 
 @dataclass(frozen=True)
 class ServerMove:
-    """A move of the files of one server, with all that is needed to go on with it after an interruption."""
+    """A move of the files of one server, with everything that is needed to continue it after an interruption."""
 
     server: FoundServer
     files: FoundFiles
@@ -62,22 +62,20 @@ class ServerMove:
 
     @property
     def is_renaming(self) -> bool:
-        """Whether the data directory is renamed. Else the option file alone makes the server use the copies."""
+        """Whether the data directory is renamed. Otherwise only the option file makes the server use the copies."""
         return self.places.old != self.server.datadir
 
     @property
     def fragment(self) -> str:
-        """The path of the option file."""
         return f"{self.files.option_folder}/{FRAGMENT}"
 
     @property
     def datadir(self) -> str:
-        """The data directory after the move."""
         return f"{self.places.mount}/data"
 
     @property
     def creations(self) -> tuple[tuple[str, ...], ...]:
-        """The command that creates each dataset; the outer one is mounted at the place for copying."""
+        """The command that creates each dataset; the outer one is mounted at the staging path."""
         return tuple(
             ("zfs", "create", *(word for pair in self._options(new) for word in ("-o", pair)), new.name)
             for new in self.datasets
@@ -99,30 +97,28 @@ class ServerMove:
 
     @property
     def rename(self) -> tuple[str, ...]:
-        """The command that keeps the old files under another name."""
         return ("mv", "-T", self.server.datadir, self.places.old)
 
     def mount_at(self, path: str) -> tuple[str, ...]:
-        """Return the command that mounts the datasets there."""
         return ("zfs", "set", f"mountpoint={path}", self.datasets[0].name)
 
     @property
     def started(self) -> str:
-        """The line of a shell with which a person starts the server on the copies after the switch."""
+        """The shell line with which a user starts the server on the copies after the switch."""
         words = [self.mount_at(self.places.mount), self.start] if self.is_renaming else [self.start]
         return f"`{' && '.join(self.shown(words))}`"
 
     @property
     def forgotten(self) -> str:
-        """How a person has the move forgotten. Nothing else changes by it."""
+        """The instruction that makes zsnapdb forget the move. It changes nothing else."""
         return f"remove {MOVE_RECORD}"
 
     def given_up(self, *, is_switched: bool) -> str:
-        """Return the line of a shell with which a person goes back to the old files. The datasets are kept, renamed."""
+        """Return the shell line with which a user returns to the old files. The datasets are kept and renamed."""
         name = self.datasets[0].name
         words: list[Sequence[str]] = [self.stop] if is_switched else []
         words += [("zfs", "set", "mountpoint=none", name), ("zfs", "rename", name, f"{name}-unused")]
-        # The folder is empty once nothing is mounted there: `rm -d` removes no other one.
+        # The folder is empty once nothing is mounted there; `rm -d` removes only empty folders.
         words.append(("rm", "-df", self.fragment, MOVE_RECORD, self.places.staging))
         if is_switched and self.is_renaming:
             words += [("rmdir", self.server.datadir), ("mv", "-T", self.places.old, self.server.datadir)]
@@ -130,37 +126,32 @@ class ServerMove:
         return f"`{' && '.join(self.shown(words))}`"
 
     def is_log(self, name: str) -> bool:
-        """Whether the entry of the data directory belongs to the outer dataset. Binlogs are decided apart."""
+        """Return whether the entry of the data directory belongs to the outer dataset. Binlogs are handled apart."""
         return _LOGS.fullmatch(name) is not None
 
     @property
     def binlog_folder(self) -> str:
-        """The folder of the binlogs before the move, "" if there are none."""
         return self.files.binlog.rpartition("/")[0]
 
     @property
     def binlog_name(self) -> str:
-        """The name of the binlogs without their numbers."""
         return self.files.binlog.rpartition("/")[2]
 
     @property
     def index(self) -> str:
-        """The name of the list of binlogs before the move."""
         return self.files.binlog_index.rpartition("/")[2]
 
     def is_binlog(self, name: str) -> bool:
-        """Whether the entry of the folder of the binlogs is one of them, or MariaDB's state of them."""
+        """Return whether the entry of the binlog folder is a binlog, or MariaDB's binlog state."""
         return (
             bool(self.files.binlog) and re.fullmatch(rf"{re.escape(self.binlog_name)}\.(\d+|state)", name) is not None
         )
 
     def listed(self, index: str) -> str:
-        """Return the list of binlogs with the paths that they have after the move."""
         names = [line.rpartition("/")[2] for line in index.split("\n") if line]
         return "".join(f"{self.places.mount}/{name}\n" for name in names)
 
     def shown(self, words: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """Return commands as lines of a shell."""
         return tuple(shlex.join(command) for command in words)
 
 
@@ -183,7 +174,7 @@ def objections(server: FoundServer) -> tuple[str, ...]:
 
 
 def planned_move(server: FoundServer, files: FoundFiles, dataset: str, release: tuple[int, ...]) -> ServerMove:
-    """Return the move of the files into the new dataset `dataset` and one below it."""
+    """Return the move of the files into the new dataset `dataset` and its child."""
     where = places(server.datadir, is_mount=files.is_mount)
     kept = KeptLogs(files.binlog.rpartition("/")[2], files.has_relay_logs)
     layout = two_datasets(dataset, server.flavour, server.page_size or DEFAULT_PAGE, release, where.mount, kept)
@@ -196,10 +187,13 @@ def option_folders(flavour: Flavour) -> tuple[str, ...]:
 
 
 class MovePhase(StrEnum):
-    """What a move has certainly reached, as its record says. UNKNOWN: the record is of a release that wrote no phases.
+    """The phase that a move has certainly reached, from its record.
 
-    PLANNED: nothing, or a part of the copies. COPIED: the copies were equal to the old files, and have a snapshot.
-    SWITCHED: the copies were about to take the place of the old files. STARTED: the server was seen to run on them.
+    - UNKNOWN: the record is of a release that wrote no phases
+    - PLANNED: nothing, or a part of the copies
+    - COPIED: the copies were equal to the old files, and have a snapshot
+    - SWITCHED: the copies were about to replace the old files
+    - STARTED: the server was observed to run on them
     """
 
     UNKNOWN = "unknown"
@@ -210,7 +204,7 @@ class MovePhase(StrEnum):
 
 
 class ServedPlace(StrEnum):
-    """Where the server runs, as the kernel says."""
+    """The files on which the server runs, according to the kernel."""
 
     NOWHERE = "nowhere"
     OLD = "old"
@@ -219,9 +213,10 @@ class ServedPlace(StrEnum):
 
 
 class CopiesState(StrEnum):
-    """What is in the datasets. UNFINISHED: what this move copied, without an end. UNPROVED: nobody knows whose it is.
+    """The content of the datasets.
 
-    UNCHANGED: the copies, as they were compared. CHANGED: they were changed since. UNMOUNTED: nobody can see it.
+    UNFINISHED: incomplete copies of this move. UNCHANGED: the copies as they were compared. CHANGED: the copies were
+    changed since. UNPROVED: files of unknown origin. UNMOUNTED: the content is not visible.
     """
 
     EMPTY = "empty"
@@ -233,7 +228,7 @@ class CopiesState(StrEnum):
 
 
 class OldState(StrEnum):
-    """Whether the old files are as they were when their copies were compared. UNPROVED: nothing says how they were."""
+    """Whether the old files are unchanged since the comparison. UNPROVED: their former state is unknown."""
 
     SAME = "same"
     CHANGED = "changed"
@@ -251,10 +246,11 @@ class MoveStep(StrEnum):
 
 @dataclass(frozen=True)
 class MoveFacts:
-    """What was found of a move. `where`: the process of the server and its data directory, for people ("" if none).
+    """The observed state of an interrupted move.
 
-    `is_switched`: the old files have their other name, or the option file names the copies. `in_the_way`: a path with
-    files of others where the copies are to be mounted, "" if there is none.
+    - `where`: the process of the server and its data directory, for messages ("" if none)
+    - `is_switched`: the old files have their new name, or the option file contains the copies
+    - `in_the_way`: a path with other files at the mount point of the copies ("" if none)
     """
 
     phase: MovePhase
@@ -268,7 +264,7 @@ class MoveFacts:
 
 @dataclass(frozen=True)
 class MoveDecision:
-    """The next step, or None and why there is none, with a hint."""
+    """The next step; or None, the reason, and a hint."""
 
     step: MoveStep | None
     why: str = ""
@@ -283,7 +279,7 @@ _MAY_BE_NEWER = {
 
 
 def decide(move: ServerMove, facts: MoveFacts) -> MoveDecision:
-    """Return the next step of a move that was interrupted. A server that runs on the copies is never stopped."""
+    """Return the next step of an interrupted move. A server that runs on the copies is never stopped."""
     if facts.runs is ServedPlace.NEW:
         return MoveDecision(MoveStep.FINISH)
     if facts.runs is ServedPlace.OTHER:
@@ -324,7 +320,7 @@ def _starting(move: ServerMove, facts: MoveFacts) -> MoveDecision:
 def _copying(move: ServerMove, facts: MoveFacts) -> MoveDecision:
     give_up = move.given_up(is_switched=facts.is_switched)
     if facts.is_switched and facts.runs is ServedPlace.OLD and facts.copies in _MAY_BE_NEWER:
-        # A later option file names the old data directory, and the one of the move names the logs.
+        # A later option file sets the old data directory, and the one of the move sets the logs.
         return MoveDecision(
             None,
             f"the server runs on {move.server.datadir} and may write its logs to {move.datasets[0].name}",
@@ -360,7 +356,7 @@ def _copying(move: ServerMove, facts: MoveFacts) -> MoveDecision:
 
 
 def may_go_back(facts: MoveFacts) -> bool:
-    """Whether the old files may take their place again: nothing runs on the copies, which never changed."""
+    """Return whether the old files may be put back: no server runs on the copies, and they never changed."""
     return (
         facts.runs is not ServedPlace.NEW
         and facts.phase is MovePhase.SWITCHED

@@ -1,4 +1,4 @@
-"""What setup does on a host: adopts a server whose files lie on ZFS, or creates datasets and moves them. Pure."""
+"""The plan of setup: adopt a server whose files are on ZFS, or create datasets and move the files. Pure."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from zsnapdb.planning.setup.layout import (
 from zsnapdb.planning.setup.move import MoveDecision, MoveStep, ServerMove, dataset_names, objections, planned_move
 
 _ROOM = 1.2
-"""How many times the size of the data directory must be free in the pool: compression is not counted on."""
+"""Required free space in the pool as a multiple of the data directory's size; compression is ignored."""
 
 
 class SetupWay(StrEnum):
-    """ADOPT: the files stay where they are. MOVE: datasets are created, and the files are copied into them."""
+    """ADOPT: the files are not moved. MOVE: datasets are created, and the files are copied into them."""
 
     ADOPT = "adopt"
     MOVE = "move"
 
 
 class SetupAction(StrEnum):
-    """What setup itself does in a step. All other steps are left to the person."""
+    """An action that setup itself performs. All other steps are left to the user."""
 
     MOVE = "move"
     BINLOG = "binlog"
@@ -63,12 +63,12 @@ class SetupAction(StrEnum):
 
 
 PROOF = (SetupAction.DOCTOR, SetupAction.BACKUP, SetupAction.DRILL)
-"""The last steps: they prove what the steps before them have set up. `jobs/setup/steps.py` does them."""
+"""The last steps: they verify the result of the steps before them. `jobs/setup/steps.py` runs them."""
 
 
 @dataclass(frozen=True)
 class SetupStep:
-    """A step: what it is for, and the lines for a shell or a server, or the file, that are needed."""
+    """A step: its title, and the required shell or SQL lines, or the file."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class SetupStep:
 
 @dataclass(frozen=True)
 class StartedMove:
-    """A move of files that was interrupted, and what may be done next."""
+    """An interrupted move of files, and the possible next step."""
 
     move: ServerMove
     decision: MoveDecision
@@ -89,13 +89,14 @@ class StartedMove:
 class SetupPlan:
     """The way, the server and the steps. If there are refusals, nothing can be done, and there are no steps.
 
-    `configuration` and `identity` are the paths of the files that setup writes; `identity` None: nothing is encrypted.
-    `recipient` is that of an identity that is there already. `account` None: the account is there on every server.
-    `move` None: the files stay where they are. `move_step` is what is done of the move; if it is FINISH, also if there
-    are refusals: the server runs on ZFS, and setup only notes that. `refusal_hint` says what to do about refusals.
-    `around` is the configuration without what setup writes. `kept` is the text of one that has all that setup writes:
-    it stays as it is. `signing` is the file of the signing key, NO_SIGNING if none is wanted, and None if an earlier
-    setup or the repository's own configuration leaves it open: then this setup does so too.
+    - `configuration`, `identity`: the paths of the files that setup writes; `identity` None: no encryption
+    - `recipient`: that of an existing identity
+    - `account` None: every server has the account; `move` None: the files are not moved
+    - `move_step`: the step of the move. FINISH applies even with refusals: the server runs on ZFS, and setup records it
+    - `around`: the configuration without the tables that setup writes
+    - `kept`: the text of a configuration that already has all these tables and is not changed
+    - `signing`: the file of the signing key; NO_SIGNING: none is wanted; None: an earlier setup or the repository's own
+      configuration leaves it open
     """
 
     way: SetupWay
@@ -115,16 +116,14 @@ class SetupPlan:
     kept: str | None = None
     signing: str | None = None
     signer: str | None = None
-    """The public part of a signing key that is there already."""
+    """The public part of an existing signing key."""
 
     @property
     def signing_key(self) -> str | None:
-        """The file of the signing key, None if setup has none."""
         return self.signing if self.signing != NO_SIGNING else None
 
     @property
     def socket(self) -> str:
-        """The socket by which the server is reached."""
         assert self.server is not None
         return self.answers.socket or self.server.sockets[0]
 
@@ -140,7 +139,7 @@ class SetupPlan:
         return not self.refusals and self.server is not None and not self.archives and not why_no_binlogs(self.server)
 
     def text(self, recipient: str | None) -> str:
-        """Return the text of the configuration for the recipient of the backups, None: they are not encrypted."""
+        """Return the text of the configuration. `recipient` None: backups are not encrypted."""
         if self.kept is not None:
             return self.kept
         assert self.server is not None
@@ -161,7 +160,7 @@ class SetupPlan:
 
 
 def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None = None) -> SetupPlan:
-    """Return what setup does on this host, or why it does nothing. `begun`: a move of files that was interrupted."""
+    """Return the plan of setup on this host, or its refusals. `started`: an interrupted move of files."""
     folder = facts.configuration.rpartition("/")[0]
     around = surroundings(facts.configured, answers, facts.written)
     identity = f"{folder}/identity" if answers.encrypt and not (around and around.is_shared) else None
@@ -214,9 +213,9 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
 
 
 def _signing(facts: SetupFacts, answers: SetupAnswers, around: SetupSurroundings | None, file: str) -> str | None:
-    """Return the file of the signing key, NO_SIGNING, or None if the configuration that is there leaves it open.
+    """Return the file of the signing key, NO_SIGNING, or None if the existing configuration leaves it open.
 
-    An installation without a key is not switched by another run of setup: its backups are not signed.
+    An existing installation without a key stays unsigned, as its stored backups are unsigned.
     """
     if around is None or around.is_shared:
         return None
@@ -230,7 +229,7 @@ def _signing(facts: SetupFacts, answers: SetupAnswers, around: SetupSurroundings
 
 
 def leave_signing_open(plan: SetupPlan) -> SetupPlan:
-    """Return the plan that makes no signing key: the repository is there, and a new key signed nothing in it."""
+    """Return the plan without a signing key: the repository exists, and a new key would invalidate its backups."""
     plan = replace(plan, signing=None, signer=None, notes=(*plan.notes, _REPOSITORY_THERE))
     text = plan.text((plan.recipient or RECIPIENT) if plan.identity is not None else None)
     steps = (
@@ -242,7 +241,7 @@ def leave_signing_open(plan: SetupPlan) -> SetupPlan:
 
 
 def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundings | None) -> SetupPlan:
-    """Return the plan with what it leaves of the configuration that is there; refused if that cannot be."""
+    """Return the plan with the kept part of the existing configuration; refused if that is impossible."""
     path, name = facts.configuration, plan.answers.instance
     if facts.agent_reads not in (None, path):
         why = f"the agent of this host reads {facts.agent_reads}, and one agent runs the jobs of all instances"
@@ -300,7 +299,7 @@ def _names_in_binlog(server: FoundServer) -> str:
 
 
 def _replaced(facts: SetupFacts, text: str) -> Iterator[str]:
-    """Say that what an earlier setup wrote is replaced, and which lines differ."""
+    """Yield notes that the tables of an earlier setup are replaced, with the changed lines."""
     yield f"{facts.configuration} is that of an earlier setup with other words: it is replaced, and kept beside it"
     lines = difflib.unified_diff((facts.configured or "").splitlines(), text.splitlines(), n=0, lineterm="")
     yield from (f"  {line[0]} {line[1:]}" for line in list(lines)[2:] if not line.startswith("@@"))
@@ -320,7 +319,7 @@ _ONE_AT_A_TIME = "the files of another server were moved before: setup notes tha
 
 
 def _server(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None) -> tuple[FoundServer | None, str]:
-    """Return the server that is meant, or None and why it is not clear. A server that is being moved may be stopped."""
+    """Return the selected server, or None and the reason. The server of an interrupted move may be stopped."""
     if started is None:
         return choose_server(facts.servers, answers.socket)
     if started.decision.step is MoveStep.FINISH:
@@ -329,7 +328,7 @@ def _server(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | Non
 
 
 def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, started: StartedMove | None) -> SetupPlan:
-    """Return the plan that moves the files, and then does what it does for a server on ZFS."""
+    """Return the plan that moves the files and continues as for a server on ZFS."""
     move, why = (started.move, ()) if started is not None else _new_move(facts, plan, server)
     if move is None:
         return replace(plan, refusals=why)
@@ -352,7 +351,6 @@ def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, started: St
 
 
 def _new_move(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> tuple[ServerMove | None, tuple[str, ...]]:
-    """Return the move of the files, or None and why they cannot be moved."""
     why = objections(server)
     pool, no_pool = choose_pool(facts.pools, plan.answers.pool, server.used)
     if pool is None or server.files is None:
@@ -365,7 +363,7 @@ def _new_move(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> tuple[
 
 
 def choose_server(servers: Sequence[FoundServer], socket: str | None) -> tuple[FoundServer | None, str]:
-    """Return the server that is meant, or None and why it is not clear."""
+    """Return the selected server, or None and why the choice is unclear."""
     reachable = [server for server in servers if server.sockets]
     if socket is not None:
         for server in reachable:
@@ -381,7 +379,7 @@ def choose_server(servers: Sequence[FoundServer], socket: str | None) -> tuple[F
 
 
 def choose_pool(pools: Sequence[FoundPool], name: str | None, needed: int) -> tuple[FoundPool | None, str]:
-    """Return the pool for the files of a server, which need `needed` bytes, or None and why there is none."""
+    """Return the pool for the files of a server, which need `needed` bytes; or None and the reason."""
     if name is not None:
         pools = [pool for pool in pools if pool.name == name]
     if not pools:
@@ -445,7 +443,7 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
     if facts.has_systemd:
         yield SetupStep(
             "Run all jobs from now on",
-            # A running agent takes the configuration in. One that does not run is started (systemctl(1)).
+            # A running agent reloads the configuration. An agent that does not run is started (systemctl(1)).
             ("systemctl daemon-reload", f"systemctl enable {UNIT}", f"systemctl reload-or-restart {UNIT}"),
             path=UNIT_FILE if facts.unit is not None else "",
             text=facts.unit or "",
@@ -462,7 +460,7 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
 
 
 def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> SetupStep:
-    """Return the step that makes the account. It is left to the person where root is not let in, or may not write."""
+    """Return the step that creates the account. It is left to the user if root cannot log in or may not write."""
     if _may_make_accounts(server):
         title = f"Make the account {account.user} on the server"
         return SetupStep(title, account.shown, action=SetupAction.ACCOUNT)
@@ -472,7 +470,7 @@ def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> Setu
 
 
 def _proof(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iterator[SetupStep]:
-    """Yield the steps that prove what was set up. They are left to the person where the account is, or if wished."""
+    """Yield the verification steps. They are left to the user if the account is, or on request."""
     is_own = plan.answers.proof and (plan.account is None or _may_make_accounts(server))
     for action, title in zip(PROOF, ("Check everything", "Make a backup", "Prove it by a restore"), strict=True):
         command = _command(facts, action.value, plan.answers.instance)
@@ -484,6 +482,6 @@ def _may_make_accounts(server: FoundServer) -> bool:
 
 
 def _command(facts: SetupFacts, *words: str) -> str:
-    """Return a command of zsnapdb, with the configuration where it is not in its usual place."""
+    """Return a zsnapdb command, with the path of the configuration if it is not the default."""
     config = () if facts.configuration == str(DEFAULT_PATH) else ("--config", facts.configuration)
     return shlex.join(("zsnapdb", *words, *config))

@@ -1,4 +1,4 @@
-"""What is done when an instance is given up on a host: it is no longer scheduled; data and keys stay. Pure."""
+"""The removal of an instance from a host: its jobs are no longer scheduled; data and keys are kept. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zsnapdb.planning.setup.layout import UNIT
 
 
 class RemovalAction(StrEnum):
-    """What the removal itself does in a step. All other steps are left to the person."""
+    """An action that the removal itself performs. All other steps are left to the user."""
 
     UNSCHEDULE = "unschedule"
     CONFIGURATION = "configuration"
@@ -19,13 +19,14 @@ class RemovalAction(StrEnum):
 
 @dataclass(frozen=True)
 class RemovalFacts:
-    """What is there of an instance.
+    """The existing parts of an instance.
 
-    `rest` is the text of the configuration without the instance; "" if no other instance is in it, None if its tables
-    cannot be told from the others. `has_agent`: systemd knows the unit of the agent. `own_unit` and `cron` are the
-    files of a setup that are there ("": they are not). `account` is the account of zsnapdb on the server ("": root).
-    `datasets` are those of the instance, as far as they are known. `identity` is the file with
-    the keys of backups, "" if none is configured.
+    - `rest`: the configuration without the instance ("": it has no other one; None: its tables cannot be separated)
+    - `has_agent`: systemd knows the unit of the agent
+    - `own_unit`, `cron`: existing files of a setup ("": none)
+    - `account`: the account of zsnapdb on the server ("": root)
+    - `datasets`: the known datasets of the instance
+    - `identity`: the file with the keys of backups ("": none is configured)
     """
 
     instance: str
@@ -43,13 +44,12 @@ class RemovalFacts:
 
     @property
     def is_last(self) -> bool:
-        """Whether no other instance is configured."""
         return self.rest == ""
 
 
 @dataclass(frozen=True)
 class RemovalStep:
-    """A step: what it is for, the lines for a shell or a server, and the files that get another name or other text."""
+    """A step: its title, the shell or SQL lines, and the files that are renamed or changed."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class RemovalStep:
 
 @dataclass(frozen=True)
 class RemovalPlan:
-    """The steps of a removal. `notes` say what stays."""
+    """The steps of a removal. `notes` list what is kept."""
 
     facts: RemovalFacts
     steps: tuple[RemovalStep, ...]
@@ -67,7 +67,7 @@ class RemovalPlan:
 
 
 def plan_removal(facts: RemovalFacts) -> RemovalPlan:
-    """Return what gives the instance up. Nothing that holds data, and no key, is removed by zsnapdb itself."""
+    """Return the plan of a removal. zsnapdb itself removes no data and no key."""
     notes = ["the server, its datasets, snapshots and backups stay: what follows names them, and removes none"]
     if facts.clones:
         notes.append(f"clones of the instance exist ({facts.clones}): `zsnapdb clone list` names them")
