@@ -31,7 +31,7 @@ _MESSAGE_LENGTH = 1000
 
 
 class When(StrEnum):
-    """When a hook runs: before the lock, under it, after it; at the end of the backup; to mask or change a clone.
+    """Time of a hook: before the lock, under it, after it; at the end of the backup; to mask or change a clone.
 
     `after` and `done` hooks run however the lock or the backup ended.
     """

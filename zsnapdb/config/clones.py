@@ -44,8 +44,8 @@ LEAST_MEMORY = 100 << 20
 class PoolSettings(ConfigSection):
     """A pool of `size` clones that are started and checked in advance, for the next requests.
 
-    Their data is at most `max_age` seconds old: a pool serves `latest` from the newest snapshot set at its creation.
-    `memory` is the limit for all their servers together in bytes (None: only half of the host's free memory).
+    Their data is at most `max_age` seconds old: a pool serves `latest`, as of the creation of its clones. `memory` is
+    the limit for all their servers together in bytes (None: only half of the host's free memory).
     """
 
     size: Annotated[int, Field(ge=1, le=50)]
@@ -70,10 +70,10 @@ MigrationCommand = Annotated[
 class MigrationSettings(ConfigSection):
     """The migration of the site, and its limits.
 
-    `command` runs it, in the working directory of `zsnapdb migration-check`, for at most `timeout` seconds. The check
-    reports a problem if it takes more than `longest`, or if another client's statement on a table waits more than
-    `longest_read_wait` or `longest_write_wait` seconds. With `repeatable` it also does if a second run fails or changes
-    the schema again. None: no limit.
+    `command` runs it, in the working directory of `zsnapdb migration-check`, for at most `timeout` seconds. It is a
+    problem if it takes more than `longest`. It is also one if another client's statement on a table waits more than
+    `longest_read_wait` or `longest_write_wait` seconds. With `repeatable` a second run must succeed and leave the
+    schema unchanged. None: no limit.
     """
 
     command: MigrationCommand = ()

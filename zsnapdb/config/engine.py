@@ -19,10 +19,7 @@ _ADDRESS = r"^(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9][A-Za-z0-9.-]{0,252}):[0-9]{1,
 
 
 class FleetVerb(StrEnum):
-    """Jobs that the engine may run on a host.
-
-    Each can be repeated: a repetition reports completed work and does not redo it.
-    """
+    """Jobs that the engine may run on a host. Each can be repeated, which reports completed work without redoing it."""
 
     BACKUP = "backup"
     DRILL = "drill"
@@ -67,10 +64,10 @@ class WorkerSettings(EngineSettings):
     """Jobs that this host runs for a fleet (`zsnapdb fleet worker`).
 
     `host` is its name there. It runs only the `verbs` and refuses all other requests. `drills`: it also runs drills of
-    configured instances that any host may run, if `memory` is available. `at_once`: how many of its own jobs run
-    concurrently. `spacing`: minimum seconds between the starts of two runs of the same job. `fallback` agent: if the
-    agent has a schedule for a backup, and the fleet has not started it `fallback_after` seconds later, the agent does.
-    `fallback` none: the agent follows its own schedules as if there were no fleet.
+    configured instances that any host may run, if `memory` is available. `at_once`: maximum number of its concurrent
+    jobs. `spacing`: minimum seconds between the starts of two runs of the same job. `fallback` agent: if the agent has
+    a schedule for a backup, and the fleet has not started it `fallback_after` seconds later, the agent does. `fallback`
+    none: the agent follows its own schedules as if there were no fleet.
     """
 
     host: FleetHostName

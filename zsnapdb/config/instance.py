@@ -19,7 +19,7 @@ _Words = Annotated[
 
 
 class ControlSettings(ConfigSection):
-    """How the server is stopped and started: by its systemd unit, or by two commands of the site.
+    """Stop and start of the server: by its systemd unit, or by two commands of the site.
 
     By default the unit of the running server is used. `timeout` applies to a stop and to a start. `server_id_file` is
     an option file that the server reads and that only zsnapdb writes: MariaDB gets its new server_id there.
@@ -53,12 +53,12 @@ _Time = Annotated[Seconds, Field(gt=0, le=100 * 365 * 86400.0)] | None
 class ObjectiveSettings(ConfigSection):
     """The objectives of an instance. An omitted objective is not checked.
 
-    `rpo`, `backup_age`, `archive_lag` and `drill_age` limit the age of the newest restorable point, the newest
-    restorable backup, the end of the binlog archive, and the newest passed drill. `verify_age` and `deep_verify_age`
-    limit the time since the last check of the backup whose check is oldest. `window`: every point this far back can be
-    restored. `copies`: maximum age of the newest restorable point in each repository. `immutable_for`: the store
-    protects a backup from removal for at least this long after its creation. `restore_time`: the longest restore,
-    estimated from drills. `warn_at`: the fraction of a limit at which a warning starts.
+    Some limit an age: `rpo` that of the newest restorable point, `backup_age` of the newest restorable backup,
+    `archive_lag` of the end of the binlog archive, `drill_age` of the newest passed drill. `verify_age` and
+    `deep_verify_age` limit the time since the last check of the backup whose check is oldest. `window`: every point
+    this far back can be restored. `copies`: maximum age of the newest restorable point in each repository.
+    `immutable_for`: the store protects a backup from removal for at least this long after its creation. `restore_time`:
+    the longest restore, estimated from drills. `warn_at`: the fraction of a limit at which a warning starts.
     """
 
     rpo: _Time = None
@@ -79,7 +79,7 @@ _LocalFile = Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f-\x9f]+$", max_leng
 
 
 class HostBootSettings(ConfigSection):
-    """The kernel of a machine that boots from files of this host instead of its disks (direct kernel boot).
+    """Kernel for a machine that boots from files of this host instead of its disks (direct kernel boot).
 
     Paths of such files in a repository are not trusted, so a restored machine has the files named here, or none.
     """
@@ -93,9 +93,9 @@ class VmSourceSettings(ConfigSection):
     """A libvirt domain as the source of backups, and the minimum grade (consistency level) of its backups.
 
     `freeze_deadline`: maximum time, in seconds, that the file systems inside the guest stay frozen. 0: never frozen.
-    `client`: command line of the database client that the guest agent runs in a drill (None: that of the server's
-    family, by the socket as root). `drill_memory`: memory of the machine in a drill, in bytes (None: as much as the
-    machine has).
+    `client`: command line of the database client that the guest agent runs in a drill. None: the client of the server's
+    family, by the socket as root. `drill_memory`: memory of the machine in a drill, in bytes (None: that of the
+    machine).
     """
 
     domain: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f]+$", max_length=200)]

@@ -107,11 +107,12 @@ class KeepSettings(KeepRules):
 
 
 class StreamSettings(ConfigSection):
-    """How a send stream is created, split into chunks, compressed and transferred.
+    """Creation, splitting into chunks, compression and transfer of a send stream.
 
     It needs about (concurrency + 1) x chunk_size of memory, plus the compressed chunks that are being stored. A stream
-    starts with chunks of 8 MiB, which grow to chunk_size. If a connection transfers less than 60 MB/s, and `bandwidth`
-    is not set, more chunks are transferred concurrently, up to 128 MiB of the stream plus their compressed size.
+    starts with chunks of 8 MiB, which grow to chunk_size. If a connection transfers less than 60 MB/s and `bandwidth`
+    is not set, more chunks are transferred concurrently. Their limit is 128 MiB of the stream plus their compressed
+    size.
     """
 
     send: Literal["plain", "compressed", "raw", "auto"] = "plain"
@@ -121,7 +122,7 @@ class StreamSettings(ConfigSection):
 
 
 class EncryptionSettings(ConfigSection):
-    """Who can read the backups of this host, and whose manifests this host trusts.
+    """Keys that can read the backups of this host, and keys whose manifests this host trusts.
 
     Every value is a public key or the path of a secret.
     """
@@ -198,7 +199,7 @@ class S3Settings(ConfigSection):
 
 
 class RepositorySettings(ConfigSection):
-    """Where backups are stored: s3://bucket/prefix or file:///folder."""
+    """Address of the backups, s3://bucket/prefix or file:///folder, and the options of their store."""
 
     url: str
     patience: Annotated[Seconds, Field(ge=0, le=7 * 86400)] = 3600.0

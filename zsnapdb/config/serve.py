@@ -129,14 +129,14 @@ class ServeSettings(ConfigSection):
 
     The helper creates `socket`, unless systemd passes one. `account` is the account of the web process: requests of
     other accounts except root are refused. `ttl` is the default lease of a clone, `longest_lease` the longest that may
-    be requested. `per_subject` is the number of clones of a subject at a time, `commits_per_subject` the number of
-    commits of its clones. `bytes_per_subject` is how much a subject's clones may write together, each with its own
-    quota, and `running_per_subject` how many of their servers may run (None: no limit). `comparisons` is the number of
-    concurrent comparisons of two states, each on two servers, `comparisons_per_subject` the number for clones of one
-    subject. `project` has limits for all subjects of a project together: `ci:shop` includes `ci:shop/web`. `unmasked`
-    names instances without masking that anybody may clone; other unmasked instances are only for operators.
-    `fetch_account` gets the issuers' keys; it must not be the account of the web process. `url` is the address of the
-    page in browsers: issuers redirect people there after a login. `session` is the duration of such a login.
+    be requested. `per_subject` is how many clones a subject may have at a time, `commits_per_subject` how many commits
+    its clones may have. `bytes_per_subject` is how much a subject's clones may write together, each with its own quota.
+    `running_per_subject` is how many of their servers may run. None: no limit. `comparisons` is how many comparisons of
+    two states may run concurrently, each on two servers, `comparisons_per_subject` how many for one subject's clones.
+    `project` has limits for all subjects of a project together: `ci:shop` includes `ci:shop/web`. `unmasked` names
+    instances without masking that anybody may clone; other unmasked instances are only for operators. `fetch_account`
+    gets the issuers' keys; it must not be the account of the web process. `url` is the address of the page in browsers:
+    issuers redirect people there after a login. `session` is the duration of such a login.
     """
 
     socket: Path = Path("/run/zsnapdb-serve/helper.sock")

@@ -30,7 +30,7 @@ Volumes = dict[RoleName, str]
 
 
 class LockSettings(ConfigSection):
-    """How writes are paused for the snapshot."""
+    """Pause of writes for the snapshot."""
 
     strategy: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")] = "auto"
     """`auto`, or the name of a strategy in `mysql/locks`."""
@@ -58,7 +58,7 @@ class HookSettings(ConfigSection):
 
 
 class ServerSettings(ConfigSection):
-    """How a server of this instance's version is started for restores and clones.
+    """Start of a server of this instance's version for restores and clones.
 
     `binaries` are the programs for files of other series, such as 10.11 or 8.4. `binary` is for all others. A server
     starts only in a sandbox, unless `sandbox` is off. `sandbox_reads` are additional files and folders of the host that
@@ -97,7 +97,7 @@ class ProbeSettings(ConfigSection):
 
 
 class DrillSettings(ConfigSection):
-    """Where a drill restores a server, and what it checks. The restored server is removed afterwards.
+    """Location of the restored server in a drill, and the checks. The server is removed afterwards.
 
     `sample`: about this many bytes of pages, and this many of tables, are checked. `pages`: whether a drill on a host
     without innochecksum omits page checksums (if-possible) or is refused (required).
@@ -125,7 +125,7 @@ class DatasetKeySettings(ConfigSection):
 
 
 class ChainSettings(ConfigSection):
-    """When the next backup is a full backup, and how long an interrupted backup can be continued. 0: never."""
+    """Conditions for the next full backup, and for the continuation of an interrupted backup. 0: never."""
 
     full_every: Annotated[Seconds, Field(ge=0)] = 30 * 86400.0
     longest: Annotated[int, Field(ge=0, le=100_000)] = 0
@@ -133,7 +133,7 @@ class ChainSettings(ConfigSection):
 
 
 class MaskingSettings(ConfigSection):
-    """How personal data in a clone is masked before anyone can connect: SQL files (*.sql) and scripts, in order."""
+    """Masking of personal data in a clone before anyone can connect: SQL files (*.sql) and scripts, in order."""
 
     required: bool = False
     run: tuple[
@@ -159,7 +159,7 @@ class MaskingSettings(ConfigSection):
 
 
 class BinlogSettings(ConfigSection):
-    """How binlogs are archived, and which archived binlogs may be removed from the server."""
+    """Archiving of binlogs, and conditions for removing archived binlogs from the server."""
 
     interval: Annotated[Seconds, Field(ge=1, le=86400)] = 10.0
     keep: Annotated[Seconds, Field(ge=0)] = 86400.0
@@ -255,7 +255,7 @@ class InstanceSettings(ConfigSection):
 
 
 class CloneSettings(ConfigSection):
-    """Where clones are created, their ports, their lifetime, and limits of their number.
+    """Location, ports, lifetime and limits of clones.
 
     Linux uses ports from 32768 on for outgoing connections (ip(7), ip_local_port_range), so one may be taken before a
     server starts. The default ports are below.
@@ -315,7 +315,7 @@ class CloneSettings(ConfigSection):
 
 
 class MachineSettings(ConfigSection):
-    """Where virtual machines are cloned, the address of libvirt, and the network of the clones.
+    """Location, libvirt address and network of cloned virtual machines.
 
     `network` None: an isolated network of clones. Leases and limits are those of `clones`.
     """
@@ -330,7 +330,7 @@ class MachineSettings(ConfigSection):
 
 
 class RestoreSettings(ConfigSection):
-    """Where restored datasets are mounted, where journals are kept, and how binlogs are replayed.
+    """Location of restored datasets and journals, and the replay of binlogs.
 
     `batch_size`: bytes of binlog between two snapshots. `workers`: threads of the parallel applier (None: one per
     processor). `replay`: by the server's applier or by a client. `auto` is the applier, except for MySQL before 8.0.23,

@@ -139,7 +139,7 @@ class Connection(_TimedConnection):
     def server_public_key(self) -> bytes | None:
         """The key that encrypts the password on a connection without TLS.
 
-        The setter raises OperationalError if no password may be encrypted with a key that the answering server sent.
+        The setter raises OperationalError unless a key that the answering server sent may encrypt a password.
         """
         return self._public_key
 

@@ -19,7 +19,7 @@ _ENDING_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class ServerUse:
-    """Number of other clients connected now, and of all connections since the start of the server."""
+    """Current number of other clients, and number of connections since the start of the server."""
 
     clients: int
     connections: int

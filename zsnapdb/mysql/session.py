@@ -239,10 +239,9 @@ class Session:
 
         `of_users`: statements of users run in the session, so settings that change their meaning keep the server's
         values. `timeout` (seconds) limits the connection itself. `read_timeout` limits the login, and each statement
-        until its last row, or each batch of a stream: a server that answers byte by byte is an error, not an endless
-        wait. `scripts` allows several statements in one text, each with that time.
-
-        Raise ServerError if the server is unreachable, refuses the account, or does not apply a setting.
+        until its last row, or each batch of a stream. A server that answers byte by byte is thus an error, not an
+        endless wait. `scripts` allows several statements in one text, each with that time. Raise ServerError if the
+        server is unreachable, refuses the account, or does not apply a setting.
         """
         from zsnapdb.mysql.connection import Connection
 

@@ -15,7 +15,7 @@ from zsnapdb.planning.notifications.occasions import JudgedInstance, Occasion, o
 
 
 def notify_of(settings: Settings, states: Sequence[InstanceStatus], at: datetime, tell: Tell) -> tuple[str, ...]:
-    """Send each target what is new to it, and return the unreachable targets.
+    """Send each target its new states, and return the unreachable targets.
 
     A ping target for objectives gets every result, combined for all its instances. The wait is limited to the budget.
     """

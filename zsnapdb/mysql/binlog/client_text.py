@@ -49,9 +49,7 @@ class AmbiguousText:
 def ambiguous_text(file: BinaryIO, name: str) -> AmbiguousText | None:
     """Return the first event of an open binlog whose text a client would split; None if there is none.
 
-    Raises:
-        DamagedError: an event is wrong; the message has its offset.
-        PreflightError: the file is encrypted.
+    Raise DamagedError with the offset if an event is wrong, PreflightError if the file is encrypted.
     """
     place, has_checksum = None, False
     try:

@@ -1,10 +1,10 @@
 """Encrypted binlogs of MariaDB and MySQL, read as plain ones: same bytes, same offsets as on the server.
 
 Sources: MariaDB manual, "Encrypting Binary Logs" and "File Key Management Encryption Plugin". MariaDB encrypts each
-event after the start-encryption event separately (sql/log_event.cc, decrypt_event), except for its length. The first
-four bytes are stored in place of the length. The initialisation vector is the file's nonce and the event's offset. An
-incomplete last block is masked with the encrypted vector (mysys_ssl/my_crypt.cc, MyCTX_nopad). Tests with real servers
-check this (the campaign encrypted_binlogs, tests/system/test_binlog_tail.py).
+event after the start-encryption event separately (sql/log_event.cc, decrypt_event). The length of the event stays
+plain, and its first four bytes are encrypted at the position of the length. The initialisation vector is the file's
+nonce and the event's offset. An incomplete last block is masked with the encrypted vector (mysys_ssl/my_crypt.cc,
+MyCTX_nopad). Tests with real servers check this (the campaign encrypted_binlogs, tests/system/test_binlog_tail.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LENGTH_AT = 9
 _BLOCK = 16
 _CHECKPOINT = 1 << 16
 _KEPT_BYTES = 1 << 20
-"""Longest event that is decrypted at once and cached, as the next read continues in it."""
+"""Longest event that is decrypted completely and cached, as the next read continues in it."""
 
 
 class Algorithm(StrEnum):

@@ -114,9 +114,8 @@ def in_file(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
 def inflated(compressed: EventBytes) -> Iterator[bytes]:
     """Yield the plain bytes of a compressed part of MariaDB.
 
-    Its format is (MariaDB sql/log_event.cc, binlog_buf_compress): a byte with the highest bit set, the algorithm (0:
-    zlib) in bits 4 to 6, and the length of the size field in bits 0 to 2. The plain size follows, big-endian, then zlib
-    data.
+    It starts with a byte (MariaDB sql/log_event.cc, binlog_buf_compress): the highest bit is set, bits 4 to 6 have the
+    algorithm (0: zlib), bits 0 to 2 the length of the size field. The plain size follows, big-endian, then zlib data.
     """
     head = compressed.take(1)[0]
     if not head & 0x80 or head & 0x70 or not 1 <= head & 0x07 <= 4:

@@ -111,9 +111,7 @@ class StartEncryption:
 def check_magic(file: BinaryIO, name: str, size: int) -> bool:
     """Return whether the file has the header of a binlog; False for a file that was just created.
 
-    Raises:
-        PreflightError: the binlog is encrypted.
-        DamagedError: the file is not a binlog.
+    Raise PreflightError if the binlog is encrypted, DamagedError if the file is not a binlog.
     """
     file.seek(0)
     magic = file.read(len(MAGIC))
@@ -136,11 +134,8 @@ def decisive_events(
 
     The walk ends at a last event that is truncated or has a wrong checksum. With `start`, the start of an event, the
     first event is the format description and the next is the one at `start`. Every event is checked. The file is read
-    through a window of constant size.
-
-    Raises:
-        DamagedError: an event before the end is wrong.
-        PreflightError: the file is encrypted.
+    through a window of constant size. Raise DamagedError if an event before the end is wrong, PreflightError if the
+    file is encrypted.
     """
     if not check_magic(file, name, size):
         return 0

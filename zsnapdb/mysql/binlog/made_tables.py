@@ -2,10 +2,9 @@
 
 Other evidence was tested on MySQL 5.7, 8.0 and 9.7, MariaDB 10.5 and 11.8. From MySQL 8.0 on, the CREATE statement of a
 table with atomic DDL has an XID, others have none. On all servers, a transaction with rows of a transactional table
-ends with an XID event; with rows of other tables only, it ends with COMMIT.
-
-Transactions of a sequence prove nothing: its row is written immediately and survives a ROLLBACK in any engine. Nor do
-transactions that were rolled back: they have rows of both kinds of tables.
+ends with an XID event. With rows of other tables only, it ends with COMMIT. Transactions of a sequence prove nothing:
+its row is written immediately and survives a ROLLBACK in any engine. Nor do transactions that were rolled back: they
+have rows of both kinds of tables.
 """
 
 from __future__ import annotations
@@ -285,9 +284,7 @@ class MadeTables:
     def read(self, file: BinaryIO, name: str, start: int, number: int = 1) -> None:
         """Walk an open binlog from `start`, which must be the end of a transaction or of the head.
 
-        Raises:
-            DamagedError: an event is wrong; the message has its offset.
-            PreflightError: the file is encrypted.
+        Raise DamagedError with the offset if an event is wrong, PreflightError if the file is encrypted.
         """
         walk, place = Walk(), None
         try:

@@ -1,7 +1,6 @@
 """Access to a server's binlogs, plain or encrypted; reads always return plain bytes.
 
-The decryption code is imported at the first encrypted binlog: loading it takes longer than reading a plain binlog's
-tail.
+The decryption code is imported at the first encrypted binlog: it loads slower than a plain binlog's tail is read.
 """
 
 from __future__ import annotations
@@ -27,11 +26,8 @@ _SYSTEM_KEY = file_key(1)
 def open_binlog(path: Path, keys: BinlogKeys = NO_KEYS) -> BinaryIO:
     """Return the open binlog, decrypted on reading if it is encrypted.
 
-    Except for binlogs that MariaDB encrypted, no bytes are read beyond the requested ones.
-
-    Raises:
-        PreflightError: its key is missing.
-        UnsafeFileError: as `server_files.open_to_read`.
+    Except for binlogs that MariaDB encrypted, no bytes are read beyond the requested ones. Raise PreflightError if its
+    key is missing, UnsafeFileError as `server_files.open_to_read` does.
     """
     file = cast(io.BufferedReader, server_files.open_to_read(path))
     raw = file.raw

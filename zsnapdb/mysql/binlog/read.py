@@ -76,9 +76,7 @@ class Tail:
 def tail_of(file: BinaryIO, name: str, known: KnownTail | None = None) -> Tail:
     """Return the tail of an open binlog. With a `known` tail of this binlog, only later data is read and checked.
 
-    Raises:
-        DamagedError: an event is wrong.
-        PreflightError: the binlog is encrypted.
+    Raise DamagedError if an event is wrong, PreflightError if the binlog is encrypted.
     """
     size = file.seek(0, os.SEEK_END)
     if known is not None and not (known.file == name and known.is_of(file, size)):

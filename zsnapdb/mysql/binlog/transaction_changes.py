@@ -71,11 +71,8 @@ _SECOND = 1_000_000
 def transaction_changes(file: BinaryIO, name: str, start: int | None = None) -> Iterator[TransactionChanges]:
     """Yield the complete transactions of an open binlog in order, with their changes.
 
-    `start` is the offset to start at, which must be the end of a transaction.
-
-    Raises:
-        DamagedError: an event is wrong; the message has its offset.
-        PreflightError: the file is encrypted.
+    `start` is the offset to start at, which must be the end of a transaction. Raise DamagedError with the offset if an
+    event is wrong, PreflightError if the file is encrypted.
     """
     walk, content, has_checksum = Walk(), _Content(), False
     decisive = decisive_events(file, name, file.seek(0, 2), start, OTHER_EVENTS)
@@ -219,9 +216,8 @@ def _name(raw: bytes) -> str:
 def row_changes(file: BinaryIO, name: str, transaction: TransactionChanges) -> list[LoggedRow]:
     """Return the rows that a complete transaction of an open binlog changed, in their order.
 
-    Raises:
-        DamagedError: an event is wrong; the message has its offset.
-        PreflightError: the format of rows is unknown, or there are more than 100,000 rows.
+    Raise DamagedError with the offset if an event is wrong. Raise PreflightError if the format of rows is unknown, or
+    if there are more than 100,000 rows.
     """
     rows, has_checksum = _Rows(), False
     place: int | None = None

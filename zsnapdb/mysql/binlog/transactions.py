@@ -80,9 +80,7 @@ class Head:
 def read_head(file: BinaryIO, name: str) -> Head | None:
     """Return the head of an open binlog; None if the first event is not written yet.
 
-    Raises:
-        DamagedError: an event is wrong.
-        PreflightError: the file is encrypted.
+    Raise DamagedError if an event is wrong, PreflightError if the file is encrypted.
     """
     size = file.seek(0, 2)
     walk = Walk()
@@ -115,11 +113,8 @@ def transactions(
 
     Return the offset after the last transaction and any events that follow it outside transactions. `start` is the
     offset to start at, the end of a transaction or of the head. At most `size` bytes of the file are read. `watch`
-    receives each table map and each decisive event, and whether it ends a transaction.
-
-    Raises:
-        DamagedError: an event before the end is wrong.
-        PreflightError: the file is encrypted.
+    receives each table map and each decisive event, and whether it ends a transaction. Raise DamagedError if an event
+    before the end is wrong, PreflightError if the file is encrypted.
     """
     walk, others = Walk(), () if watch is None else (TABLE_MAP,)
     events = decisive_events(file, name, file.seek(0, 2) if size is None else size, start, others)

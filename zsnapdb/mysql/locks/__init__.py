@@ -46,7 +46,6 @@ def properties(name: str) -> LockProperties:
 def strategy(name: str, *, longest: float, kill: str) -> Strategy:
     """Return the named strategy.
 
-    A strategy that waits for statements uses `longest` (seconds that a statement may have been running) and `kill`,
-    which statements it may end (never, select, all).
+    `longest` and `kill` are those of `Strategy`.
     """
     return next(kind for kind in _REGISTRY if kind.properties.name == name)(longest, kill)

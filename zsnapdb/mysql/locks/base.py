@@ -56,8 +56,8 @@ _INTERRUPTED = "(1317)"
 class Strategy:
     """A way to lock a server. The lock is granted after the last statement of `acquire`.
 
-    `longest` and `kill` only matter for strategies that wait for statements: the seconds that a statement may have been
-    running when the lock is tried, and which statements may be ended (never, select, all).
+    `longest` and `kill` only matter for strategies that wait for statements. `longest` is how many seconds a statement
+    may have been running when the lock is tried, `kill` which statements may be ended (never, select, all).
     """
 
     properties: LockProperties
@@ -110,11 +110,8 @@ def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Ter
     server ends the idle connection after wait_timeout. Finally, `held_ms` of the yielded HeldLock has the milliseconds
     from the first lock statement until the server answered the release.
 
-    Nothing reconnects, so a successful release on the same connection proves that the lock was never lost.
-
-    Raises:
-        LockNotGranted: the lock could not be acquired.
-        LockError: it was lost.
+    Raise LockNotGranted if the lock could not be acquired, LockError if it was lost. Nothing reconnects, so a
+    successful release on the same connection proves that the lock was never lost.
     """
     strategy.prepare(session)
     patience = _whole_seconds(min(terms.deadline, terms.patience))

@@ -21,8 +21,8 @@ _NO_SUCH_THREAD = "(1094)"
 class GlobalReadLock(Strategy):
     """FLUSH TABLES WITH READ LOCK (refman 8.4). Needs RELOAD. Waits for every running statement, SELECTs too.
 
-    While the lock waits, new writers already wait for it. On MySQL an abandoned attempt leaves tables marked for flush:
-    statements on these tables wait until the blocking statement ends (observed on 9.7: 57 s behind a SELECT after an
+    While the lock waits, new writers already wait for it. On MySQL an abandoned attempt leaves tables marked for flush.
+    Statements on these tables wait until the blocking statement ends (observed on 9.7: 57 s behind a SELECT after an
     attempt of 1 s). So the lock is not tried while a statement has been running for `longest` seconds. If a younger
     statement blocks the lock, the strategy ends it if `kill` (never, select, all) allows this, and otherwise reports
     it.
@@ -141,10 +141,7 @@ class TableBackupLock(Strategy):
 
 
 class BackupStage(Strategy):
-    """BACKUP STAGE (MariaDB manual, "Storage Snapshots and BACKUP STAGE Commands").
-
-    Needs RELOAD. Freezes the binlog position.
-    """
+    """BACKUP STAGE (MariaDB manual, "Storage Snapshots and BACKUP STAGE Commands"). Needs RELOAD, freezes position."""
 
     properties = LockProperties(
         name="stage",

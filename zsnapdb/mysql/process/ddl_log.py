@@ -2,7 +2,7 @@
 
 Crash recovery would finish such a statement and write it to the binlog. MariaDB 10.6+ keeps `ddl_recovery.log` in the
 data directory (sql/ddl_log.cc): four bytes of magic, the block size as u16, then blocks. The first byte of a block is
-its kind: 1 is an entry for recovery to execute, any other kind is finished or a part of an entry.
+its kind. Kind 1 is an entry for recovery to execute; any other kind is finished or a part of an entry.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ _EXECUTE = 1
 def statements_half_done(datadir: Path) -> int:
     """Return the number of DDL statements that were running in the state of the files in `datadir`.
 
-    Raises:
-        PreflightError: there is no log. A running server always has one, elsewhere if log_ddl_recovery says so.
-        DamagedError: the file is not a known DDL log.
+    Raise PreflightError if there is no log: a running server has one, elsewhere if log_ddl_recovery says so. Raise
+    DamagedError if the file is not a known DDL log.
     """
     try:
         with open_to_read(datadir / FILE) as file:

@@ -1,7 +1,7 @@
 """Discovery of the servers on this host by kernel facts: programs, sockets and working directories.
 
-A server changes into its data directory at its start. A process is skipped if it has another root (a container, a clone
-of zsnapdb) or if its data directory is a different one on this host: its paths are not paths of this host. A systemd
+A server changes into its data directory at its start. A process is skipped if its paths are not paths of this host: it
+has another root (a container, a clone of zsnapdb), or another data directory than this host has at that path. A systemd
 service counts: it has its own mount namespace, but the root of the host (systemd.exec(5), "ProtectSystem=").
 """
 
@@ -91,7 +91,7 @@ def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
 
 
 def is_server_program(process: Path) -> bool:
-    """Whether the process, a folder of proc(5), runs a server program."""
+    """Return whether the process, a folder of proc(5), runs a server program."""
     return _NAMED_PROGRAM.fullmatch(os.path.basename(_program(process))) is not None
 
 
@@ -286,9 +286,9 @@ def read_greeting(packet: bytes) -> ServerGreeting | None:
 def greeting_of(address: str, port: int, patience: float) -> ServerGreeting | None:
     """Return the greeting of the server at the address; None if none came within `patience` seconds.
 
-    At most the longest greeting is read, and nothing is sent. An address of this host is never queried: a guest may
-    name an address that it shares with the host, such as that of a bridge. A server counts a connection without login
-    as a host error (max_connect_errors), so callers must not repeat the query once a server greeted.
+    At most the longest greeting is read, and nothing is sent. An address of this host is never queried, because a guest
+    may name one that it shares with the host, such as that of a bridge. A server counts a connection without login as a
+    host error (max_connect_errors), so callers must not repeat the query once a server greeted.
     """
     deadline, got = time.monotonic() + patience, b""
     with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=patience) as connection:

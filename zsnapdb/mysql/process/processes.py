@@ -326,9 +326,8 @@ def _systemd(argv: Sequence[str]) -> str:
 def run(argv: Sequence[str], *, timeout: float) -> str:
     """Run a program that works on a server of zsnapdb, wait for its end, and return its output.
 
-    Raises:
-        PreflightError: the program cannot be started.
-        ServerError: it failed (with its output) or took longer than `timeout` seconds.
+    Raise PreflightError if it cannot be started. Raise ServerError if it fails (with its output) or takes longer than
+    `timeout` seconds.
     """
     try:
         done = program_start.run(argv, timeout=timeout)

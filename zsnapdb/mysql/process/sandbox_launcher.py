@@ -10,9 +10,10 @@ It uses only the standard library. The plan (JSON) has:
 - `connects`: whether the server may connect to other servers.
 
 The server gets a mount namespace whose root is an empty file system in memory with only these folders. No other path of
-the host exists for it, neither files nor sockets. /proc has no processes: `/proc/PID/cwd` of another process with the
-same account would lead out (proc(5)). The server has no capabilities and cannot get any (no_new_privs), and its
-connect(2) fails unless `connects` is set. If a step fails, the launcher ends before the server starts.
+the host exists for it, neither files nor sockets. Its /proc has no processes, because `/proc/PID/cwd` of another
+process with the same account would lead out (proc(5)). The server has no capabilities and cannot get any
+(no_new_privs), and its connect(2) fails unless `connects` is set. If a step fails, the launcher ends before the server
+starts.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _PR_CAPBSET_DROP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 24, 2
 _CLEAR_ALL, _SECCOMP_FILTER = 4, 2
 
 _STAGE = "/tmp"  # noqa: S108 - nothing is made in the folder of the host
-"""The new root is built here; only this process sees it. What it needs from the old folder is already open."""
+"""The new root is built here, visible only to this process. All that it needs from the old folder is already open."""
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _KERNEL = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/version", "/proc/sys", "/sys/devices/system")
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the sandbox

@@ -242,12 +242,9 @@ class ServerProcess:
         """Start the server within limits and sandbox; return a session as soon as it answers.
 
         `user` owns the server's files and is its account from the first instruction. `login` is its address. `zone` is
-        the time zone of its process (None: that of this host).
-
-        Raises:
-            PreflightError: the sandbox cannot be built.
-            ConsistencyError: the server is not in its sandbox.
-            ServerError: the server does not answer within `timeout` seconds; with the end of its error log.
+        the time zone of its process (None: that of this host). Raise PreflightError if the sandbox cannot be built,
+        ConsistencyError if the server is not in it. Raise ServerError with the end of the error log if it does not
+        answer within `timeout` seconds.
         """
         if self.pid() is not None:
             raise ServerError(f"a server already runs with {self.option_file}", hint="stop it first")

@@ -21,7 +21,7 @@ class ServerProgram:
 
 
 def chosen(settings: ServerSettings, flavour: Flavour, recorded: str) -> Path:
-    """Return the program for files of version `recorded`. It may not fit; this is not checked.
+    """Return the program for files of version `recorded`, without checking that it fits.
 
     The order is: the program for their series, `server.binary`, an installed one. Raise PreflightError if there is
     none.

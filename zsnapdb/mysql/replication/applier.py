@@ -68,7 +68,7 @@ def go_on(session: Session) -> None:
 
 
 def follow_neighbour(session: Session, port: int, user: str, password: str) -> None:
-    """Make the server a replica of the source on the given port of this host, from the current position of both."""
+    """Make the server a replica of the source on this port of this host, from their current positions."""
     flavour, _ = flavour_and_dialect(session)
     if family(flavour).names_connections:
         session.query("SET GLOBAL gtid_slave_pos = @@GLOBAL.gtid_binlog_pos")

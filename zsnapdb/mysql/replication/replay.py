@@ -52,10 +52,10 @@ ACCEPTING = (
     "loose_innodb_force_primary_key=OFF",
     "loose_system_versioning_alter_history=KEEP",
 )
-"""Options with which a server refuses nothing that its source accepted.
+"""Options with which a server refuses nothing that its source accepted. None changes the effect of a statement.
 
-None of them changes what a statement does. Their values on the source are unknown, because no binlog event records
-them. `binlog_format`: a server with STATEMENT refuses row events.
+Their values on the source are unknown, because no binlog event records them. `binlog_format`: a server with STATEMENT
+refuses row events.
 """
 
 
@@ -94,17 +94,14 @@ def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
 
 
 _OWN_DOMAIN = 4294967290
-"""The MariaDB GTID domain for transactions of other clients during the replay.
-
-In a domain of their own, these GTIDs have no order relative to the replayed ones.
-"""
+"""MariaDB GTID domain for other clients' transactions: their GTIDs then have no order relative to replayed ones."""
 
 
 def paced_settings(flavour: Flavour, workers: int) -> tuple[str, ...]:
     """Return the statements for a replay on a running server with other clients; its channel must exist.
 
-    Changes to the schema `mysql` are filtered out, and so is every account statement: both servers treat these as
-    updates of its tables (tests/system/test_migration_check.py tries it). The relay logs are kept. By default, MySQL
+    Changes to the schema `mysql` are filtered out, and with them every account statement, which both servers treat as
+    an update of its tables (tests/system/test_migration_check.py tries it). The relay logs are kept. By default, MySQL
     reports the progress of its workers only every 300 ms (refman 8.4, replica_checkpoint_period).
     """
     ignored = "mysql.%"
@@ -125,7 +122,7 @@ def paced_settings(flavour: Flavour, workers: int) -> tuple[str, ...]:
 
 
 def make_durable(session: Session) -> None:
-    """Make the server write what it has committed, as its shutdown does.
+    """Make the server write everything committed, as its shutdown does.
 
     Without syncs, a server killed during shutdown can have transactions in its binlog that its tables lost. Its GTIDs
     would not show the loss. MariaDB's InnoDB flushes its log here only if commits do (ha_innodb.cc,
@@ -410,11 +407,8 @@ def replay(
 ) -> None:
     """Apply all relay logs, remove the channel, and check that exactly the expected transactions were executed.
 
-    `on_bytes` receives the number of binlog bytes read so far.
-
-    Raises:
-        ConsistencyError: the applier stopped with an error, or the result differs.
-        ServerError: a plugin that the applier needs is not loaded.
+    `on_bytes` receives the number of binlog bytes read so far. Raise ConsistencyError if the applier stopped with an
+    error or the result differs, ServerError if a plugin that the applier needs is not loaded.
     """
     words = ChannelStatements.of(flavour)
     replicated = _slave_position(session) if flavour is Flavour.MARIADB else None

@@ -25,10 +25,9 @@ class ReplicationSource:
         """Return the TLS clauses of the statement that names the source, and their parameters.
 
         A replica cannot merely prefer TLS. It requires TLS, unless TLS is off, or the connection is loopback without a
-        CA. Certificates are verified as in the sessions of zsnapdb. MySQL requests a public key only on a connection
-        without TLS, and only if the sessions of zsnapdb may do so (refman 8.4, "CHANGE REPLICATION SOURCE TO
-        Statement"). MariaDB verifies a certificate since 11.4 unless the statement turns that off (MariaDB manual,
-        "CHANGE MASTER TO").
+        CA. Certificates are verified as in the sessions of zsnapdb. MySQL requests a public key only without TLS, and
+        only if these sessions may (refman 8.4, "CHANGE REPLICATION SOURCE TO Statement"). MariaDB verifies a
+        certificate since 11.4 unless the statement turns that off (MariaDB manual, "CHANGE MASTER TO").
         """
         word = "MASTER" if flavour is Flavour.MARIADB else "SOURCE"
         mode, verifies = self.tls.mode_to(self.host), self.tls.verifies(self.host)
@@ -108,10 +107,9 @@ def follow(session: Session, flavour: Flavour, source: ReplicationSource, gtids:
 
 @dataclass(frozen=True)
 class Lag:
-    """Whether the replica has caught up with its source, and the error that stopped it (empty: none).
+    """State of a replica: whether it has caught up, and the error that stopped it (empty: none).
 
-    `refused` is the reason why the last connection attempt failed while the replica retries. It is empty if the replica
-    is connected or makes its first attempt.
+    `refused`: why the last connection attempt failed, during retries (empty: connected, or first attempt).
     """
 
     has_caught_up: bool

@@ -67,9 +67,8 @@ def states_of(session: Session) -> EventStates:
 def give_back_definers(session: Session, flavour: Flavour, account: str, before: Sequence[ScheduledEvent]) -> list[str]:
     """Restore the definer of each event that a client altered as `account`, and return the names of the others.
 
-    ALTER EVENT makes its caller the definer, and no binlog tool prints the previous one. The returned names are of
-    events created in the same replay, whose definer is unknown, or that cannot be sent. Nothing is written to the
-    binlog.
+    ALTER EVENT makes its caller the definer, and no binlog tool prints the previous one. The others were created in the
+    same replay, so their definer is unknown, or cannot be sent. Nothing is written to the binlog.
     """
     known = {event.key: event.definer for event in before}
     unknown = []

@@ -1,7 +1,7 @@
-"""Queries to a server in a guest through its own command-line client, and parsers for the client's output.
+r"""Queries to a server in a guest through its own command-line client, and parsers for the client's output.
 
-The client runs with --batch and --skip-column-names: a line per row, tabs between columns. In a value, a backslash
-precedes a backslash, n for a line break, t for a tab and 0 for NUL (refman 8.4, "mysql Client Options", --batch). The
+The client runs with --batch and --skip-column-names: a line per row, tabs between columns. In values a backslash
+escapes: \\ is a backslash, \n a line break, \t a tab and \0 a NUL (refman 8.4, "mysql Client Options", --batch). The
 guest is untrusted, so the format of each answer is checked.
 """
 
