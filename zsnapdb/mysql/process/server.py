@@ -383,7 +383,7 @@ def remove_uuid(datadir: Path) -> None:
 
 
 def remove_persisted(datadir: Path) -> None:
-    """Remove the persisted variables from a copied data directory: they would override our option file (WL#8688)."""
+    """Remove the persisted variables from a copied data directory: they would override its option file (WL#8688)."""
     server_files.remove(datadir / "mysqld-auto.cnf")
 
 
