@@ -1,6 +1,6 @@
-"""Runs the scripts of a site before, during and after the lock of a backup, and at the end of the backup.
+"""The site's scripts that run before, during and after the lock of a backup, and at its end.
 
-A script runs without a shell, with a documented environment, and with a timeout that also holds for its children.
+A script runs without a shell, with a documented environment, and with a timeout that also applies to its children.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from zsnapdb.base.errors import CommandError, HookError, error_class, exit_code
 from zsnapdb.base.program_start import for_site
 
 GRACE_SECONDS = 1.0
-"""The time between SIGTERM and SIGKILL for a process group."""
+"""Time between SIGTERM and SIGKILL for a process group."""
 KILLED_SECONDS = 10.0
-"""The time to wait for killed processes: the kernel cannot end a process that waits for a device or network mount."""
+"""Time to wait for killed processes: the kernel cannot end a process that waits for a device or network mount."""
 _OUTPUT_BYTES = 4000
 _MESSAGE_LENGTH = 1000
 
 
 class When(StrEnum):
-    """When a hook runs: before the lock, under it, after it; when the backup has ended; to mask or change a clone.
+    """Time of a hook: before the lock, under it, after it; at the end of the backup; to mask or change a clone.
 
     `after` and `done` hooks run however the lock or the backup ended.
     """
@@ -45,7 +45,7 @@ class When(StrEnum):
 
 
 class OnFailure(StrEnum):
-    """The effect of a hook's failure: the backup ends, or continues with a warning."""
+    """Effect of a hook's failure: the backup ends, or continues with a warning."""
 
     ABORT = "abort"
     WARN = "warn"
@@ -53,7 +53,7 @@ class OnFailure(StrEnum):
 
 @dataclass(frozen=True)
 class Ended:
-    """How a backup ended, for its `done` hooks: the exit code, and the class and message of the error ("" if none)."""
+    """End of a backup, for its `done` hooks: exit code, and class and message of the error ("" if none)."""
 
     status: int = 0
     error: str = ""
@@ -61,16 +61,16 @@ class Ended:
 
     @classmethod
     def by(cls, error: BaseException) -> Ended:
-        """Return the end by this error."""
+        """Return the end caused by this error."""
         return cls(exit_code(error), error_class(error), " ".join(str(error).split())[:_MESSAGE_LENGTH])
 
     @property
     def outcome(self) -> str:
-        """The outcome: `ok` or `failed`."""
+        """`ok` or `failed`."""
         return "failed" if self.status else "ok"
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables that only `done` hooks have. hooks/README.md documents them."""
+        """Return the environment variables that only `done` hooks get, as documented in hooks/README.md."""
         return {
             "ZSNAPDB_STATUS": str(self.status),
             "ZSNAPDB_ERROR": self.error,
@@ -80,7 +80,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Hook:
-    """A script with its arguments. `timeout` is in seconds. It runs in `folder`."""
+    """A script with its arguments. `timeout` is in seconds; `folder` is its working directory."""
 
     when: When
     argv: tuple[str, ...]
@@ -89,12 +89,11 @@ class Hook:
     folder: Path = Path("/")
 
     def describe(self) -> str:
-        """Return a short description of the hook."""
         return f"{' '.join(self.argv)} ({self.when}, at most {self.timeout:g} s)"
 
 
 def check(hook: Hook) -> None:
-    """Raise HookError unless the script exists and the user that runs zsnapdb may execute it."""
+    """Raise HookError unless the script exists and the user that runs zsnapdb can execute it."""
     program = Path(hook.argv[0])
     if not program.is_absolute():
         raise HookError(
@@ -107,12 +106,14 @@ def check(hook: Hook) -> None:
 
 
 def run(hook: Hook, environment: Mapping[str, str], *, limit: float | None = None) -> str:
-    """Run the hook to its end and return its output. HookError if it fails, cannot be started or takes too long.
+    """Run the hook to its end and return its output.
 
     `environment` is added to the environment of this process, which is passed on without secrets. `limit` in seconds,
     such as the remaining time of the lock, shortens the hook's own timeout. The hook gets its own process group. At the
-    limit the group gets SIGTERM, then SIGKILL, and every process of the group is waited for. The error names processes
-    that SIGKILL does not end.
+    limit the group gets SIGTERM, then SIGKILL, and every process of the group is waited for.
+
+    Raise HookError if it fails, cannot be started or takes too long. The error names processes that SIGKILL does not
+    end.
     """
     seconds = hook.timeout if limit is None else max(0.0, min(hook.timeout, limit))
     process: subprocess.Popen[bytes] | None = None
@@ -171,7 +172,7 @@ def _start(hook: Hook, environment: Mapping[str, str], output: IO[bytes]) -> sub
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Delay the handlers of signals to the end of the block, so that their exceptions do not hide a new process."""
+    """Delay signal handlers to the end of the block, so that their exceptions do not hide a new process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -231,7 +232,7 @@ def _processes() -> Iterator[tuple[int, int, str]]:
     for folder in os.scandir("/proc"):
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):
-                # The name of the program, in parentheses, may contain any character.
+                # The program name in parentheses may contain any character.
                 fields = Path(folder.path, "stat").read_bytes().rpartition(b")")[2].split()
                 yield int(folder.name), int(fields[2]), fields[0].decode()
 
@@ -239,7 +240,7 @@ def _processes() -> Iterator[tuple[int, int, str]]:
 def environment(
     when: When, *, instance: str, backup_id: str, lock: str, snapshots: Sequence[str], outcome: str = ""
 ) -> dict[str, str]:
-    """Return the environment variables of a hook. hooks/README.md documents them."""
+    """Return the environment variables of a hook, as documented in hooks/README.md."""
     return {
         "ZSNAPDB_HOOK": when.value,
         "ZSNAPDB_INSTANCE": instance,

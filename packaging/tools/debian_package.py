@@ -1,9 +1,9 @@
-"""Builds a package for Debian and its relatives.
+"""Builder of a package for Debian and its derivatives.
 
 `PYTHONPATH=packaging python -m tools.debian_package DIST` writes DIST/zsnapdb_*.deb.
 
-The program lies in a virtual environment of its own in /usr/lib/zsnapdb, which uses the Python of the system. Its
-libraries are compiled for one minor release of Python: the package depends on just that.
+The program is in its own virtual environment in /usr/lib/zsnapdb, which uses the system's Python. Its libraries are
+compiled for one minor release of Python, so the package depends on exactly that one.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def python_series(python: str) -> str:
 
 
 def stage(tree: Path, wheel: Path, python: str, *, more: Sequence[str] = ()) -> None:
-    """Fill an empty folder with the files of the package, but for the control files. `more`: options of pip."""
+    """Fill an empty folder with the files of the package, except the control files. `more`: options of pip."""
     series = python_series(python)
     packages = tree / HOME / "lib" / f"python{series}" / "site-packages"
-    # With what the service of clones and the fleet need: their units are in the package too.
+    # Include the dependencies of serve and fleet, whose units are in the package.
     requirement = f"{wheel}[serve,fleet]"
     install = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(packages), *more, requirement]
     subprocess.run(install, check=True)
@@ -67,7 +67,7 @@ def control(tree: Path, version: str, architecture: str, series: str) -> None:
     major, _, minor = series.partition(".")
     size = sum(file.stat().st_size for file in tree.rglob("*") if file.is_file() and not file.is_symlink()) // 1024
     values = {
-        # The next release of the system has another Python, and needs the package that was built for that.
+        # The next release of the system has another Python, and needs a package built for it.
         "VERSION": f"{version}+py{series}",
         "ARCHITECTURE": architecture,
         "SIZE": str(size),
@@ -84,7 +84,7 @@ def control(tree: Path, version: str, architecture: str, series: str) -> None:
 
 
 def build(folder: Path, python: str) -> Path:
-    """Return the package that was built into the folder. Needs pip, hatchling, dpkg-deb and a package index."""
+    """Build the package into the folder and return it. Needs pip, hatchling, dpkg-deb and a package index."""
     folder.mkdir(parents=True, exist_ok=True)
     tree = folder / "tree"
     shutil.rmtree(tree, ignore_errors=True)

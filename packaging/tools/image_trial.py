@@ -1,7 +1,7 @@
-"""Runs the steps of the Dockerfile in bare roots of Debian, and tries what they make.
+"""Test of the Dockerfile: runs its steps in bare Debian roots, and tries the result.
 
-`python3 packaging/tools/image_trial.py`, as root, on a machine with debootstrap and a mirror. A bare root stands for
-the image of Debian that the Dockerfile begins with.
+`python3 packaging/tools/image_trial.py`, as root, on a machine with debootstrap and a mirror. A bare root replaces the
+Debian image that the Dockerfile starts with.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _AS_ANYBODY = (
 
 @dataclass(frozen=True)
 class ImageStep:
-    """A step of a Dockerfile: its word and the rest of its line."""
+    """A step of a Dockerfile: its instruction and the rest of its line."""
 
     word: str
     rest: str
 
 
 def steps(text: str) -> list[ImageStep]:
-    """Return the steps of a Dockerfile, each as one line. ValueError for a step that this trial does not know."""
+    """Return the steps of a Dockerfile, each as one line. Raise ValueError for an unknown step."""
     lines = [line for line in text.split("\n") if not line.startswith("#")]
     joined = "\n".join(lines).replace("\\\n", " ")
     found = [ImageStep(*line.split(None, 1)) for line in joined.split("\n") if line.strip()]
@@ -70,7 +70,7 @@ def steps(text: str) -> list[ImageStep]:
 
 
 class ImageTrial:
-    """The roots of the stages so far. The last one is under way, with its account and folder."""
+    """The roots of the stages so far. The last one is in progress, with its account and folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,11 +80,11 @@ class ImageTrial:
 
     @property
     def root(self) -> Path:
-        """The root of the stage under way."""
+        """The root of the stage in progress."""
         return self.stages[-1]
 
     def do(self, step: ImageStep) -> None:
-        """Do a step. LabError if its command fails."""
+        """Run a step. Raise LabError if its command fails."""
         if step.word == "FROM":
             self._begin(step.rest)
         elif step.word == "RUN":
@@ -98,7 +98,7 @@ class ImageTrial:
             (self.root / step.rest.lstrip("/")).mkdir(parents=True, exist_ok=True)
 
     def run(self, script: str) -> str:
-        """Run a script of a shell as the account of the stage, in its folder."""
+        """Run a shell script as the account of the stage, in its folder."""
         certificates = Path("/etc/ssl/certs")
         needs = "pip install" in script and host.CERTIFICATES.exists()
         binds = [host.Bind(certificates, str(certificates))] if needs else []
@@ -147,7 +147,7 @@ class ImageTrial:
 
 
 def _as_image(root: Path, suite: str) -> None:
-    """Write the sources of packages where the images of Debian have them."""
+    """Write the package sources where Debian images have them."""
     sources = root / "etc/apt/sources.list.d/debian.sources"
     sources.parent.mkdir(exist_ok=True)
     signed = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -156,7 +156,7 @@ def _as_image(root: Path, suite: str) -> None:
 
 
 def main() -> int:
-    """Do every step, try the image, and return 0 if all ended well."""
+    """Run every step, test the image, and return 0 if all succeeded."""
     with tempfile.TemporaryDirectory() as folder:
         trial = ImageTrial(Path(folder))
         for step in steps((ROOT / "Dockerfile").read_text(encoding="utf-8")):

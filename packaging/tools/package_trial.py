@@ -1,4 +1,4 @@
-"""Tries the package for Debian in a bare root of a release: apt installs it, it works, and a purge leaves nothing.
+"""Test of the Debian package in a bare root of a release: apt installs it, it works, and a purge leaves nothing.
 
 `python3 packaging/tools/package_trial.py bookworm [trixie …]`, as root, on a machine with debootstrap and a mirror.
 """
@@ -22,7 +22,7 @@ from tests.lab import host  # noqa: E402
 _TOOLS = ("python3", "python3-venv", "ca-certificates")
 _CHANGING = ("/var/lib/dpkg", "/var/lib/apt", "/var/cache", "/var/log", "/proc", "/dev")
 _NOT_COMPARED = (*_CHANGING, "/tmp", "/build")  # noqa: S108 - no file is made there
-"""What any installation and removal changes, and what the trial itself mounts."""
+"""Paths that any installation and removal changes, and mounts of this test."""
 _WORKS = (
     "zsnapdb --version",
     "zsnapdb example setup-answers.toml",
@@ -40,7 +40,7 @@ _WORKS = (
 
 
 def run(root: Path, script: str, binds: Sequence[host.Bind] = ()) -> str:
-    """Return what a script of a shell printed in the root. LabError if it failed."""
+    """Return the output of a shell script run in the root. Raise LabError if it failed."""
     argv = host.in_root(root, ["sh", "-ec", script], binds, own_processes=True)
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode != 0:
@@ -49,13 +49,13 @@ def run(root: Path, script: str, binds: Sequence[host.Bind] = ()) -> str:
 
 
 def bare_root(suite: str, folder: Path) -> Path:
-    """Return a new root of the release, with Python alone."""
+    """Return a new root of the release with only the minimal packages."""
     root = folder / suite
     mirror = ["debootstrap", "--variant=minbase", suite, str(root), host.mirror()]
     subprocess.run(["unshare", "--mount", *mirror], check=True, capture_output=True)
     (root / "etc/apt/apt.conf.d/90trial").write_text(
         'APT::Install-Recommends "false";\nDpkg::Options { "--force-unsafe-io"; };\n'
-        # The list of a mirror that is a copy may be older than its own limit.
+        # Package lists of a mirror may have expired.
         'Acquire::Check-Valid-Until "false";\n' + host.apt_proxy_lines()
     )
     for name in ("resolv.conf", "hosts"):
@@ -66,7 +66,7 @@ def bare_root(suite: str, folder: Path) -> Path:
 
 
 def built(root: Path, folder: Path) -> Path:
-    """Return the package that was built in a copy of the root, with the Python of the release."""
+    """Return the package, built in a copy of the root with the Python of the release."""
     maker = root.with_name(f"{root.name}-maker")
     subprocess.run(["cp", "-a", "--reflink=auto", str(root), str(maker)], check=True)
     binds = [host.Bind(ROOT, "/build/source"), host.Bind(folder, "/build/out")]
@@ -83,12 +83,12 @@ def built(root: Path, folder: Path) -> Path:
 
 
 def listing(root: Path) -> set[str]:
-    """Return the paths of all files and folders of the root that are compared."""
+    """Return the paths of all compared files and folders of the root."""
     return {path for path in run(root, "find / -xdev").split("\n") if path and not path.startswith(_NOT_COMPARED)}
 
 
 def trial(suite: str, folder: Path) -> list[str]:
-    """Return what a purge left in a root of the release, after the package was installed and used."""
+    """Return the paths that a purge left in a root of the release, after the package was installed and used."""
     root = bare_root(suite, folder)
     package = built(root, folder)
     run(root, "apt-get -q -y install python3")
@@ -103,7 +103,7 @@ def trial(suite: str, folder: Path) -> list[str]:
 
 
 def main() -> int:
-    """Try each release, and return 0 if nothing was left in any."""
+    """Test each release, and return 0 if nothing was left in any."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suites", nargs="+", metavar="SUITE")
     left = 0

@@ -1,8 +1,8 @@
-"""Makes the pictures of the pages that docs show: `PYTHONPATH=packaging:. python -m tools.pictures [--into FOLDER]`.
+"""Creates the screenshots in docs: `PYTHONPATH=packaging:. python -m tools.pictures [--into FOLDER]`.
 
-The pages are those of the real web process and helper, over HTTP; what they show is invented, and a program stands for
-zsnapdb (`tests/unit/support`). Chromium of the distribution makes the pictures: `apt-get install
-chromium fonts-dejavu`.
+The pages come from the real web process and helper, over HTTP. Their data is invented, and a program stands in for
+zsnapdb (`tests/unit/support`). Chromium of the distribution takes the screenshots: `apt-get install chromium
+fonts-dejavu`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ unmasked = ["wiki"]
 
 @dataclass(frozen=True)
 class DocsPicture:
-    """A page and the size of its picture in pixels."""
+    """A page and the size of its screenshot in pixels."""
 
     name: str
     path: str
@@ -78,12 +78,12 @@ PICTURES = (
 
 
 def chromium() -> str | None:
-    """Return the browser that makes the pictures; None if this host has none."""
+    """Return the browser for the screenshots; None if this host has none."""
     return shutil.which("chromium")
 
 
 class _PictureHost(ServeHost):
-    """A host whose configuration and clock are those of the pictures."""
+    """A host with the configuration and clock of the screenshots."""
 
     def settings(self):  # type: ignore[no-untyped-def]
         from zsnapdb.config import settings
@@ -100,7 +100,7 @@ def _backup(hours: float) -> str:
 
 
 def _shows(host: ServeHost) -> None:
-    """Let the host have what the pages show."""
+    """Create the data that the pages show."""
     usual = {"bind_address": "127.0.0.1", "phase": "ready", "masked": True, "quota": 20 << 30, "requested": "latest"}
     mine = {**usual, "owner": _SUBJECT, "instance": "shop"}
     backup = _backup(3)
@@ -216,7 +216,7 @@ def _shows(host: ServeHost) -> None:
 
 
 def _drill(number: int) -> dict[str, object]:
-    """Return a drill of a week; the one of five weeks ago failed."""
+    """Return the drill of a week; the one five weeks ago failed."""
     hours, slower = 5 + 168 * number, 1 + 0.06 * ((number * 7) % 5)
     steps = [
         {"kind": kind, "what": "", "seconds": round(seconds * slower - number * share, 1)}
@@ -241,7 +241,7 @@ def _drill(number: int) -> dict[str, object]:
 
 @contextmanager
 def _site(folder: Path) -> Iterator[str]:
-    """Run the pages for the block; whoever asks is logged in."""
+    """Run the pages for the block; every request is logged in."""
     host = _PictureHost(folder, now=NOW)
     _shows(host)
     pages = BrowserPages(host.client, lambda: NOW)
@@ -268,7 +268,7 @@ def _site(folder: Path) -> Iterator[str]:
 
 
 def make(into: Path) -> list[Path]:
-    """Make every picture in the folder, and return the files. The browser must be there (`chromium`)."""
+    """Create every screenshot in the folder, and return the files. Chromium must exist (`chromium`)."""
     browser, made = chromium(), []
     assert browser is not None
     with tempfile.TemporaryDirectory() as folder, _site(Path(folder)) as url:
@@ -292,7 +292,7 @@ def make(into: Path) -> list[Path]:
 
 
 def main() -> int:
-    """Make the pictures, or say why there are none."""
+    """Create the screenshots, or report why not."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=Path, default=IMAGES)
     into = parser.parse_args().into

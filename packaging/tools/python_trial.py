@@ -1,7 +1,7 @@
-"""Runs unit tests with the Python of a release of Debian, and the newest or the oldest libraries that are allowed.
+"""Unit tests with the Python of a Debian release, and the newest or the oldest allowed libraries.
 
 `python3 packaging/tools/python_trial.py [--lowest] SUITE [pytest arguments]`, as root, on a machine with debootstrap
-and a mirror. Without arguments the tests run that need nothing but Python.
+and a mirror. Without arguments, only tests that need nothing but Python run.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def lower_bounds(project: str) -> list[str]:
 
 
 def main() -> int:
-    """Print the versions and the result of the tests. LabError if one fails."""
+    """Print the versions and the result of the tests. Raise LabError if one fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suite")
     parser.add_argument("--lowest", action="store_true", help="the lower bound of each dependency")
     given, words = parser.parse_known_args()
     tests = words or [f"tests/unit/{name}" for name in _CORE]
     exact = lower_bounds((ROOT / "pyproject.toml").read_text(encoding="utf-8")) if given.lowest else []
-    # The oldest typer imports what click deprecates.
+    # The oldest typer imports deprecated parts of click.
     more = ["-W", "ignore:'click:DeprecationWarning"] if given.lowest else []
     with tempfile.TemporaryDirectory() as folder:
         root = package_trial.bare_root(given.suite, Path(folder))

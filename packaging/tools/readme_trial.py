@@ -1,4 +1,4 @@
-"""Runs the commands with which the page "Install" installs zsnapdb, as they are printed, in bare roots of a release.
+"""Test of the installation commands on the page "Install", as printed, in bare roots of a release.
 
 `python3 packaging/tools/readme_trial.py bookworm [trixie …]`, as root, on a machine with debootstrap and a mirror.
 """
@@ -21,13 +21,13 @@ from tools import package_trial  # noqa: E402
 PAGE = ROOT / "docs" / "install.md"
 BY_HAND = "bare host, by hand"
 _SETUP = "zsnapdb setup s3://my-backups/production --plan"
-"""No server runs in a bare root: setup says so, and changes nothing."""
+"""No server runs in a bare root: setup reports this, and changes nothing."""
 
 
 def trial(bare: Path, where: str) -> None:
-    """Run the blocks of the page that are tried there in a copy of the root, then those by hand. LabError if one fails.
+    """Run the page's blocks for `where` in a copy of the root, then the manual ones.
 
-    Nobody types: a command that waits for an answer fails.
+    A command that waits for input fails. Raise LabError if a command fails.
     """
     root = bare.with_name(f"{bare.name}-{where.replace(', ', '-').replace(' ', '-')}")
     subprocess.run(["cp", "-a", "--reflink=auto", str(bare), str(root)], check=True)
@@ -50,7 +50,7 @@ def _certificates() -> list[host.Bind]:
 
 
 def main() -> int:
-    """Try each release both ways, and return 0 if every command ended well."""
+    """Test each release both ways, and return 0 if every command succeeded."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suites", nargs="+", metavar="SUITE")
     for suite in parser.parse_args().suites:

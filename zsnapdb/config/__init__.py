@@ -1,1 +1,1 @@
-"""The configuration: one file for each section, and settings that puts them together."""
+"""The configuration: a module per section, and `settings`, which combines them."""

@@ -1,4 +1,4 @@
-"""The settings of the agent: which job runs when."""
+"""Settings of the agent: schedules of jobs."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def _five_fields(cron: str) -> str:
 
 
 class ScheduleSettings(ConfigSection):
-    """When a job runs: by a cron expression in a time zone, or every so many seconds.
+    """Schedule of a job: a cron expression in a time zone, or an interval in seconds.
 
-    Cron expressions mean what they mean to cron (crontab(5)): weekdays are 0 to 7 (0 and 7 are Sunday) or sun to sat;
-    of a day of the month and a weekday, if both are given, each suffices.
-    A run begins up to `jitter` seconds later, always the same for the same time. `arguments` are added to the command.
-    A run that takes longer than `timeout` is stopped. `timezone`: that of the agent if it is left out.
+    Cron expressions are those of crontab(5). Weekdays are 0 to 7 (0 and 7 are Sunday) or sun to sat. If both a day of
+    the month and a weekday are given, either one suffices. A run starts up to `jitter` seconds later, by the same delay
+    for the same scheduled time. `arguments` are added to the command. A run is stopped after `timeout`. The default of
+    `timezone` is that of the agent.
     """
 
     example: ClassVar[str] = '{ every = "1d" }` or `{ cron = "0 3 * * *" }'
@@ -60,13 +60,13 @@ class ScheduleSettings(ConfigSection):
 
 
 class CopyScheduleSettings(ScheduleSettings):
-    """When the backups are copied to the repository `to`."""
+    """Schedule for copying the backups to the repository `to`."""
 
     to: str
 
 
 class InstanceAgentSettings(ConfigSection):
-    """The jobs of an instance that the agent runs. `archive`: whether it keeps the binlog archive running."""
+    """Jobs of an instance that the agent runs. `archive`: whether it keeps the binlog archive running."""
 
     archive: StrictBool = False
     snapshot: ScheduleSettings | None = None
@@ -87,9 +87,9 @@ _LOOPBACK = ("127.0.0.1", "::1")
 
 
 class HttpSettings(ConfigSection):
-    """Where the agent answers /metrics, /healthz and /readyz. Beyond loopback it needs TLS and a token.
+    """Address of the agent's endpoints /metrics, /healthz and /readyz. Beyond loopback it needs TLS and a token.
 
-    `stale`: how old in seconds the last judgement of the objectives may be before /readyz goes red.
+    `stale`: maximum age in seconds of the last check of the objectives; after that /readyz reports an error.
     """
 
     address: Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+$")] = "127.0.0.1"
@@ -109,10 +109,10 @@ class HttpSettings(ConfigSection):
 
 
 class AgentSettings(ConfigSection):
-    """The agent of this host, and the jobs that are about no single instance.
+    """The agent of this host, and the jobs that belong to no single instance.
 
-    `metrics`: the file that the status job writes for node_exporter. A job that does nothing for `stall` seconds, so
-    that its processes use no processor time and print nothing, is stopped.
+    `metrics`: the file that the status job writes for node_exporter. A job is stopped if it is inactive for `stall`
+    seconds: its processes use no processor time and print nothing.
     """
 
     timezone: Zone = "UTC"
@@ -125,7 +125,7 @@ class AgentSettings(ConfigSection):
 
     @property
     def metrics_file(self) -> Path | None:
-        """The file that the status job writes: for node_exporter, or for the agent's own answer to /metrics."""
+        """The file that the status job writes: for node_exporter, or for the agent's own endpoint /metrics."""
         return self.metrics or (self.state / "status.prom" if self.http is not None else None)
 
     @model_validator(mode="after")

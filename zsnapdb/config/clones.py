@@ -1,4 +1,4 @@
-"""The settings of clones: the ports that they keep, their pools, and the check of a migration."""
+"""Settings of clones: their stable ports, their pools, and the check of a migration."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _MOST_PORTS = 1000
 
 
 class AddressSettings(ConfigSection):
-    """Ports at which HAProxy listens for clones, from `first_port` to `last_port`, and its admin socket.
+    """Ports where HAProxy listens for clones, from `first_port` to `last_port`, and its admin socket.
 
-    Each clone that listens at `clones.bind_address` gets one, and keeps it. The server behind it has a port of its own.
+    Each clone that listens at `clones.bind_address` gets one and keeps it. The server behind it has its own port.
     """
 
     socket: Path = Path("/run/zsnapdb-haproxy/admin.sock")
@@ -38,14 +38,14 @@ class AddressSettings(ConfigSection):
 
 
 LEAST_MEMORY = 100 << 20
-"""What a server takes at least, in bytes: 113 MB were seen of MariaDB and 162 MB of MySQL, with a small buffer pool."""
+"""Minimum memory of a server in bytes: 113 MB seen with MariaDB and 162 MB with MySQL, with a small buffer pool."""
 
 
 class PoolSettings(ConfigSection):
-    """Clones that wait, started and checked, for whoever asks first: `size` of them.
+    """A pool of `size` clones that are started and checked in advance, for the next requests.
 
-    Their data is at most `max_age` seconds old: a pool serves `latest` with what was the newest set then. `memory` is
-    what all their servers together may take, in bytes (None: no limit beside half of the host's free memory).
+    Their data is at most `max_age` seconds old: a pool serves `latest`, as of the creation of its clones. `memory` is
+    the limit for all their servers together in bytes (None: only half of the host's free memory).
     """
 
     size: Annotated[int, Field(ge=1, le=50)]
@@ -68,12 +68,12 @@ MigrationCommand = Annotated[
 
 
 class MigrationSettings(ConfigSection):
-    """The migration of the site, and what of it is too much.
+    """The migration of the site, and its limits.
 
-    `command` runs it, in the folder where `zsnapdb migration-check` is started, for at most `timeout` seconds. It is a
-    problem if it takes more than `longest`, if a statement of others on a table waits more than `longest_read_wait` or
-    `longest_write_wait` seconds, or, with `repeatable`, if a second run fails or changes the schema again. None: no
-    limit.
+    `command` runs it, in the working directory of `zsnapdb migration-check`, for at most `timeout` seconds. It is a
+    problem if it takes more than `longest`. It is also one if another client's statement on a table waits more than
+    `longest_read_wait` or `longest_write_wait` seconds. With `repeatable` a second run must succeed and leave the
+    schema unchanged. None: no limit.
     """
 
     command: MigrationCommand = ()

@@ -1,4 +1,4 @@
-"""The settings of the engine that moves jobs between hosts: how it is reached, and what a host does for it."""
+"""Settings of the engine that distributes jobs to hosts: its address, and the jobs that a host runs for it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from zsnapdb.config.section import ConfigSection
 
 HOST_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 FleetHostName = Annotated[str, Field(pattern=rf"^{HOST_NAME}$")]
-"""The name of a host of a fleet: what its certificate says, and the end of the name of its queue."""
+"""Name of a host of a fleet: the name in its certificate, and the suffix of its queue's name."""
 _ADDRESS = r"^(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9][A-Za-z0-9.-]{0,252}):[0-9]{1,5}$"
 
 
 class FleetVerb(StrEnum):
-    """What the engine may have a host do. Each can be repeated: what a run has done is shown, not done again."""
+    """Jobs that the engine may run on a host. Each can be repeated, which reports completed work without redoing it."""
 
     BACKUP = "backup"
     DRILL = "drill"
@@ -27,7 +27,7 @@ class FleetVerb(StrEnum):
 
 
 class EngineSettings(ConfigSection):
-    """How the engine (Temporal) is reached. Beyond loopback TLS is needed, with a certificate of this party.
+    """Address of the engine (Temporal). Beyond loopback it needs TLS, with a client certificate.
 
     `ca` is the authority of the server's certificate (None: those of this host), `server_name` the name in it (None:
     that of the address).
@@ -42,7 +42,7 @@ class EngineSettings(ConfigSection):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the address is one of this host, written as a number or as localhost."""
+        """Return whether the address is a loopback address or localhost."""
         host = self.server.rpartition(":")[0].strip("[]")
         try:
             return ipaddress.ip_address(host).is_loopback
@@ -61,13 +61,13 @@ class EngineSettings(ConfigSection):
 
 
 class WorkerSettings(EngineSettings):
-    """What this host does for a fleet (`zsnapdb fleet worker`).
+    """Jobs that this host runs for a fleet (`zsnapdb fleet worker`).
 
-    `host` is its name there. `verbs` are what it does; whatever else is asked of it is refused here. `drills`: it also
-    takes drills of configured instances that any host may do, if so much `memory` is available. `at_once`: how many
-    jobs of its own run at once. `spacing`: seconds between the beginnings of two runs of the same job, whoever wants
-    more. `fallback` agent: a backup that the agent has a schedule for, and that the fleet has not begun
-    `fallback_after` later, is begun by the agent; none: the agent's own schedules hold as if there were no fleet.
+    `host` is its name there. It runs only the `verbs` and refuses all other requests. `drills`: it also runs drills of
+    configured instances that any host may run, if `memory` is available. `at_once`: maximum number of its concurrent
+    jobs. `spacing`: minimum seconds between the starts of two runs of the same job. `fallback` agent: if the agent has
+    a schedule for a backup, and the fleet has not started it `fallback_after` seconds later, the agent does. `fallback`
+    none: the agent follows its own schedules as if there were no fleet.
     """
 
     host: FleetHostName

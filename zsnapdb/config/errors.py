@@ -1,4 +1,4 @@
-"""Explains the errors of a configuration: the key, what is wrong, and the most similar known key."""
+"""Explanations of configuration errors: the key, the mistake, and the most similar known key."""
 
 from __future__ import annotations
 
@@ -129,11 +129,11 @@ def _known_keys(settings: type[BaseModel], location: tuple[int | str, ...]) -> l
 
 
 def every_error(raw: Mapping[str, Any], settings: type[BaseModel]) -> list[ErrorDetails]:
-    """Return every error of a document that should have the model `settings`.
+    """Return all errors of a document for the model `settings`.
 
-    The model compares the keys of a section only if each of them is valid for itself. So what is wrong for itself is
-    taken out of a copy, and the rest is looked at again. Of a section that lost a value that way, nothing is said that
-    concerns the section as a whole: the value may be all that is missing.
+    The model compares the keys of a section only if each value is valid by itself. So invalid values are removed from a
+    copy, and the rest is validated again. Errors of a section as a whole are ignored if it lost a value that way,
+    because the lost value may be the only cause.
     """
     rest, errors, incomplete = copy.deepcopy(dict(raw)), dict[tuple[Any, ...], ErrorDetails](), set[tuple[Any, ...]]()
     while True:
@@ -151,7 +151,7 @@ def every_error(raw: Mapping[str, Any], settings: type[BaseModel]) -> list[Error
 
 
 def _take_out(document: dict[str, Any], location: tuple[int | str, ...]) -> bool:
-    """Remove the value at a location from a document. Return whether there was one that is no section or list."""
+    """Remove the value at a location from a document. Return whether one existed that is no section or list."""
     table: Any = document
     for part in location[:-1]:
         if not isinstance(table, dict) or part not in table:
@@ -163,7 +163,7 @@ def _take_out(document: dict[str, Any], location: tuple[int | str, ...]) -> bool
 
 
 def explain(errors: Iterable[ErrorDetails], settings: type[BaseModel]) -> tuple[str, str]:
-    """Return the message and the hint (may be "") for errors of a document that should have the model `settings`."""
+    """Return the message and the hint (may be "") for errors of a document for the model `settings`."""
     lines, hints = [], []
     for item in errors:
         where = ".".join(str(part) for part in item["loc"]) or "(file)"
@@ -178,7 +178,7 @@ def explain(errors: Iterable[ErrorDetails], settings: type[BaseModel]) -> tuple[
 
 
 def read_toml(text: str, name: str, example: str) -> dict[str, Any]:
-    """Return the tables of a TOML text. ConfigError with `name` and, as its hint, the example if it is no TOML."""
+    """Return the tables of a TOML text. Raise ConfigError with `name` and the example as hint if it is invalid."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -186,7 +186,7 @@ def read_toml(text: str, name: str, example: str) -> dict[str, Any]:
 
 
 def settings_in(text: str, name: str, model: type[S], example: str) -> S:
-    """Return the settings in the TOML text. ConfigError, by this name, lists all errors."""
+    """Return the settings in the TOML text. Raise ConfigError with `name` and all errors."""
     raw = read_toml(text, name, example)
     try:
         return model.model_validate(raw, context=WRITTEN)

@@ -1,4 +1,4 @@
-"""Reads fleet.toml: the repositories that `zsnapdb fleet` looks at, and what is expected where nothing else says it."""
+"""Reader of fleet.toml: the repositories of `zsnapdb fleet`, and default objectives."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ RepositoryName = Annotated[str, Field(pattern=rf"^{INSTANCE}$")]
 class FleetSettings(ConfigSection):
     """The repositories of a fleet. Their instances are found by listing them.
 
-    `objectives` are those of instances whose backups name none. A host of which no repository has heard for longer than
-    `heard_within` is red. `cache` is where this host keeps what it has read; `readers` is how many requests are under
-    way at once.
+    `objectives` apply to instances whose backups have none. A host is red if no repository got data from it for longer
+    than `heard_within`. `cache` is the local folder for data already read. `readers` is the number of concurrent
+    requests.
     """
 
     repository: Annotated[dict[RepositoryName, RepositorySettings], Field(min_length=1)]
@@ -53,7 +53,7 @@ class FleetSettings(ConfigSection):
 
 
 def parse(text: str, name: str) -> FleetSettings:
-    """Return the settings in the TOML text. `name` is its name in errors. ConfigError lists all errors in the text."""
+    """Return the settings in the TOML text. Raise ConfigError with `name` and all errors in the text."""
     return settings_in(text, name, FleetSettings, _EXAMPLE)
 
 

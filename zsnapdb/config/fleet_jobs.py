@@ -1,4 +1,4 @@
-"""Reads the jobs of a fleet, fleet-jobs.toml: which instance of which host is backed up, verified and drilled when."""
+"""Reader of fleet-jobs.toml: when which instance of which host is backed up, verified and drilled."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ JOBS_PATH = Path("/etc/zsnapdb/fleet-jobs.toml")
 _JOBS_EXAMPLE = "`zsnapdb example fleet-jobs.toml` prints an example"
 BucketName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
 HostPattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.*?\[\]!-]{1,100}$")]
-"""A pattern of host names, as a shell has them."""
+"""A shell pattern of host names."""
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 ClockTime = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 
 
 class FleetScheduleSettings(ConfigSection):
-    """When a job of the fleet begins: by a cron expression in a time zone, or every so many seconds since 1970.
+    """Schedule of a fleet job: a cron expression in a time zone, or an interval in seconds, counted from 1970.
 
-    A run begins up to `jitter` seconds later. One that is not over after `timeout` is ended, and counts as failed.
-    While a run of the same job is under way no other begins.
+    A run starts up to `jitter` seconds later. After `timeout` it is stopped and counts as failed. Only one run of a job
+    is active at a time.
     """
 
     cron: Annotated[str, Field(pattern=CRON, max_length=200)] | None = None
@@ -45,9 +45,9 @@ class FleetScheduleSettings(ConfigSection):
 
 
 class FleetInstanceSettings(ConfigSection):
-    """An instance: its host, the bucket whose limit its jobs count for, and schedules of its own.
+    """An instance: its host, the bucket whose limit applies to its jobs, and its own schedules.
 
-    A schedule that is left out is that of `defaults`; `skip` names verbs that it does not have at all.
+    The schedule of `defaults` applies if one is omitted; `skip` names jobs that it does not have at all.
     """
 
     host: FleetHostName
@@ -58,14 +58,14 @@ class FleetInstanceSettings(ConfigSection):
 
 
 class FleetDefaultsSettings(ConfigSection):
-    """The schedules of instances that have none of their own."""
+    """Schedules of instances without their own."""
 
     backup: FleetScheduleSettings | None = None
     verify: FleetScheduleSettings | None = None
 
 
 class DrillPoolSettings(ConfigSection):
-    """Drills: each instance once in `every`, on any free host that takes drills."""
+    """Drills: each instance once per `every`, on any free host that runs drills."""
 
     every: Annotated[Seconds, Field(ge=3600, le=366 * 86400.0)]
     jitter: Annotated[Seconds, Field(ge=0, le=86400)] = 3600.0
@@ -73,13 +73,13 @@ class DrillPoolSettings(ConfigSection):
 
 
 class BucketSettings(ConfigSection):
-    """How many jobs of a bucket run at once, on all hosts together."""
+    """Number of concurrent jobs of a bucket, on all hosts together."""
 
     limit: Annotated[int, Field(ge=1, le=1000)]
 
 
 class WindowSettings(ConfigSection):
-    """A time in which no job begins on these hosts. A window that ends before it starts ends on the next day."""
+    """A time in which no job starts on these hosts. A window that ends before it starts ends on the next day."""
 
     hosts: Annotated[tuple[HostPattern, ...], Field(min_length=1)] = ("*",)
     days: Annotated[tuple[Weekday, ...], Field(min_length=1)] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -95,10 +95,10 @@ class WindowSettings(ConfigSection):
 
 
 class FleetJobsSettings(ConfigSection):
-    """All jobs of a fleet. Names of instances are unique in it.
+    """All jobs of a fleet. Instance names are unique in it.
 
-    `rollout` are patterns of hosts: changes are made in this order, hosts that no pattern names last. With
-    `verify_anywhere` any host that takes drills verifies an instance: that needs its repository alone.
+    `rollout` are host patterns: changes are applied in this order, hosts without a pattern last. With `verify_anywhere`
+    any host that runs drills also verifies instances, which needs only their repositories.
     """
 
     engine: EngineSettings
@@ -119,7 +119,7 @@ class FleetJobsSettings(ConfigSection):
 
 
 def parse_jobs(text: str, name: str) -> FleetJobsSettings:
-    """Return the settings in the TOML text. `name` is its name in errors. ConfigError lists all errors in the text."""
+    """Return the settings in the TOML text. Raise ConfigError with `name` and all errors in the text."""
     return settings_in(text, name, FleetJobsSettings, _JOBS_EXAMPLE)
 
 

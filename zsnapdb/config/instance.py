@@ -1,4 +1,4 @@
-"""The settings of an instance beside its datasets: how its server is run, its objectives, its machine."""
+"""Settings of an instance except its datasets: control of its server, its objectives, its virtual machine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ _Words = Annotated[
 
 
 class ControlSettings(ConfigSection):
-    """How the server is stopped and started: by its systemd unit, or by two commands of the site.
+    """Stop and start of the server: by its systemd unit, or by two commands of the site.
 
-    With none of them the unit of the running server is used. `timeout`: a stop and a start may each take this long.
-    `server_id_file` is an option file that the server reads and zsnapdb alone writes: MariaDB gets its new server_id
-    there.
+    By default the unit of the running server is used. `timeout` applies to a stop and to a start. `server_id_file` is
+    an option file that the server reads and that only zsnapdb writes: MariaDB gets its new server_id there.
     """
 
     unit: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9:_.@-]{0,200}$")] | None = None
@@ -52,14 +51,14 @@ _Time = Annotated[Seconds, Field(gt=0, le=100 * 365 * 86400.0)] | None
 
 
 class ObjectiveSettings(ConfigSection):
-    """The objectives of an instance. An objective that is left out is not judged.
+    """The objectives of an instance. An omitted objective is not checked.
 
-    Ages are of the newest restorable point (`rpo`), the newest restorable backup, the end of the binlog archive
-    (`archive_lag`), the newest drill that passed, and the last check of the backup that was checked longest ago.
-    `window`: every moment this far back can be restored. `copies`: by repository, the greatest age of the newest
-    restorable point there. `immutable_for`: the store keeps a backup from removal for at least this long after it was
-    made. `restore_time`: the longest restore, estimated from drills. `warn_at`: the part of a limit from which on there
-    is a warning.
+    Some limit an age: `rpo` that of the newest restorable point, `backup_age` of the newest restorable backup,
+    `archive_lag` of the end of the binlog archive, `drill_age` of the newest passed drill. `verify_age` and
+    `deep_verify_age` limit the time since the last check of the backup whose check is oldest. `window`: every point
+    this far back can be restored. `copies`: maximum age of the newest restorable point in each repository.
+    `immutable_for`: the store protects a backup from removal for at least this long after its creation. `restore_time`:
+    the longest restore, estimated from drills. `warn_at`: the fraction of a limit at which a warning starts.
     """
 
     rpo: _Time = None
@@ -80,9 +79,9 @@ _LocalFile = Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f-\x9f]+$", max_leng
 
 
 class HostBootSettings(ConfigSection):
-    """The kernel of a machine that boots from files of this host, and not from its disks (direct kernel boot).
+    """Kernel for a machine that boots from files of this host instead of its disks (direct kernel boot).
 
-    What a repository says of such files is not believed, so a restored machine has those named here, or none.
+    Paths of such files in a repository are not trusted, so a restored machine has the files named here, or none.
     """
 
     kernel: _LocalFile
@@ -91,12 +90,12 @@ class HostBootSettings(ConfigSection):
 
 
 class VmSourceSettings(ConfigSection):
-    """A libvirt domain as the source of backups, and the lowest grade of consistency that its backups may have.
+    """A libvirt domain as the source of backups, and the minimum grade (consistency level) of its backups.
 
-    `freeze_deadline`: the longest time, in seconds, that the file systems inside the guest stay frozen. 0: never
-    frozen. `client`: the command line of the client of the server inside, which the guest agent runs in a drill (None:
-    that of the server's family, by the socket as root). `drill_memory`: the bytes of memory that a drill gives the
-    machine (None: as much as the machine has).
+    `freeze_deadline`: maximum time, in seconds, that the file systems inside the guest stay frozen. 0: never frozen.
+    `client`: command line of the database client that the guest agent runs in a drill. None: the client of the server's
+    family, by the socket as root. `drill_memory`: memory of the machine in a drill, in bytes (None: that of the
+    machine).
     """
 
     domain: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f]+$", max_length=200)]
@@ -114,7 +113,7 @@ class VmSourceSettings(ConfigSection):
 
 
 class SilencedRule(ConfigSection):
-    """A rule that is silent up to and including the day `until` (UTC), and why. `instance` None: for all instances."""
+    """A rule that is silent up to and including the day `until` (UTC), and why. `instance` None: all instances."""
 
     rule: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
     reason: Annotated[str, Field(min_length=8, max_length=500)]
@@ -123,6 +122,6 @@ class SilencedRule(ConfigSection):
 
 
 class DoctorSettings(ConfigSection):
-    """What `zsnapdb doctor` leaves out."""
+    """Rules that `zsnapdb doctor` silences."""
 
     silenced: tuple[SilencedRule, ...] = ()

@@ -1,4 +1,4 @@
-"""The settings of notifications: who hears of what."""
+"""Settings of notifications: targets and their events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TARGET_NAME = r"^[a-z0-9][a-z0-9_-]{0,31}$"
 
 
 class NotifiedJob(StrEnum):
-    """The commands that notify of their starts and ends, and the judgement of all objectives (for pings)."""
+    """Commands with notifications of start and end, and the check of all objectives (for pings)."""
 
     BACKUP = "backup"
     SNAPSHOT = "snapshot"
@@ -35,7 +35,7 @@ class NotifiedJob(StrEnum):
 
 
 class NotificationEvent(StrEnum):
-    """What a notification is about. Good ends after bad ones are sent to whoever got the bad one."""
+    """Event of a notification. Success after a problem is sent to the targets that got the problem."""
 
     START = "start"
     SUCCESS = "success"
@@ -50,12 +50,12 @@ class NotificationEvent(StrEnum):
 
     @property
     def is_of_objective(self) -> bool:
-        """Whether it is about an objective, not about a job: there is a job drill, and an objective drill."""
+        """Return whether it is about an objective, not a job: drill is the name of a job and of an objective."""
         return self in (NotificationEvent.BROKEN, NotificationEvent.MET)
 
 
 class NotificationChannel(StrEnum):
-    """How a message is delivered. `notify/notifier.py` has a function for each."""
+    """Delivery of a message. `notify/notifier.py` has a function for each."""
 
     PING = "ping"
     WEBHOOK = "webhook"
@@ -64,10 +64,10 @@ class NotificationChannel(StrEnum):
 
 
 class NotificationTarget(ConfigSection):
-    """One way to reach somebody: exactly one of `ping`, `ping_file`, `webhook`, `email` and `script`.
+    """A target of notifications: exactly one of `ping`, `ping_file`, `webhook`, `webhook_file`, `email` and `script`.
 
-    A ping target stands for one thing (`of`), so that no success hides another failure. `repeat`: after how long a
-    problem that goes on is sent again. No `instances`: all.
+    A ping target is for a single job (`of`), so that no success hides another failure. `repeat`: interval at which a
+    continuing problem is sent again. No `instances`: all.
     """
 
     ping: Url | None = None
@@ -86,7 +86,6 @@ class NotificationTarget(ConfigSection):
 
     @property
     def channel(self) -> NotificationChannel:
-        """How messages to this target are delivered."""
         if self.ping is not None or self.ping_file is not None:
             return NotificationChannel.PING
         if self.email:
@@ -114,7 +113,7 @@ class NotificationTarget(ConfigSection):
 
 
 class NotificationSettings(ConfigSection):
-    """Targets by name, and the bounds. An attempt takes at most `timeout` seconds, everything of a command `budget`."""
+    """Targets by name, and limits. An attempt takes at most `timeout` seconds, all of a command's together `budget`."""
 
     to: dict[Annotated[str, Field(pattern=TARGET_NAME)], NotificationTarget] = Field(default_factory=dict)
     timeout: Annotated[Seconds, Field(ge=1, le=60)] = 10.0

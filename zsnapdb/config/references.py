@@ -1,4 +1,4 @@
-"""Names in a configuration that name nothing in it. They are looked for in the text as it is, beside other mistakes."""
+"""Undefined names in a configuration. They are searched in the raw document, to report them with all other errors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from zsnapdb.base.patterns import INSTANCE
 
 
 def unknown_names(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a sentence for each name of an instance or repository that is not valid or not configured.
+    """Return a sentence for each invalid or undefined name of an instance or repository.
 
-    `raw` is the TOML document, whose values may have any type: what has the wrong type is not looked at.
+    `raw` is the TOML document, whose values may have any type; values of a wrong type are skipped.
     """
     instances, repositories = _table(raw, "instance"), _table(raw, "repository")
     sentences = [sentence for name, table in instances.items() for sentence in _of_instance(name, table, repositories)]

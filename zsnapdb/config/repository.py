@@ -1,4 +1,4 @@
-"""The settings of a repository: where it is, what it keeps, and how streams are made, encrypted and locked there."""
+"""Settings of a repository: address, retention, and how streams are created, encrypted and locked there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """A repository's address in parts. `bucket` is "" for a folder. `path` has no slash at its ends."""
+    """The parts of a repository's address. `bucket` is "" for a folder. `path` has no slash at its ends."""
 
     scheme: str
     bucket: str
@@ -31,12 +31,12 @@ class StoreAddress:
 
     @property
     def prefix(self) -> str:
-        """The beginning of the keys in a bucket: "" or ending in a slash."""
+        """The prefix of the keys in a bucket: "" or ending in a slash."""
         return f"{self.path}/" if self.path else ""
 
 
 def parse_address(url: str) -> StoreAddress:
-    """Return the parts of the address. ValueError says which part cannot be used."""
+    """Return the parts of the address. Raise ValueError with the unusable part."""
     if "@" in re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]:
         raise ValueError("url must not contain an account or a password; use credentials_file")
     if not any(re.match(pattern, url) for pattern in STORE_ADDRESSES.values()):
@@ -59,7 +59,7 @@ def parse_address(url: str) -> StoreAddress:
 
 
 def _unusable(path: str) -> str:
-    """Return the first character that cannot be part of a path in an address; "" if there is none."""
+    """Return the first character that is invalid in the path of an address; "" if there is none."""
     return next(
         (c for c in path if c != "/" and (not re.match(f"[{_ASCII}]", c) if c.isascii() else not c.isprintable())), ""
     )
@@ -73,7 +73,7 @@ Count = Annotated[int, Field(ge=0, le=100_000)]
 
 
 class KeepRules(ConfigSection):
-    """Rules that say which snapshot sets stay. A rule that is 0 keeps nothing."""
+    """Rules that decide which snapshot sets are kept. A rule that is 0 keeps nothing."""
 
     last: Count = 0
     hourly: Count = 0
@@ -86,7 +86,7 @@ class KeepRules(ConfigSection):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no rule keeps anything. `minimum` is a lower limit, not a rule."""
+        """Return whether no rule keeps anything. `minimum` is a lower limit, not a rule."""
         return not (self.last or self.hourly or self.daily or self.weekly or self.monthly or self.yearly or self.within)
 
     @model_validator(mode="after")
@@ -109,11 +109,12 @@ class KeepSettings(KeepRules):
 
 
 class StreamSettings(ConfigSection):
-    """How a send stream is made, cut into chunks, compressed and moved.
+    """Creation, splitting into chunks, compression and transfer of a send stream.
 
-    It takes about (concurrency + 1) x chunk_size of memory, plus the compressed chunks that are being stored. A stream
-    begins with chunks of 8 MiB, and they grow to chunk_size. Where one connection brings less than 60 MB/s, and no
-    bandwidth is set, more chunks are moved at once, within 128 MiB of the stream and their compressed form.
+    It needs about (concurrency + 1) x chunk_size of memory, plus the compressed chunks that are being stored. A stream
+    starts with chunks of 8 MiB, which grow to chunk_size. If a connection transfers less than 60 MB/s and `bandwidth`
+    is not set, more chunks are transferred concurrently. Their limit is 128 MiB of the stream plus their compressed
+    size.
     """
 
     example: ClassVar[str] = "{ level = 3 }"
@@ -125,7 +126,7 @@ class StreamSettings(ConfigSection):
 
 
 class EncryptionSettings(ConfigSection):
-    """Who can read the backups of this host, and whose manifests this host trusts.
+    """Keys that can read the backups of this host, and keys whose manifests this host trusts.
 
     Every value is a public key or the path of a secret.
     """
@@ -139,7 +140,7 @@ class EncryptionSettings(ConfigSection):
     accept_plain: StrictBool = False
     """Whether a host that encrypts also uses backups that are not encrypted, such as those of before it encrypted."""
     signing: Literal["none"] | None = None
-    """`"none"`: this host signs nothing, by decision. It then believes what anybody writes who can write there."""
+    """`"none"`: this host deliberately signs nothing. Then it trusts anybody who can write to the repository."""
 
     @model_validator(mode="after")
     def _one_decision(self) -> EncryptionSettings:
@@ -149,14 +150,14 @@ class EncryptionSettings(ConfigSection):
 
     @property
     def is_signing_undecided(self) -> bool:
-        """Whether nothing says that this host signs, that it only reads, or that it is not to sign."""
+        """Return whether no setting tells that this host signs, only reads, or deliberately does not sign."""
         return self.signing_key_file is None and not self.signers and self.signing is None
 
 
 class ObjectLockSettings(ConfigSection):
-    """How the bucket locks what is stored: who may end a lock, and how long it lasts at least (seconds).
+    """Lock of the objects in the bucket: who may end a lock, and its minimum duration (seconds).
 
-    `governance`: accounts with a special permission may end a lock. `compliance`: nobody may, the owner neither.
+    `governance`: accounts with a special permission may end a lock. `compliance`: nobody may, not even the owner.
     """
 
     mode: Literal["governance", "compliance"]
@@ -164,7 +165,7 @@ class ObjectLockSettings(ConfigSection):
 
 
 class S3Settings(ConfigSection):
-    """How the bucket of an s3:// url is reached, and how it keeps the objects."""
+    """Access to the bucket of an s3:// url, and storage options of its objects."""
 
     endpoint: str | None = None
     allow_http: StrictBool = False
@@ -197,14 +198,14 @@ class S3Settings(ConfigSection):
 
     @property
     def is_readable_on_the_way(self) -> bool:
-        """Whether requests leave this host without TLS."""
+        """Return whether requests leave this host without TLS."""
         address = urlsplit(self.endpoint or "")
         host = address.hostname or ""
         return address.scheme == "http" and host not in ("localhost", "::1") and not re.match(r"127\.[0-9.]+$", host)
 
 
 class RepositorySettings(ConfigSection):
-    """Where backups are stored: s3://bucket/prefix or file:///folder."""
+    """Address of the backups, s3://bucket/prefix or file:///folder, and the options of their store."""
 
     url: str
     patience: Annotated[Seconds, Field(ge=0, le=7 * 86400)] = 3600.0
@@ -223,7 +224,7 @@ class RepositorySettings(ConfigSection):
     @model_validator(mode="wrap")
     @classmethod
     def _with_flat_keys(cls, read: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Read keys of the table `s3` that stand beside `url`, where they stood before there was such a table."""
+        """Accept keys of the table `s3` next to `url`, where they were before this table existed."""
         flat = [key for key in S3Settings.model_fields if isinstance(read, dict) and key in read]
         if not flat or not isinstance(read, dict) or "s3" in read:
             return handler(read)
@@ -234,12 +235,12 @@ class RepositorySettings(ConfigSection):
 
     @property
     def idle_keys(self) -> tuple[str, ...]:
-        """The keys of the table `s3` that mean nothing, as the url is that of another store."""
+        """Keys of the table `s3` without effect, because the url is of another store."""
         return () if self.url.startswith("s3:") else tuple(sorted(self.s3.model_fields_set))
 
     @property
     def flat_keys(self) -> tuple[str, ...]:
-        """The keys of the table `s3` that stand beside `url` in the configuration."""
+        """Keys of the table `s3` that are next to `url` in the configuration."""
         return self._flat_keys
 
     @model_validator(mode="after")
@@ -259,5 +260,4 @@ class RepositorySettings(ConfigSection):
 
     @property
     def address(self) -> StoreAddress:
-        """The parts of the url."""
         return parse_address(self.url)

@@ -1,4 +1,4 @@
-"""The settings of the helper of `zsnapdb serve`. The web process reads no configuration."""
+"""Settings of the `zsnapdb serve` helper. The web process reads no configuration."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SCOPE = r"^[!#-\[\]-~]{1,100}$"
 
 
 class LoginSettings(ConfigSection):
-    """How the page lets people log in by an issuer: OpenID Connect, authorization code flow with PKCE.
+    """Login of people to the page by an issuer: OpenID Connect, authorization code flow with PKCE.
 
-    `client_id` is what the issuer calls zsnapdb, and the audience of its id tokens of people. `client_secret_file` is a
-    file of root's with the secret of the client (None: it is a public client). `scopes` are asked for beside `openid`.
+    `client_id` is the issuer's id of zsnapdb, and the audience of people's id tokens. `client_secret_file` is a file of
+    root with the client's secret (None: it is a public client). `scopes` are requested in addition to `openid`.
     """
 
     client_id: Annotated[str, Field(pattern=r"^[!-~]{1,500}$")]
@@ -37,17 +37,17 @@ class LoginSettings(ConfigSection):
 _HTTPS = r"^https://[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~%/-]{0,500})?$"
 HttpsUrl = Annotated[str, Field(pattern=_HTTPS)]
 SUBJECT_OF_EMAIL = "user:{email}"
-"""The one subject that a token itself may name: by a mail address that its issuer has verified."""
+"""The only subject that a token can set itself: a mail address that its issuer has verified."""
 _OF_EVERYBODY = {
     "token.actions.githubusercontent.com": ("repository", "repository_id", "sub"),
     "gitlab.com": ("project_path", "project_id", "sub"),
     "accounts.google.com": ("email", "hd", "sub"),
 }
-"""Issuers that give tokens to whoever has an account there, and the claims of which a rule must name one."""
+"""Issuers where anybody can have an account and tokens, and the claims of which a rule must name one."""
 
 
 class IssuerRule(ConfigSection):
-    """Whom a token stands for that has all these claims with these values. A claim that is a list contains the value.
+    """Subject and role of a token with all these claims. If a claim is a list, it must contain the value.
 
     `subject` is a fixed one, or "user:{email}": the mail address of the token, if its issuer has verified it.
     """
@@ -66,12 +66,12 @@ class IssuerRule(ConfigSection):
 
 
 class IssuerSettings(ConfigSection):
-    """An issuer whose id tokens are taken beside zsnapdb's own tokens.
+    """An issuer whose id tokens are accepted in addition to zsnapdb's own tokens.
 
-    `issuer` and `audience` are compared exactly. `jwks_url` is where its keys are; if left out, the issuer says it
-    below `/.well-known/openid-configuration`. `longest_age`: how long after its issue a token is taken, if it has not
-    expired before. `tls_ca`: the authority of its certificate (None: those of this host). The first rule that fits
-    decides. With `login` people log in to the page by it.
+    `issuer` and `audience` are compared exactly. `jwks_url` is the address of its keys; by default it is read from
+    `/.well-known/openid-configuration` of the issuer. `longest_age`: how long after its issue a token is accepted, if
+    it does not expire earlier. `tls_ca`: the authority of its certificate (None: those of this host). The first
+    matching rule decides. With `login`, people log in to the page by this issuer.
     """
 
     issuer: HttpsUrl
@@ -102,7 +102,7 @@ class IssuerSettings(ConfigSection):
 
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?"
 _ORIGIN = rf"^(?:https://{_HOST}|http://(?:127\.0\.0\.1|localhost))(?::[0-9]{{1,5}})?$"
-"""An address without a path. Without TLS it is this host alone: codes and sessions pass there."""
+"""An address without a path. Codes and sessions pass there, so without TLS it must be this host."""
 
 
 def _project(text: str) -> str:
@@ -112,10 +112,10 @@ def _project(text: str) -> str:
 
 
 class ProjectLimits(ConfigSection):
-    """What all subjects of a project of a CI may have together (None: no such limit).
+    """Limits of all subjects of a CI project together (None: no limit).
 
-    `clones` and `running` are how many clones there may be, and of how many the server may run. `bytes` is how much all
-    of them may write, `longest_lease` the longest lease that may be asked for.
+    `clones` is the number of clones, `running` the number of clones whose server may run. `bytes` is how much all of
+    them may write, `longest_lease` the longest lease that may be requested.
     """
 
     clones: Annotated[int, Field(ge=0, le=10_000)] | None = None
@@ -125,19 +125,18 @@ class ProjectLimits(ConfigSection):
 
 
 class ServeSettings(ConfigSection):
-    """Where the helper listens, for which account, and what each subject may have.
+    """Socket and account of the helper, and the limits of each subject.
 
-    `socket` is made by the helper, unless systemd hands it one. `account` is that of the web process: nobody else but
-    root is answered. `ttl` is the lease of a clone whose request names none, `longest_lease` the longest that may be
-    asked for, `per_subject` how many clones a subject may have at once, `commits_per_subject` how many commits of its
-    clones there may be. `bytes_per_subject` is how much the clones of a subject may write together, each with the quota
-    that it got, and `running_per_subject` how many servers may run for them (None: no such limit). `comparisons` is how
-    many times two states may be compared at once, each on two servers, and `comparisons_per_subject` how many of them
-    for clones of a subject. `project` has limits for all subjects of a project together, by its subject: `ci:shop` is
-    for `ci:shop/web` too. `unmasked` names instances without masking of which everybody may have clones: of others
-    only operators may. `fetch_account` asks issuers of id tokens for their keys; it must not be the account of the web
-    process. `url` is the address of the page as browsers write it: issuers send people who log in back to it.
-    `session` is how long such a log-in lasts.
+    The helper creates `socket`, unless systemd passes one. `account` is the account of the web process: requests of
+    other accounts except root are refused. `ttl` is the default lease of a clone, `longest_lease` the longest that may
+    be requested. `per_subject` is how many clones a subject may have at a time, `commits_per_subject` how many commits
+    its clones may have. `bytes_per_subject` is how much a subject's clones may write together, each with its own quota.
+    `running_per_subject` is how many of their servers may run. None: no limit. `comparisons` is how many comparisons of
+    two states may run concurrently, each on two servers, `comparisons_per_subject` how many for one subject's clones.
+    `project` has limits for all subjects of a project together: `ci:shop` includes `ci:shop/web`. `unmasked` names
+    instances without masking that anybody may clone; other unmasked instances are only for operators. `fetch_account`
+    gets the issuers' keys; it must not be the account of the web process. `url` is the address of the page in browsers:
+    issuers redirect people there after a login. `session` is the duration of such a login.
     """
 
     socket: Path = Path("/run/zsnapdb-serve/helper.sock")

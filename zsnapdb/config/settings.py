@@ -1,4 +1,4 @@
-"""Reads zsnapdb.toml into typed settings. Unknown keys are errors; the hint names the most similar known key."""
+"""Reader of zsnapdb.toml. Unknown keys are errors; the hint names the most similar known key."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Volumes = dict[RoleName, Annotated[str, AfterValidator(_dataset)]]
 
 
 class LockSettings(ConfigSection):
-    """How writes are paused for the snapshot."""
+    """Pause of writes for the snapshot."""
 
     strategy: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")] = "auto"
     """`auto`, or the name of a strategy in `mysql/locks`."""
@@ -62,7 +62,7 @@ class LockSettings(ConfigSection):
 class HookSettings(ConfigSection):
     """A script of the site: when it runs, its command, its timeout, and the effect of its failure.
 
-    `on_failure`: by default a failure of a `done` hook is a warning, of any other hook an error.
+    `on_failure`: by default, failure of a `done` hook is a warning, failure of any other hook an error.
     """
 
     when: Literal["before", "locked", "after", "done"]
@@ -76,11 +76,11 @@ class HookSettings(ConfigSection):
 
 
 class ServerSettings(ConfigSection):
-    """How a server of this instance's version is started for restores and clones.
+    """Start of a server of this instance's version for restores and clones.
 
     `binaries` are the programs for files of other series, such as 10.11 or 8.4. `binary` is for all others. A server
-    that cannot be started in a sandbox is not started, unless `sandbox` is off; `sandbox_reads` are files and folders
-    of the host that it may read in addition.
+    starts only in a sandbox, unless `sandbox` is off. `sandbox_reads` are additional files and folders of the host that
+    it may read.
     """
 
     binary: Path | None = None
@@ -115,10 +115,10 @@ class ProbeSettings(ConfigSection):
 
 
 class DrillSettings(ConfigSection):
-    """Where a drill restores a server, and what it checks. The restored server is removed afterwards.
+    """Location of the restored server in a drill, and the checks. The server is removed afterwards.
 
-    `sample`: about this many bytes of pages, and this many of tables, are checked. `pages`: whether a drill goes on
-    without the checksums of pages (if-possible) or is refused (required) where the host lacks innochecksum.
+    `sample`: about this many bytes of pages, and this many of tables, are checked. `pages`: whether a drill on a host
+    without innochecksum omits page checksums (if-possible) or is refused (required).
     """
 
     dataset: str | None = None
@@ -129,7 +129,7 @@ class DrillSettings(ConfigSection):
 
 
 class DatasetKeySettings(ConfigSection):
-    """The key of the instance's encrypted datasets, for what is received from raw streams."""
+    """The key of the instance's encrypted datasets, for datasets received from raw streams."""
 
     key_file: Path | None = None
     """An absolute path. ZFS reads the key there (keylocation=file:// in zfsprops(7))."""
@@ -143,7 +143,7 @@ class DatasetKeySettings(ConfigSection):
 
 
 class ChainSettings(ConfigSection):
-    """When the next backup is a full backup, and how long an interrupted backup can be continued. 0: never."""
+    """Conditions for the next full backup, and for the continuation of an interrupted backup. 0: never."""
 
     full_every: Annotated[Seconds, Field(ge=0)] = 30 * 86400.0
     longest: Annotated[int, Field(ge=0, le=100_000)] = 0
@@ -151,7 +151,7 @@ class ChainSettings(ConfigSection):
 
 
 class MaskingSettings(ConfigSection):
-    """How personal data in a clone is masked before anyone may connect: SQL files (*.sql) and scripts, in order."""
+    """Masking of personal data in a clone before anyone can connect: SQL files (*.sql) and scripts, in order."""
 
     required: StrictBool = False
     run: tuple[
@@ -165,7 +165,7 @@ class MaskingSettings(ConfigSection):
     timeout: Annotated[Seconds, Field(gt=0, le=7 * 86400)] = 3600.0
     rebuild: Literal["changed", "all"] = "changed"
     keep_history: tuple[str, ...] = ()
-    """Names (schema.table) of system-versioned tables whose history stays; masking must not change these tables."""
+    """Names (schema.table) of system-versioned tables whose history is kept; masking must not change these tables."""
     canaries: tuple[Annotated[SecretStr, Field(min_length=6, max_length=200)], ...] = ()
     """Values that no file of a masked clone may contain."""
 
@@ -177,7 +177,7 @@ class MaskingSettings(ConfigSection):
 
 
 class BinlogSettings(ConfigSection):
-    """How binlogs are archived, and which archived binlogs may be removed from the server."""
+    """Archiving of binlogs, and conditions for removing archived binlogs from the server."""
 
     interval: Annotated[Seconds, Field(ge=1, le=86400)] = 10.0
     keep: Annotated[Seconds, Field(ge=0)] = 86400.0
@@ -190,7 +190,8 @@ class BinlogSettings(ConfigSection):
 class InstanceSettings(ConfigSection):
     """A configured server: how to connect to it, its datasets, and the repository of its backups.
 
-    `vm`: a virtual machine instead. Its volumes are its disks. With `host` the server inside it is locked for a backup.
+    `vm`: a virtual machine instead, whose disks are the volumes. With `host`, the server inside it is locked for a
+    backup.
     """
 
     socket: Path | None = None
@@ -223,7 +224,7 @@ class InstanceSettings(ConfigSection):
     binlog: BinlogSettings = BinlogSettings.model_construct()
     keep: KeepSettings | None = None
     local: KeepRules = KeepRules.model_construct(within=7200.0, hourly=24)
-    """How long the sets of `zsnapdb snapshot` stay."""
+    """Retention of the snapshot sets of `zsnapdb snapshot`."""
     objectives: ObjectiveSettings = ObjectiveSettings.model_construct()
     agent: InstanceAgentSettings = InstanceAgentSettings.model_construct()
 
@@ -264,7 +265,7 @@ class InstanceSettings(ConfigSection):
         return self
 
     def password(self) -> SecretStr:
-        """Return the account's password (empty if none is configured). ConfigError if its source cannot be read."""
+        """Return the account's password (empty if none is configured). Raise ConfigError if it cannot be read."""
         if self.password_file is not None:
             return password_in(self.password_file, "password_file")
         if self.password_env is not None:
@@ -279,10 +280,10 @@ class InstanceSettings(ConfigSection):
 
 
 class CloneSettings(ConfigSection):
-    """Where clones are made, which ports they use, how long they stay, and how many may exist.
+    """Location, ports, lifetime and limits of clones.
 
-    Linux gives ports from 32768 on to outgoing connections (ip(7), ip_local_port_range): one may be taken before a
-    server starts. The default ports lie below.
+    Linux uses ports from 32768 on for outgoing connections (ip(7), ip_local_port_range), so one may be taken before a
+    server starts. The default ports are below.
     """
 
     dataset: str | None = None
@@ -293,29 +294,30 @@ class CloneSettings(ConfigSection):
     bind_address: str = "127.0.0.1"
     accounts: Literal["lock", "keep"] = "lock"
     server_user: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$")] | None = None
-    """The operating system account of the servers of clones. None: that of the instance's server."""
+    """Operating system account of the servers of clones. None: that of the instance's server."""
     ttl: Annotated[Seconds, Field(gt=0)] = 86400.0
     max_ttl: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
     max_protection: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
     max_age: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 90 * 86400.0
-    """How long data that was cloned for a subject may stay, however often its lease is extended. Root has no limit."""
+    """Maximum time that data cloned for a subject is kept, however often its lease is extended. Root has no limit."""
     grace: Annotated[Seconds, Field(ge=0)] = 3600.0
     idle: Annotated[Seconds, Field(gt=0)] | None = None
     reap_limit: Annotated[int, Field(ge=1)] = 20
     per_owner: Annotated[int, Field(ge=0)] | None = None
-    """How many clones an owner may have (0: no limit). None: 10 where a subject asks, or as many as
-    `serve.per_subject` allows if that is more, and no limit for root."""
+    """Maximum number of clones per owner (0: no limit). None: no limit for root; 10 for a subject, or
+    `serve.per_subject` if that is more.
+    """
     total: Annotated[int, Field(ge=0)] | None = None
-    """How many clones there may be in all (0: no limit). None: 50 where a subject asks, no limit for root."""
+    """Maximum number of all clones (0: no limit). None: 50 if a subject requests one, no limit for root."""
     free_floor: Annotated[Size, Field(ge=0)] = 1 << 30
     received_per_owner: Annotated[Size, Field(ge=0)] = 1 << 40
-    """How many bytes the sets may have that are received for clones of a subject (0: no limit). Root has none."""
+    """Maximum bytes of snapshot sets received for clones of a subject (0: no limit). Root has no limit."""
     received_total: Annotated[Size, Field(ge=0)] = 4 << 40
-    """The same for all subjects together."""
+    """The same limit for all subjects together."""
     receives: Annotated[int, Field(ge=1)] = 4
-    """How many sets may be received at once for all subjects together. Root has no limit."""
+    """Maximum number of snapshot sets received concurrently for all subjects. Root has no limit."""
     quota: Annotated[Size, Field(ge=0)] = 20 << 30
-    """How many bytes of its own a clone may have, what it shares with its source not counted (0: no limit)."""
+    """Maximum bytes of a clone, excluding data shared with its source (0: no limit)."""
     keep_unused: Annotated[Seconds, Field(ge=0)] = 7 * 86400.0
     address: AddressSettings | None = None
     """Ports that clones keep through a reset. None: each clone has the port of its server."""
@@ -338,9 +340,9 @@ class CloneSettings(ConfigSection):
 
 
 class MachineSettings(ConfigSection):
-    """Where virtual machines are cloned, how libvirt is reached, and what the clones are connected to.
+    """Location, libvirt address and network of cloned virtual machines.
 
-    `network` None: a network that leads nowhere but to other clones. Leases and limits are those of `clones`.
+    `network` None: an isolated network of clones. Leases and limits are those of `clones`.
     """
 
     dataset: str | None = None
@@ -353,12 +355,12 @@ class MachineSettings(ConfigSection):
 
 
 class RestoreSettings(ConfigSection):
-    """Where restored datasets are mounted, where journals are kept, and how binlogs are replayed.
+    """Location of restored datasets and journals, and the replay of binlogs.
 
-    `batch_size`: bytes of binlog between two snapshots. `workers`: the threads of the parallel applier (None: one for
-    each processor). `replay`: by the server's applier or by a client. `auto` is the applier, except for MySQL before
-    8.0.23, which has other statements for the applier. `keep_replaced`: how long `zsnapdb reap` keeps the datasets of a
-    server that a restore replaced (None: for ever).
+    `batch_size`: bytes of binlog between two snapshots. `workers`: threads of the parallel applier (None: one per
+    processor). `replay`: by the server's applier or by a client. `auto` is the applier, except for MySQL before 8.0.23,
+    which has other statements for the applier. `keep_replaced`: how long `zsnapdb reap` keeps the datasets of a server
+    that a restore replaced (None: forever).
     """
 
     mount_root: Path = Path("/var/lib/zsnapdb/restored")
@@ -370,7 +372,7 @@ class RestoreSettings(ConfigSection):
 
 
 class SiteSettings(ConfigSection):
-    """The contacts that a runbook names, one line each."""
+    """Contacts in a runbook, one line each."""
 
     contacts: tuple[str, ...] = ()
 
@@ -408,7 +410,7 @@ class Settings(ConfigSection):
         return self.model_copy(update={"instance": {**self.instance, chosen: changed}})
 
     def one_instance(self, name: str | None) -> tuple[str, InstanceSettings]:
-        """Return the named instance, or the only instance. UsageError names the configured instances."""
+        """Return the named instance, or the only instance. Raise UsageError with the configured instances."""
         known = ", ".join(sorted(self.instance))
         if name is None:
             if len(self.instance) != 1:
@@ -420,7 +422,7 @@ class Settings(ConfigSection):
 
 
 def parse(text: str, name: str) -> Settings:
-    """Return the settings in the TOML text. `name` is its name in errors. ConfigError lists all errors in the text."""
+    """Return the settings in the TOML text. Raise ConfigError with `name` and all errors in the text."""
     raw = read_toml(text, name, _EXAMPLE)
     unknown = unknown_names(raw)
     try:

@@ -1,4 +1,4 @@
-"""The accounts that zsnapdb creates on its own copies, and their rights."""
+"""Accounts that zsnapdb creates on its own copies, and their privileges."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from zsnapdb.planning.family import family
 def owner_sql(user: str, hosts: Sequence[str], password: SecretStr, before: Sequence[str] = ()) -> str:
     """Return the text of an init file that creates an account with all privileges.
 
-    The statements are not written to the binlog, so the GTIDs of the server do not change. `before` are statements to
-    run first.
+    The server does not write its statements to the binlog, so the GTIDs do not change. `before` are statements to run
+    first.
     """
     secret = password.get_secret_value()
     lines = [f"{BEFORE_ACCOUNTS};", *before]
@@ -34,7 +34,7 @@ def owner_sql(user: str, hosts: Sequence[str], password: SecretStr, before: Sequ
 def make_users(
     session: Session, user: str, hosts: Sequence[str], password: SecretStr, rights: AccountRights, flavour: Flavour
 ) -> None:
-    """Create the account of a clone's users anew, with these rights. The statements are not written to the binlog."""
+    """Create the account of a clone's users again, with these privileges. Nothing is written to the binlog."""
     stop_logging(session)
     shown = global_variables(session, ("partial_revokes",))
     known = {str(row[0]).upper() for row in session.query("SHOW PRIVILEGES")}
@@ -58,14 +58,14 @@ def awake(session: Session, flavour: Flavour) -> tuple[str, ...]:
 
 
 def make_reader(session: Session, user: str, password: SecretStr) -> None:
-    """Create an account that can only read, and read everything: no FILE, EXECUTE or temporary tables."""
+    """Create an account that can only read, but read everything: no FILE, EXECUTE or temporary tables."""
     session.query(f"CREATE USER {user}@localhost IDENTIFIED BY %s", (password.get_secret_value(),))
     session.query(f"GRANT SELECT, SHOW VIEW ON *.* TO {user}@localhost")
     refuse_writes_of_users(session)
 
 
 def make_replicator(session: Session, user: str, password: SecretStr) -> None:
-    """Create the account of a replica, for this host only. The statements are not written to the binlog."""
+    """Create the account of a replica, for this host only. Nothing is written to the binlog."""
     stop_logging(session)
     for host in ("localhost", "127.0.0.1"):
         session.query(f"CREATE USER '{user}'@'{host}' IDENTIFIED BY %s", (password.get_secret_value(),))
@@ -73,16 +73,16 @@ def make_replicator(session: Session, user: str, password: SecretStr) -> None:
 
 
 def read_only_transaction(session: Session, flavour: Flavour) -> None:
-    """Make the session read only, with one consistent view of the data."""
+    """Make the session read-only, with one consistent view of the data."""
     if family(flavour).limits_statements:
-        # The end of the clone ends an abandoned statement; the site's default limit must not end it earlier.
+        # An abandoned statement ends with the clone; the site's default limit must not end it earlier.
         session.query("SET SESSION max_statement_time = 0")
     session.query("SET SESSION TRANSACTION READ ONLY")
     session.query("START TRANSACTION READ ONLY")
 
 
 def run_statements(session: Session, statements: Sequence[str], password: SecretStr | None) -> None:
-    """Run the statements that make an account. `%s` in one stands for the password."""
+    """Run the statements that create an account. `%s` in one stands for the password."""
     for statement in statements:
         secret = (password.get_secret_value(),) if password is not None and "%s" in statement else ()
         session.query(statement, secret)
@@ -92,9 +92,9 @@ _NO_ROLE = ("", "NONE")
 
 
 def account_privileges(session: Session) -> frozenset[str] | None:
-    """Return the privileges of the account on `*.*`, static and dynamic ones, in upper case.
+    """Return the account's static and dynamic privileges on `*.*`, in upper case.
 
-    None if a role is active: what a role gives is in no table that every account may read (refman 8.4, "The
+    None if a role is active: no table that every account can read has a role's privileges (refman 8.4, "The
     INFORMATION_SCHEMA USER_PRIVILEGES Table"; MariaDB manual, "Information Schema USER_PRIVILEGES Table").
     """
     if _has_role(session):
@@ -112,10 +112,10 @@ def current_account(session: Session) -> str:
 
 
 def lacking_on(session: Session, schema: str, needed: Collection[str]) -> list[str]:
-    """Return which privileges the account of the session lacks on the schema, granted there or on `*.*`.
+    """Return the privileges that the session's account lacks on the schema, granted there or on `*.*`.
 
-    Nothing if a role is active: what a role gives is in no table that every account may read. The name of a schema in
-    a grant is a pattern (refman 8.4, "GRANT Statement").
+    Empty if a role is active: no table that every account can read has a role's privileges. The schema name in a grant
+    is a pattern (refman 8.4, "GRANT Statement").
     """
     everywhere = account_privileges(session)
     if everywhere is None:
@@ -130,7 +130,7 @@ def lacking_on(session: Session, schema: str, needed: Collection[str]) -> list[s
 
 
 def _has_role(session: Session) -> bool:
-    """Whether a role is active. MySQL 5.7 has no roles, and does not know the function."""
+    """Return whether a role is active. MySQL 5.7 has no roles and not this function."""
     try:
         role = session.value("SELECT CURRENT_ROLE()")
     except ServerError:
@@ -139,9 +139,9 @@ def _has_role(session: Session) -> bool:
 
 
 def routine_of_another(session: Session) -> str | None:
-    """Return a routine that runs with the rights of the account that made it; None if there is none.
+    """Return a routine that runs with its definer's privileges; None if there is none.
 
-    Whoever may call it may do what that account may (refman 8.4, "Stored Object Access Control").
+    Its callers can do whatever that account can (refman 8.4, "Stored Object Access Control").
     """
     rows = session.query(
         "SELECT CONCAT(routine_schema, '.', routine_name) FROM information_schema.routines"

@@ -1,4 +1,4 @@
-"""Hints for accounts whose authentication plugin the client library does not know. Pure."""
+"""Hints for accounts with an authentication plugin that the client library does not support. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ANOTHER = (
 
 
 def auth_hint(text: str) -> str:
-    """Return what to do after an error of the client library at a login; "" if it is about no authentication plugin."""
+    """Return the hint for a login error of the client library; "" if no authentication plugin caused it."""
     package, plugin = _PACKAGE.search(text), _PLUGIN.search(text)
     if package is not None and package[1] in _PACKAGES:
         own = _PACKAGES[package[1]]

@@ -1,6 +1,6 @@
-"""The connection of PyMySQL, and what is asked of the library by itself. Only this module uses PyMySQL.
+"""PyMySQL connections, and queries to the library itself. Only this module uses PyMySQL.
 
-It is loaded by whoever connects: the library, with what it imports, takes longer than many commands do.
+Import it only to connect: loading the library takes longer than many commands run.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ else:
     _PlainConnection = pymysql.Connection
 
 _READABLE_PLUGINS = {b"mysql_clear_password", b"dialog", b"mysql_old_password"}
-"""Plugins with which a client sends the password itself, or what is as good (refman 8.4, "Authentication Plugins")."""
+"""Plugins that send the password itself or an equivalent (refman 8.4, "Authentication Plugins")."""
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)."""
 _MALFORMED = 2027
 """CR_MALFORMED_PACKET (refman 8.4, "Client Error Message Reference")."""
 _MOST_BYTES = 1 << 30
-"""The size of one answer, or of one batch of rows."""
+"""Maximum size of one answer, or of one batch of rows."""
 UnbufferedCursor = pymysql.cursors.SSCursor
 
 
 class _TimedConnection(_PlainConnection):
-    """A connection on which one limit covers an exchange: PyMySQL limits each read of a packet alone."""
+    """A connection with one time limit per exchange: PyMySQL limits only each single read of a packet."""
 
     _answer_seconds: float
     _result: Any
@@ -59,9 +59,9 @@ class _TimedConnection(_PlainConnection):
 
     @contextlib.contextmanager
     def exchange(self) -> Iterator[None]:
-        """Limit what is sent and read in the block, together, by the time and the size of one answer.
+        """Limit everything sent and read in the block, together, to the time and size of one answer.
 
-        OperationalError also for packets that no server sends, which the library meets with errors of its parser.
+        Malformed packets, which make the library's parser fail, also raise OperationalError.
         """
         try:
             with within(self._answer_seconds, most_bytes=_MOST_BYTES):
@@ -73,24 +73,24 @@ class _TimedConnection(_PlainConnection):
             raise pymysql.OperationalError(_MALFORMED, "the answer is not that of a server") from error
 
     def _force_close(self) -> None:
-        """Close the line at once. An answer that was being read has ended: nobody reads on where nothing is."""
+        """Close the connection immediately, and end an answer in progress so that no code reads from it."""
         broken = self._result
         if broken is not None:
             broken.unbuffered_active, broken.connection = False, None
         super()._force_close()  # type: ignore[misc]
 
     def _get_server_information(self) -> None:
-        """Read the greeting, which comes first, from a socket that keeps to the time of the whole exchange."""
+        """Read the greeting, the first packet, from a socket with the time limit of the whole exchange."""
         self._sock = timed(self._sock)  # type: ignore[has-type]
         self._rfile = self._sock.makefile("rb")
         super()._get_server_information()  # type: ignore[misc]
 
 
 class Connection(_TimedConnection):
-    """A connection that sends nothing of an account to a server before the line is protected as the address demands."""
+    """A connection that sends no account data to a server before it is protected as the address demands."""
 
     Failure: ClassVar[type[pymysql.MySQLError]] = pymysql.MySQLError
-    """What the library raises."""
+    """Base class of the library's errors."""
     server_capabilities: int
 
     def __init__(self, address: Address, *, takes_scripts: bool, **options: Any) -> None:
@@ -112,9 +112,9 @@ class Connection(_TimedConnection):
         )
 
     def peer(self) -> int | None:
-        """Return the process that listens at the other end of a socket; None with TCP, or if we cannot see it.
+        """Return the process at the other end of a Unix socket; None with TCP, or if it is not visible.
 
-        The kernel gives its number in our own PID namespace, 0 if it has none there (unix(7), SO_PEERCRED).
+        The kernel gives its number in this process's PID namespace, 0 if it has none there (unix(7), SO_PEERCRED).
         """
         line: socket.socket | None = self._sock
         if line is None or line.family != socket.AF_UNIX:
@@ -127,22 +127,24 @@ class Connection(_TimedConnection):
         return self.cursor(pymysql.cursors.DictCursor)
 
     def unbuffered_cursor(self) -> UnbufferedCursor:
-        """Return a cursor that reads rows when they are asked for."""
+        """Return a cursor that fetches rows on demand."""
         return self.cursor(pymysql.cursors.SSCursor)
 
     def read_times_as_text(self) -> None:
-        """Return times as the server writes them from now on, with all their digits."""
+        """Return times as text from now on, as the server writes them, with all digits."""
         for kind in (FIELD_TYPE.TIME, FIELD_TYPE.DATETIME, FIELD_TYPE.TIMESTAMP):
             self.decoders.pop(kind, None)
 
     @property
     def server_public_key(self) -> bytes | None:
-        """The key that encrypts the password on a line without TLS."""
+        """The key that encrypts the password on a connection without TLS.
+
+        The setter raises OperationalError unless a key that the answering server sent may encrypt a password.
+        """
         return self._public_key
 
     @server_public_key.setter
     def server_public_key(self, key: bytes | None) -> None:
-        """Take the key that whoever answers has sent. OperationalError if a password must not be encrypted with it."""
         if key is not None:
             self._refuse_open_line("it asks for the password, encrypted with a key that it sends itself")
         self._public_key = key
@@ -152,7 +154,7 @@ class Connection(_TimedConnection):
             raise pymysql.OperationalError(NO_TLS, f"the connection has no TLS, and {why}")
 
     def _request_authentication(self) -> None:
-        """Log in. OperationalError, before anything is sent, if TLS is required and the server does not offer it."""
+        """Log in. Raise OperationalError before sending anything if the server lacks required TLS."""
         if self.ssl and not self.server_capabilities & CLIENT.SSL:
             if self._address.tls.mode_to(self._address.host) is TlsMode.REQUIRED:
                 raise pymysql.OperationalError(NO_TLS, "TLS is required, and the server does not offer it")
@@ -167,9 +169,9 @@ class Connection(_TimedConnection):
 
 
 def greeting(address: Address, *, timeout: float = 10.0) -> str:
-    """Return the version that a server sends before it asks for an account. ServerError if it cannot be reached.
+    """Return the version that a server sends before the login. Raise ServerError if it is unreachable.
 
-    The login is meant to fail: its name belongs to nobody, so no account is locked for wrong passwords.
+    The login is expected to fail: no account has its name, so none is locked for wrong passwords.
     """
     connection = _TimedConnection(
         user="zsnapdb-greeting",

@@ -1,4 +1,4 @@
-"""One statement for somebody whose answer has limits: so many rows, so many characters, so much time."""
+"""One statement with a limited result: number of rows, characters, and time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BATCH = 20
 
 @dataclass(frozen=True)
 class QueryLimits:
-    """How many rows are returned, how many characters a value and all values may have, and how long it may take."""
+    """Limits of a result: rows, characters per value, characters of all values, seconds."""
 
     rows: int = 200
     cell: int = 2000
@@ -30,7 +30,7 @@ class QueryLimits:
 
 @dataclass(frozen=True)
 class LimitedRows:
-    """The rows of an answer. `left_out` says what there is beyond the limits ("": nothing)."""
+    """Rows of a result. `left_out` describes what exceeds the limits ("": nothing)."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -40,10 +40,10 @@ class LimitedRows:
 def limited_rows(
     address: Address, password: SecretStr, statement: str, limits: QueryLimits, *, database: str | None, writes: bool
 ) -> LimitedRows:
-    """Run one statement in a session of its own, and return its rows. ServerError.
+    """Run one statement in its own session and return its rows.
 
-    Without `writes` the session and its transaction are read only. The server ends a statement that takes too long,
-    or, if it does not know how, the session ends. At most a few rows are held at a time.
+    Without `writes`, session and transaction are read-only. The server ends a statement that takes too long; if it
+    cannot, the session ends. At most a few rows are in memory at a time. Raise ServerError if the statement fails.
     """
     with Session.open(address, password, read_timeout=limits.seconds + 5.0, of_users=True) as session:
         flavour = flavour_in(str(session.value("SELECT CONCAT(@@version, ' ', @@version_comment)")))
@@ -53,7 +53,7 @@ def limited_rows(
             session.query(f"SET SESSION max_statement_time = {limits.seconds}")
         else:
             session.query(f"SET SESSION max_execution_time = {limits.seconds * 1000}")
-        # One row more shows that there are more. A statement with a LIMIT of its own has that one.
+        # One more row than the limit shows that there are more. A LIMIT in the statement takes precedence.
         session.query(f"SET SESSION sql_select_limit = {limits.rows + 1}")
         if database is not None:
             session.query(f"USE {quoted(database)}")

@@ -1,4 +1,4 @@
-"""The plugins of a running server: active ones, built-in ones that can be switched, components, loadable functions."""
+"""Plugins of a running server: active ones, built-in ones that can be switched, components, loadable functions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _URN = "file://"
 
 
 def loaded_plugins(session: Session, variables: Mapping[str, str]) -> ServerPlugins:
-    """Return the plugins of the server. Changes nothing.
+    """Return the plugins of the server, changing nothing.
 
-    What the account may not read is missing: the tables of the schema `mysql` need SELECT. A name that no option file
-    can have is left out.
+    Plugins that the account cannot see are missing: the tables of the schema `mysql` need SELECT. A name that is
+    invalid in an option file is skipped.
     """
     by_row = {str(name).lower() for (name,) in _rows_or_none(session, _ROWS)}
     made = [_plugin(row, by_row) for row in session.query(_PLUGINS)]
@@ -41,7 +41,7 @@ def loaded_plugins(session: Session, variables: Mapping[str, str]) -> ServerPlug
 
 
 def _shortened(plugins: Sequence[Plugin]) -> Iterator[Plugin]:
-    """Return the plugins without those for information_schema that another plugin of their library brings along."""
+    """Yield the plugins without those for information_schema that another plugin of their library includes."""
     named = {plugin.library for plugin in plugins if plugin.kind != INFORMATION}
     for plugin in plugins:
         if plugin.kind != INFORMATION or plugin.library not in named:
@@ -70,7 +70,7 @@ def _made(
 
 
 def _rows_or_none(session: Session, sql: str) -> list[Row]:
-    """Return the rows; none if the server has no such table or the account may not read it."""
+    """Return the rows; empty if the server has no such table or the account cannot read it."""
     try:
         return session.query(sql)
     except ServerError:

@@ -1,4 +1,4 @@
-"""The facts and capabilities of a server. The server itself is asked; its major version decides nothing."""
+"""Facts and capabilities of a server, from queries to it; its major version decides nothing."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _POSITION = ("SHOW BINARY LOG STATUS", "SHOW BINLOG STATUS", "SHOW MASTER STATUS
 _CHANNELS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 _STOP = ("STOP REPLICA SQL_THREAD", "STOP SLAVE SQL_THREAD")
 _START = ("START REPLICA SQL_THREAD", "START SLAVE SQL_THREAD")
-"""The forms in the order in which they are tried.
+"""Alternative statements in the order in which they are tried.
 
-MariaDB's SHOW ALL SLAVES STATUS comes first: the other forms of MariaDB show one connection only.
+MariaDB's SHOW ALL SLAVES STATUS comes first: its other statements show only one connection.
 """
 
 
 def lock_statements(session: Session) -> frozenset[str]:
-    """Return the lock statements that the server understands. No statement is executed."""
+    """Return the lock statements that the server understands. None is executed."""
     return frozenset(statement for statement in locks.STATEMENTS if session.understands(statement))
 
 
 def dialect(session: Session) -> Dialect:
-    """Return the forms that this server understands. ServerError if it understands no form of a statement."""
+    """Return the statements that this server understands. Raise ServerError if it understands no alternative of one."""
     return Dialect(*(_first_understood(session, forms) for forms in (_POSITION, _CHANNELS, _STOP, _START)))
 
 
 def binlog_status(session: Session) -> dict[str, str]:
-    """Return what the server says about its binlog: File, Position and the filters; empty if it writes none."""
+    """Return the server's binlog status: File, Position and the filters; empty if it writes no binlog."""
     records = session.records(_first_understood(session, _POSITION))
     return {key: str(value or "") for key, value in records[0].items()} if records else {}
 
@@ -59,12 +59,12 @@ _FILTERS = (
     *("Replicate_Wild_Do_Table", "Replicate_Wild_Ignore_Table", "Replicate_Rewrite_DB"),
     *("Replicate_Do_Domain_Ids", "Replicate_Ignore_Domain_Ids", "Replicate_Ignore_Server_Ids"),
 )
-"""The columns of SHOW REPLICA STATUS, and of older forms, that leave changes out or rename their schemas."""
+"""Columns of SHOW REPLICA STATUS, and of its older names, that omit changes or rename schemas."""
 SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema")
 
 
 def probe(session: Session) -> ServerFacts:
-    """Return everything that a backup needs to know about the server. Changes nothing."""
+    """Return all facts about the server that a backup needs, changing nothing."""
     variables = global_variables(session)
     flavour = flavour_of(variables)
     forms = dialect(session)
@@ -93,7 +93,7 @@ def probe(session: Session) -> ServerFacts:
 
 
 def _binlog_filters(session: Session, forms: Dialect) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the schemas that the binlog alone has, and those that it leaves out. No variable has them on MySQL."""
+    """Return the schemas that the binlog is restricted to, and those it omits. On MySQL no variable has them."""
     row = next(iter(session.records(forms.position)), {})
     logged, ignored = (str(row.get(name) or "") for name in ("Binlog_Do_DB", "Binlog_Ignore_DB"))
     return _listed(logged), _listed(ignored)
@@ -104,14 +104,14 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def flavour_and_dialect(session: Session) -> tuple[Flavour, Dialect]:
-    """Return the flavour and dialect of the server without probing anything else."""
+    """Return only the flavour and dialect of the server."""
     return server_flavour(session), dialect(session)
 
 
 def what_may_have_changed(session: Session, facts: ServerFacts, *, engines: bool) -> ServerFacts:
-    """Return the facts with fresh values of settings that can change at any time and that a snapshot depends on.
+    """Return the facts with current values of settings that a snapshot depends on and that can change at any time.
 
-    `engines`: whether to count the engines of the tables again; with very many tables this query takes long.
+    `engines`: also count the tables per engine again, which takes long with very many tables.
     """
     changed = global_variables(session, ("innodb_flush_log_at_trx_commit", "delay_key_write"))
     variables = {**facts.variables, **changed}
@@ -128,10 +128,10 @@ def _redo_disabled(session: Session) -> bool:
 
 
 def _tablespace_files(session: Session, flavour: Flavour) -> tuple[str, ...]:
-    """Return the files of InnoDB's tablespaces, without temporary ones: a server makes those anew at each start.
+    """Return the files of InnoDB's tablespaces, without temporary ones: a server recreates those at each start.
 
-    Both families name it innodb_temporary (fsp0types.h). FILE_TYPE would say it, too, but MySQL opens each tablespace
-    for that column, and waits for a lock on it. INNODB_SYS_DATAFILES has no temporary ones.
+    Both families name it innodb_temporary (fsp0types.h). FILE_TYPE would tell too, but MySQL opens each tablespace for
+    that column, and waits for a lock on it. INNODB_SYS_DATAFILES has no temporary ones.
     """
     rows = session.query(
         "SELECT path FROM information_schema.innodb_sys_datafiles"
@@ -147,7 +147,7 @@ def _tablespace_files(session: Session, flavour: Flavour) -> tuple[str, ...]:
 
 
 def _sees_all_tables(session: Session) -> bool:
-    """Whether the account has SELECT on everything: information_schema shows only what it may read."""
+    """Return whether the account has SELECT on everything: information_schema shows only readable tables."""
     return bool(
         session.query(
             "SELECT 1 FROM information_schema.user_privileges WHERE privilege_type = 'SELECT' AND REPLACE(grantee,"
@@ -157,9 +157,9 @@ def _sees_all_tables(session: Session) -> bool:
 
 
 def _prepared_xa(session: Session) -> int | None:
-    """Return how many external XA transactions wait in prepared state.
+    """Return the number of external XA transactions in prepared state.
 
-    None if the account has no right to list them (MySQL: XA_RECOVER_ADMIN).
+    None if the account may not list them (MySQL: XA_RECOVER_ADMIN).
     """
     try:
         return len(session.query("XA RECOVER"))
@@ -168,9 +168,9 @@ def _prepared_xa(session: Session) -> int | None:
 
 
 def _row_versions(session: Session, flavour: Flavour, version: str) -> int:
-    """Return how many tables have row versions after INSTANT ADD or DROP COLUMN.
+    """Return the number of tables with row versions after INSTANT ADD or DROP COLUMN.
 
-    Only releases that recover such tables badly are asked: INNODB_TABLES opens every table and waits for running DDL.
+    Only releases that recover such tables badly are queried: INNODB_TABLES opens every table and waits for running DDL.
     """
     if not row_versions_are_flawed(flavour, release_of(version)):
         return 0
@@ -186,12 +186,12 @@ def _has_column(session: Session, table: str, column: str) -> bool:
 
 
 def channels(session: Session, forms: Dialect) -> tuple[Channel, ...]:
-    """Return the replication channels the server is configured for."""
+    """Return the configured replication channels."""
     return tuple(channel_of(row) for row in session.records(forms.channels))
 
 
 def channel_of(row: Mapping[str, Any]) -> Channel:
-    """Return the channel in a row of SHOW REPLICA STATUS or an older form; only the column names differ."""
+    """Return the channel in a row of SHOW REPLICA STATUS or its older names; only the column names differ."""
 
     def first(*names: str) -> str:
         return next((str(row[name]) for name in names if row.get(name) is not None), "")

@@ -1,7 +1,7 @@
-"""Who reads the binlogs of a server now. The server itself is asked, and what it hides from the account is named.
+"""Current readers of a server's binlogs, and which of them the account may be unable to see.
 
-zsnapdb itself is no reader: its archive reads the files of the binlogs. Accounts, hosts and UUIDs are written by
-others: they are shown with their control characters replaced, and decide nothing.
+zsnapdb itself is no reader: its archive reads the binlog files. Accounts, hosts and UUIDs are untrusted: their control
+characters are replaced, and they decide nothing.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from zsnapdb.planning.restore.readers import RegisteredReplica, SeenReaders
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _LONGEST = 255
 _LISTS = ("SHOW REPLICAS", "SHOW REPLICA HOSTS", "SHOW SLAVE HOSTS")
-"""The list of replicas that told who they are: of MySQL, MariaDB from 10.5.1 on, and older servers of both."""
+"""Statements that list registered replicas: of MySQL, of MariaDB from 10.5.1 on, and of older servers of both."""
 
 _COUNTERS = ("Rpl_semi_sync_source_clients", "Rpl_semi_sync_master_clients", "Slaves_connected")
-"""How many semi-synchronous replicas, or replicas of MariaDB, are connected. Every account may read these."""
+"""Numbers of connected semi-synchronous replicas, or of MariaDB's replicas. Every account can read these."""
 
 
 def seen(session: Session) -> SeenReaders:
-    """Return who reads the binlogs of the server now, as far as the account may see it. Changes nothing.
+    """Return the current readers of the server's binlogs, as far as the account can see them, changing nothing.
 
-    ServerError if the server does not answer.
+    Raise ServerError if the server does not answer.
     """
     hidden = _hides_connections(session)
     reading = tuple(f"{_name(one.user)}@{_host(one.host)}" for one in connections(session))
@@ -51,9 +51,9 @@ def seen(session: Session) -> SeenReaders:
 
 
 def executed(session: Session) -> str:
-    """Return the GTIDs of the transactions that the server has, its own and replicated ones; empty without GTIDs.
+    """Return the GTIDs of the server's own and replicated transactions; empty without GTIDs.
 
-    A replica of MariaDB need not write to a binlog what it replicates.
+    A MariaDB replica does not necessarily write replicated transactions to its binlog.
     """
     own = family(server_flavour(session)).executed_variable
     names = (own, "gtid_slave_pos")
@@ -63,7 +63,7 @@ def executed(session: Session) -> str:
 
 @dataclass(frozen=True)
 class ReplicaIdentity:
-    """By what a replica registers with its source. MariaDB has no `server_uuid`."""
+    """Identity with which a replica registers at its source. MariaDB has no `server_uuid`."""
 
     server_id: int
     server_uuid: str | None
@@ -71,7 +71,7 @@ class ReplicaIdentity:
 
 
 def identity(session: Session) -> ReplicaIdentity:
-    """Return the identity of the server of the session."""
+    """Return the identity of the session's server."""
     found = global_variables(session, ("server_id", "server_uuid", "port", "report_port"))
     port = _number(found.get("report_port")) or _number(found.get("port"))
     return ReplicaIdentity(int(found["server_id"]), found.get("server_uuid"), port)
@@ -82,7 +82,7 @@ def _name(text: object) -> str:
 
 
 def _host(text: str) -> str:
-    """Return the host of a connection without its port, which is another one after each connect."""
+    """Return the host of a connection without its port, which changes with each connection."""
     host, _, port = text.rpartition(":")
     return _name(host if host and port.isdigit() else text)
 
@@ -93,10 +93,10 @@ def _number(value: object) -> int:
 
 
 def _hides_connections(session: Session) -> str:
-    """Return why the list of processes may lack those of other accounts; empty if it is whole.
+    """Return why the process list may lack other accounts' connections; empty if it is complete.
 
-    Without PROCESS it has the account's own connections alone, and no error. A right may come with a role, which no
-    table shows. So something else is asked that needs PROCESS (refman 8.4 and MariaDB manual, "SHOW ENGINE").
+    Without PROCESS it has only the account's own connections, and there is no error. A privilege may come from a role,
+    which no table shows. So this runs a statement that needs PROCESS (refman 8.4 and MariaDB manual, "SHOW ENGINE").
     """
     try:
         session.query("SHOW ENGINE INNODB STATUS")
@@ -106,7 +106,7 @@ def _hides_connections(session: Session) -> str:
 
 
 def _registered(session: Session, *, is_needed: bool) -> tuple[tuple[RegisteredReplica, ...], tuple[str, ...]]:
-    """Return the replicas that told who they are, and what cannot be seen of them.
+    """Return the registered replicas, and the reasons why some are not visible.
 
     The list needs REPLICATION SLAVE, in MariaDB REPLICATION MASTER ADMIN (refman 8.4, "SHOW REPLICAS"; MariaDB manual,
     "SHOW REPLICA HOSTS").
@@ -124,9 +124,9 @@ def _registered(session: Session, *, is_needed: bool) -> tuple[tuple[RegisteredR
 
 
 def _by_uuid(session: Session) -> tuple[RegisteredReplica, ...]:
-    """Return the replicas whose UUID the performance schema knows. A replica of MySQL sets it as a variable first.
+    """Return the replicas whose UUID is in the performance schema: a MySQL replica first sets it as a variable.
 
-    Empty where the performance schema is off, and on MariaDB.
+    Empty if the performance schema is off, and on MariaDB.
     """
     try:
         rows = session.query(
@@ -150,7 +150,7 @@ def _replica(row: dict[str, Any]) -> RegisteredReplica:
 
 
 def _status(session: Session) -> dict[str, str]:
-    """Return the server's counters of readers, by lower-case name. It has those of the plugins that it runs."""
+    """Return the reader counters of the server, by lower-case name. Only running plugins have counters."""
     names = ", ".join(f"'{name}'" for name in (*_COUNTERS, "wsrep_cluster_size"))
     rows = session.query(f"SHOW GLOBAL STATUS WHERE variable_name IN ({names})")
     return {str(name).lower(): str(value) for name, value in rows}
@@ -162,7 +162,7 @@ def _cluster(status: dict[str, str]) -> tuple[str, ...]:
 
 
 def _group(session: Session) -> tuple[str, ...]:
-    """Return the other members of the replication group. A server without such a table is in none."""
+    """Return the other members of the replication group. A server without this table is in none."""
     try:
         rows = session.query(
             "SELECT member_host, member_port, member_state FROM performance_schema.replication_group_members"
@@ -174,7 +174,7 @@ def _group(session: Session) -> tuple[str, ...]:
 
 
 def _accounts(session: Session) -> tuple[str, ...]:
-    """Return the accounts that may read the binlogs, without administrators: those that may also stop the server."""
+    """Return the accounts that can read the binlogs, except administrators, who can also stop the server."""
     rows = session.query(
         "SELECT grantee FROM information_schema.user_privileges WHERE REPLACE(grantee, CHAR(39), '') <> CURRENT_USER()"
         " GROUP BY grantee HAVING SUM(privilege_type = 'REPLICATION SLAVE') > 0"

@@ -1,4 +1,4 @@
-"""One owned connection. The library is loaded when one is opened: many commands know sessions and open none."""
+"""A connection with one owner. PyMySQL is loaded when one is opened: many commands import this and open none."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 UNLIMITED = 18446744073709551615
 _IDLE_SECONDS = 2 * 86400
-"""Uploads, hooks and waits between two statements may take longer than the idle limit of a site."""
+"""Uploads, hooks and waits between two statements may take longer than a site's idle limit."""
 _NET_SECONDS = 3600
-"""A reader of rows may be slow: it writes them to a disk or another server meanwhile."""
+"""A reader of rows may be slow, because it writes them to a disk or another server."""
 
 
 @dataclass(frozen=True)
 class SessionSetting:
-    """A variable and its value. `mysql` and `mariadb` are the first releases that know it, None: not in that family.
+    """A variable and its value. `mysql` and `mariadb` are the first releases with it (None: not in that family).
 
-    `answers`: it changes what an answer or a statement means, so statements of users keep that of the server.
+    `answers`: it changes the meaning of a result or statement, so statements of users keep the server's value.
     """
 
     name: str
@@ -42,11 +42,11 @@ class SessionSetting:
 
 SETTINGS = (
     SessionSetting("sql_select_limit", UNLIMITED),
-    # Setting it turns sql_big_selects off, which therefore follows.
+    # Setting this turns sql_big_selects off, so that follows.
     SessionSetting("max_join_size", UNLIMITED),
     SessionSetting("sql_big_selects", 1),
     SessionSetting("sql_safe_updates", 0),
-    # More is not possible with MariaDB 10.11 and later (observed).
+    # The maximum of MariaDB 10.11 and later (observed).
     SessionSetting("group_concat_max_len", 1073741824),
     SessionSetting("autocommit", 1),
     SessionSetting("wait_timeout", _IDLE_SECONDS),
@@ -68,7 +68,7 @@ SETTINGS = (
     SessionSetting("lc_messages", "en_US"),
     SessionSetting("sql_mode", "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION", answers=True),
     SessionSetting("old_mode", "UTF8_IS_UTF8MB3", mysql=None, mariadb=100601, answers=True),
-    # Tables would be read as of a time. DEFAULT, a word here, is now, whatever the global variable says.
+    # Otherwise tables may be read as of another time. The keyword DEFAULT means now, whatever the global value is.
     SessionSetting("system_versioning_asof", "DEFAULT", mysql=None, answers=True),
     SessionSetting("sql_if_exists", 0, mysql=None, mariadb=100600, answers=True),
     SessionSetting("time_zone", "+00:00", answers=True),
@@ -84,7 +84,7 @@ CHARACTERS = (
     SessionSetting("character_set_results", "utf8mb4"),
     SessionSetting("collation_connection", "utf8mb4_general_ci", answers=True),
 )
-"""Set by SET NAMES: a server may ignore what a client wants at its login (character_set_client_handshake)."""
+"""Variables set by SET NAMES: a server may ignore the client's request at login (character_set_client_handshake)."""
 
 
 def _chosen(settings: Sequence[SessionSetting], *, of_users: bool) -> list[SessionSetting]:
@@ -92,7 +92,7 @@ def _chosen(settings: Sequence[SessionSetting], *, of_users: bool) -> list[Sessi
 
 
 def set_statement(*, of_users: bool) -> str:
-    """Return the statement that sets everything. `of_users`: what statements of users mean stays as the server says."""
+    """Return the statement that sets everything. `of_users`: omit settings that change the meaning of statements."""
     names = "utf8mb4" if of_users else "utf8mb4 COLLATE utf8mb4_general_ci"
     parts = [
         _for_releases(f", SESSION {setting.name} = {_quoted(setting.value)}", setting)
@@ -102,8 +102,8 @@ def set_statement(*, of_users: bool) -> str:
 
 
 def global_statement() -> str:
-    """Return the statement for a server of our own whose dump program opens a session without our settings."""
-    # A dump sets its own modes and time zone; it would read the tables as of another time.
+    """Return the statement for a server of zsnapdb whose dump program opens a session without these settings."""
+    # A dump sets its own modes and time zone, but would read the tables as of another time.
     as_of = [setting for setting in SETTINGS if setting.name == "system_versioning_asof"]
     first, *others = _chosen(SETTINGS, of_users=True) + as_of
     parts = [_for_releases(f", GLOBAL {each.name} = {_quoted(each.value)}", each) for each in others]
@@ -120,7 +120,7 @@ def proof_query(*, of_users: bool) -> str:
 
 
 def differing(row: Sequence[object]) -> tuple[str, ...]:
-    """Return the settings of the row of the proof that the server did not take, each with its value there."""
+    """Return the settings in the row of `proof_query` that the server did not apply, each with its value there."""
     wanted = {setting.name: str(setting.value) for setting in (*CHARACTERS, *SETTINGS)}
     found = {_text(name): _text(value) for name, value in zip(row[1::2], row[2::2], strict=True)}
     missing = [name for name in ("sql_select_limit", "character_set_results") if name not in found]
@@ -132,7 +132,7 @@ def _other(wanted: str, value: str) -> bool:
     if "," in wanted:
         return not set(wanted.split(",")) <= set(value.split(","))
     try:
-        # A time limit of MariaDB has digits behind its point.
+        # MariaDB's time limits have decimals.
         return float(wanted) != float(value) if wanted[:1].isdigit() else wanted != value
     except ValueError:
         return True
@@ -147,7 +147,7 @@ def _quoted(value: str | int) -> str:
 
 
 def _for_releases(text: str, setting: SessionSetting) -> str:
-    """Return the text so that only releases that know the variable read it."""
+    """Return the text wrapped so that only releases with the variable execute it."""
     if setting.mysql == 50700 and setting.mariadb == 100500:
         return text
     of_mysql = "" if setting.mysql is None else f"/*!{max(setting.mysql, 50701):05d} {text}*/"
@@ -168,7 +168,7 @@ _END = "zsnapdb: end of the script"
 
 @dataclass(frozen=True)
 class Address:
-    """The address of a server: a socket, or host and port."""
+    """Address of a server: a socket, or host and port."""
 
     user: str
     socket: Path | None = None
@@ -181,7 +181,7 @@ class Address:
 
 
 NO_TLS = 2026
-"""The number of an error of TLS, CR_SSL_CONNECTION_ERROR (refman 8.4, "Client Error Message Reference")."""
+"""The TLS error number, CR_SSL_CONNECTION_ERROR (refman 8.4, "Client Error Message Reference")."""
 
 
 def _classified(error: Exception, doing: str, address: Address) -> ServerError:
@@ -235,14 +235,13 @@ class Session:
         scripts: bool = False,
         of_users: bool = False,
     ) -> Session:
-        """Connect, with the settings of `session_settings`, whatever the server's global variables say.
+        """Connect with the settings in SETTINGS, independent of the server's global variables.
 
-        `of_users`: statements of users run in it, so what changes their meaning stays as the server says.
-        ServerError if the server cannot be reached, refuses the account, or does not take a setting.
-
-        `timeout` (seconds) limits the connection itself, `read_timeout` the login, and each statement until its last
-        row, or until the last row of a batch that is streamed: a server that answers byte by byte is an error, not an
-        endless wait. `scripts` allows several statements in one text, each with that time.
+        `of_users`: statements of users run in the session, so settings that change their meaning keep the server's
+        values. `timeout` (seconds) limits the connection itself. `read_timeout` limits the login, and each statement
+        until its last row, or each batch of a stream. A server that answers byte by byte is thus an error, not an
+        endless wait. `scripts` allows several statements in one text, each with that time. Raise ServerError if the
+        server is unreachable, refuses the account, or does not apply a setting.
         """
         from zsnapdb.mysql.connection import Connection
 
@@ -281,7 +280,7 @@ class Session:
 
     @property
     def peer(self) -> int | None:
-        """The process of the server, if it is on this host, the session uses a socket, and we can see it."""
+        """The server's process, if it is on this host, the session uses a socket, and it is visible."""
         return self._connection.peer()
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
@@ -299,9 +298,9 @@ class Session:
     def script(self, text: str) -> tuple[int, int]:
         """Run the statements of a script, each ended by a semicolon, as one transaction.
 
-        Return the number of statements and of changed rows. The server itself splits the text. ServerError names the
-        failed statement; the statements before it are rolled back, as far as the server can. A script that ends in an
-        open comment or quote is refused, because its last part would not run.
+        Return the number of statements and of changed rows. The server itself splits the text. A script that ends in an
+        open comment or quote is refused, because its last part would not run. ServerError names the failed statement;
+        the statements before it are rolled back as far as the server can.
         """
         done = rows = 0
         try:
@@ -334,8 +333,8 @@ class Session:
     ) -> tuple[tuple[str, ...], Iterator[Row]]:
         """Run one statement; return its column names and an iterator that reads at most `batch` rows at a time.
 
-        `times_as_text`: times are returned as the server writes them, with all their digits. A
-        session can have only one open stream.
+        `times_as_text`: return times as the server writes them, with all digits. A session can have only one open
+        stream.
         """
         if times_as_text:
             self._connection.read_times_as_text()
@@ -359,7 +358,7 @@ class Session:
             with self._errors(f"reading the rows of `{sql}`"):
                 return list(cursor.fetchmany(batch))
         except UnicodeDecodeError as error:
-            # A lone surrogate of ucs2, utf32 or MariaDB's utf8mb4, or a column of MySQL's type VECTOR.
+            # A lone surrogate in ucs2, utf32 or MariaDB's utf8mb4, or a column of MySQL's type VECTOR.
             raise ServerError(
                 f"reading the rows of `{sql}` on {self.address}: a value is not text ({error.object[:20].hex()} …)",
                 hint="select HEX(column) instead of a column with such values",
@@ -367,7 +366,7 @@ class Session:
 
     @contextlib.contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
-        """Raise errors of the block as ServerError with the action and the server."""
+        """Convert errors of the block to ServerError with the action and the server."""
         try:
             with self._connection.exchange():
                 yield
@@ -379,7 +378,7 @@ class Session:
             ) from error
 
     def understands(self, statement: str) -> bool:
-        """Whether the parser of the server understands the statement. The statement is not run.
+        """Return whether the server's parser understands the statement, without running it.
 
         PREPARE parses first: only an unknown statement fails with ER_PARSE_ERROR; a known statement that cannot be
         prepared fails with ER_UNSUPPORTED_PS (refman 8.4, "PREPARE Statement").
@@ -401,7 +400,7 @@ class Session:
         return self.query(sql)[0][0]
 
     def is_same_connection(self) -> bool:
-        """Whether the connection is alive and still the one that was opened."""
+        """Return whether the connection is alive and still the one that was opened."""
         try:
             return int(self.value("SELECT CONNECTION_ID()")) == self.connection_id
         except ServerError:
@@ -412,7 +411,7 @@ class Session:
         try:
             self._connection.close()
         except self._connection.Failure:
-            # The server has closed the connection already.
+            # The server has already closed the connection.
             return
 
     def __enter__(self) -> Session:

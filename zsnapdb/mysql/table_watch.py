@@ -1,7 +1,7 @@
-"""Watches how long readers and writers of tables wait, by asking them again and again.
+"""Measurement of how long readers and writers of tables wait, by repeated queries.
 
-A reader selects one row. A writer locks one row, the first by the primary key, then the last, and so on: that takes the
-locks of a statement that writes (metadata lock SHARED_WRITE; refman 8.4, "Locking Reads"), and changes nothing.
+A reader selects one row. A writer locks one row, alternately the first and the last by primary key. That takes the
+locks of a writing statement (metadata lock SHARED_WRITE; refman 8.4, "Locking Reads") and changes nothing.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from zsnapdb.planning.sql_text import TableName, quoted
 _LONGEST_WAIT = 86400
 _PAUSE_OF_ONE = 0.0025
 _LONGEST_PAUSE = 0.02
-"""The pause between two questions grows with their number, so that they are no load, and bounds what is not seen."""
+"""The pause between queries grows with their number, to limit the load, up to this bound on undetected waits."""
 _ENDING_SECONDS = 60.0
 _WITHOUT_TABLE = ("DO 1",)
-"""A statement that needs nothing but the server, and so waits as long as the host lets everybody wait."""
+"""A statement that needs only the server, so its wait is that of the whole host."""
 
 
 @dataclass(frozen=True)
 class WatchedWaits:
-    """The waits of readers and writers of tables, and the longest of a statement that needs no table (seconds)."""
+    """Waits of readers and writers of tables, and the longest wait of a statement without a table (seconds)."""
 
     tables: tuple[WaitOfTable, ...]
     without_table: float
 
 
 class _Watcher:
-    """Asks questions again and again in a thread of its own."""
+    """Repeated queries in a separate thread."""
 
     def __init__(self, session: Session, questions: Sequence[str]) -> None:
         self._session = session
@@ -48,7 +48,7 @@ class _Watcher:
         self._error = ""
 
     def ask_until(self, stop: threading.Event, pause: float) -> None:
-        """Ask until the stop is requested, and once more if the last question failed."""
+        """Query until the stop is requested, and once more if the last query failed."""
         while not stop.wait(pause):
             self._ask()
         if self._since is not None:
@@ -56,7 +56,7 @@ class _Watcher:
 
     def _ask(self) -> None:
         with self._lock:
-            # One that failed goes on as a wait until one succeeds.
+            # After a failed query the wait continues until one succeeds.
             self._since = self._since or time.monotonic()
         error = ""
         try:
@@ -74,19 +74,19 @@ class _Watcher:
             self._since = self._since if error else None
 
     def begin(self) -> None:
-        """What was seen until now was before the migration, also of a wait that goes on."""
+        """Reset the counters: everything measured so far was before the migration, also a part of a current wait."""
         with self._lock:
             self._before, self._longest = self._longest, 0.0
             self._asked, self._failed, self._error = 0, 0, ""
             self._since = None if self._since is None else time.monotonic()
 
     def give_up(self) -> None:
-        """Count the question that nobody has answered yet as one that failed."""
+        """Count a query without an answer as failed."""
         if self._since is not None:
             self._count("it was not answered after the migration either")
 
     def close(self) -> None:
-        """Close the session. A question that is not answered ends with it."""
+        """Close the session, which also ends an unanswered query."""
         self._session.close()
 
     @property
@@ -95,13 +95,13 @@ class _Watcher:
         return self._longest
 
     def seen(self, table: TableName, access: TableAccess) -> WaitOfTable:
-        """Return what was seen since `begin`, as that of this use of a table."""
+        """Return the measurements since `begin`, as those of this use of a table."""
         return WaitOfTable(table, access, self._longest, self._before, self._asked, self._failed, self._error)
 
 
 @dataclass(frozen=True)
 class TableWatch:
-    """Watchers that run: of the uses of tables in their order, and last that of the server alone."""
+    """Running watchers: one for each use of a table, in order, and a last one for the server alone."""
 
     uses: Sequence[tuple[TableName, TableAccess]]
     watchers: Sequence[_Watcher]
@@ -110,7 +110,7 @@ class TableWatch:
 
     @classmethod
     def start(cls, open_session: Callable[[], Session], names: Sequence[TableName]) -> TableWatch:
-        """Start a reader and a writer of each table, and one that asks for no table, each with a session of its own."""
+        """Start a reader and a writer per table, and a watcher without a table, each with its own session."""
         uses = [(name, access) for name in names for access in TableAccess]
         with open_session() as session:
             questions = [*(_questions(session, *use) for use in uses), _WITHOUT_TABLE]
@@ -122,14 +122,14 @@ class TableWatch:
         return cls(uses, watchers, threads, stop)
 
     def begin(self) -> None:
-        """What was seen until now was before the migration."""
+        """Reset the counters: everything measured so far was before the migration."""
         for watcher in self.watchers:
             watcher.begin()
 
     def end(self) -> WatchedWaits:
-        """Stop, and return what was seen since `begin`.
+        """Stop, and return the measurements since `begin`.
 
-        Who waits longer than a minute after that, waits for what the migration left behind.
+        A query without an answer 60 s later waits for something that the migration left, and counts as failed.
         """
         self.stop.set()
         until = time.monotonic() + _ENDING_SECONDS
@@ -145,7 +145,7 @@ class TableWatch:
 
 
 def _prepared(session: Session) -> Session:
-    """Let no question give up: how long it waits is what is asked."""
+    """Raise the session's lock timeouts, so that no query ends before its wait is measured."""
     session.query(f"SET SESSION lock_wait_timeout = {_LONGEST_WAIT}, innodb_lock_wait_timeout = {_LONGEST_WAIT}")
     return session
 

@@ -1,4 +1,4 @@
-"""The variables of a server, and the settings that a job changes for its own session or copy."""
+"""Variables of a server, and settings that a job changes for its own session or copy."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.family import family, flavour_of
 
 STOP_LOGGING = "SET SESSION sql_log_bin = 0"
-"""The statement that keeps the changes of a session out of the binlog."""
+"""Statement that keeps a session's changes out of the binlog."""
 BEFORE_ACCOUNTS = f"{STOP_LOGGING}/*M!, SESSION old_passwords = 0 */"
-"""Begins an init file that makes accounts: under old_passwords MariaDB stores hashes with which no client logs in."""
+"""First line of an init file that creates accounts: with old_passwords, MariaDB stores hashes that allow no login."""
 
 
 _IN_EVERY_LIST = ("datadir", "version", "wait_timeout")
-"""Variables of every server. They stand in the middle and at the end of the list, which has an order."""
+"""Variables of every server, in the middle and at the end of the sorted list."""
 
 
 class ServerVariables(dict[str, str]):
-    """Variables of a server by name. One that is needed and missing is a ServerError."""
+    """Variables of a server by name. Access to a missing one raises ServerError."""
 
     def __missing__(self, name: str) -> str:
         raise ServerError(
@@ -32,7 +32,7 @@ class ServerVariables(dict[str, str]):
 def global_variables(session: Session, names: Sequence[str] = ()) -> dict[str, str]:
     """Return the global variables by lower-case name: those in `names` that the server has, or all.
 
-    ServerError if the list of all is not whole, and later if a variable is needed that the server does not have.
+    Raise ServerError if the list of all is incomplete, and later on access to a missing variable.
     """
     if not names:
         rows = session.query("SHOW GLOBAL VARIABLES")
@@ -46,9 +46,9 @@ def global_variables(session: Session, names: Sequence[str] = ()) -> dict[str, s
 
 
 def set_variables(session: Session) -> dict[str, str] | None:
-    """Return the variables that have no compiled default, by lower-case name, with their origin in the server's words.
+    """Return the variables without a compiled default, by lower-case name, with their origin as the server names it.
 
-    None if the server does not say it: MySQL before 8.0, or an account that may not read performance_schema.
+    None if unavailable: MySQL before 8.0, or an account that cannot read performance_schema.
     """
     try:
         rows = session.query(family(server_flavour(session)).set_variables_query)
@@ -58,17 +58,17 @@ def set_variables(session: Session) -> dict[str, str] | None:
 
 
 def version(session: Session) -> str:
-    """Return the server's version in its own words."""
+    """Return the server's version as it reports it."""
     return str(session.value("SELECT VERSION()"))
 
 
 def server_flavour(session: Session) -> Flavour:
-    """Return the family the server belongs to."""
+    """Return the family of the server."""
     return flavour_of(global_variables(session, ("version", "version_comment")))
 
 
 def clock(session: Session) -> float:
-    """Return the server's own time, in seconds since 1970."""
+    """Return the server's time in seconds since 1970."""
     return float(session.value("SELECT UNIX_TIMESTAMP()"))
 
 
@@ -78,14 +78,14 @@ def stop_logging(session: Session) -> None:
 
 
 def refuse_writes_of_users(session: Session) -> None:
-    """Make the server refuse writes, except of accounts with a special right and of replication."""
+    """Make the server refuse writes, except by accounts with a special privilege and by replication."""
     session.query("SET GLOBAL read_only = ON")
 
 
 def shut_down_slowly(session: Session) -> None:
-    """Make the next shutdown purge and merge everything.
+    """Make the next shutdown purge and merge everything, so that the next start has no work left.
 
-    The next start then has no work left (refman 8.4 and MariaDB manual, innodb_fast_shutdown).
+    See innodb_fast_shutdown in refman 8.4 and the MariaDB manual.
     """
     session.query("SET GLOBAL innodb_fast_shutdown = 0")
 
@@ -100,11 +100,11 @@ _NAMES = (
     "Innodb_data_written",
     "Innodb_page_size",
 )
-"""Status variables of MySQL and MariaDB; which of them a release lacks is missing in the answer."""
+"""Status variables of MySQL and MariaDB; a release may lack some of them."""
 
 
 def load_status(session: Session) -> dict[str, int]:
-    """Return the status variables that the server has, by name. ServerError if it does not answer."""
+    """Return these status variables by name, as far as the server has them. Raise ServerError if it does not answer."""
     rows = session.query(f"SHOW GLOBAL STATUS WHERE variable_name IN ({', '.join(['%s'] * len(_NAMES))})", _NAMES)
     known = {name.lower(): name for name in _NAMES}
     return {known[str(name).lower()]: int(value) for name, value in rows if str(value).isdigit()}

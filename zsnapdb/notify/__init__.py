@@ -1,1 +1,1 @@
-"""Notifications: tells people and services outside what happened. It never fails or delays what it tells about."""
+"""Notifications to people and external services. They never make their command fail or delay it."""

@@ -1,4 +1,4 @@
-"""Notifies of the start and the end of a command."""
+"""Notifications of the start and the end of a command."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from zsnapdb.notify.notifier import Notifier, Tell
 from zsnapdb.planning.notifications.occasions import UNIT_NAME, Occasion, UnitEnd, of_unit
 
 _AT_AN_INTERRUPT = 5.0
-"""How many seconds an interrupted command waits for its notifications at most."""
+"""Maximum time in seconds that an interrupted command waits for its notifications."""
 _TOLD = ("SERVICE_RESULT", "EXIT_STATUS")
-"""The variables of systemd after ExecStopPost=; under OnFailure= they begin with MONITOR_ (systemd.exec(5))."""
+"""Variables of systemd in ExecStopPost=; under OnFailure= they have the prefix MONITOR_ (systemd.exec(5))."""
 
 
 @contextmanager
 def notified(settings: Settings, job: NotifiedJob, instance: str, tell: Tell) -> Iterator[None]:
-    """Run the block, a job of the instance, and notify of its start and its end. The block's exception goes on.
+    """Run the block, a job of the instance, and send notifications of its start and end. Its exception propagates.
 
-    The start is sent while the block runs. After the block the budget bounds the waiting. A run that finds another one
-    at work (exit code 75) has neither succeeded nor failed.
+    The start is sent while the block runs. After the block, the wait is limited to the budget. A run that is refused
+    because another one is running (exit code 75) has neither succeeded nor failed.
     """
 
     def occasion(event: NotificationEvent, text: str, code: int | None = None, hint: str = "") -> Occasion:
@@ -54,7 +54,7 @@ def notified(settings: Settings, job: NotifiedJob, instance: str, tell: Tell) ->
 
 
 def send_test(settings: Settings, names: list[str], tell: Tell) -> tuple[str, ...]:
-    """Send a test message to these targets, and return those that it did not reach."""
+    """Send a test message to these targets. Return the targets that it did not reach."""
     courier = Notifier(settings, tell)
     text = "This is a test. Nothing has happened."
     for name in names:
@@ -63,9 +63,9 @@ def send_test(settings: Settings, names: list[str], tell: Tell) -> tuple[str, ..
 
 
 def send_failed_unit(settings: Settings, unit: str, told: Mapping[str, str], tell: Tell) -> tuple[str, ...]:
-    """Notify of the unit that failed, and return the targets that could not be reached. A good end notifies nobody.
+    """Send notifications of the failed unit, and return the unreachable targets. Success is not sent.
 
-    `told` are the variables of systemd. UsageError if `unit` is no name of a unit.
+    `told` are the variables of systemd. Raise UsageError if `unit` is no unit name.
     """
     if re.fullmatch(UNIT_NAME, unit) is None:
         raise UsageError(f"{unit!r} is no name of a unit", hint="write it without .service: zsnapdb-backup@main")
@@ -79,16 +79,16 @@ def send_failed_unit(settings: Settings, unit: str, told: Mapping[str, str], tel
 
 
 def _code(error: BaseException) -> int:
-    """Return the exit code of the command. That of an exit which the command line asks for is its own."""
+    """Return the exit code of the command. An exit requested by the command line has its own code."""
     code = getattr(error, "exit_code", None)
     return code if isinstance(code, int) else exit_code(error)
 
 
 def _why(error: BaseException) -> str:
     if isinstance(error, ZsnapdbError):
-        # The notes say how things are left, such as a server that is stopped.
+        # The notes have the resulting state, such as a stopped server.
         text = "; ".join([error.message, *getattr(error, "__notes__", [])])
     else:
-        # An exit that the command line asks for has no words: what is wrong was printed.
+        # An exit requested by the command line has no text: the error was already printed.
         text = "" if hasattr(error, "exit_code") else str(error) or type(error).__name__
     return f": {' '.join(text.split())[:1000]}" if text else ""

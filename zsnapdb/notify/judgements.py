@@ -1,4 +1,4 @@
-"""Notifies of the objectives that broke and of those that are met again, and of pools that have too little free."""
+"""Notifications of objectives that are broken or met again, and of pools with too little free space."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from zsnapdb.planning.notifications.occasions import JudgedInstance, Occasion, o
 
 
 def notify_of(settings: Settings, states: Sequence[InstanceStatus], at: datetime, tell: Tell) -> tuple[str, ...]:
-    """Notify every target of what is new to it, and return the targets that could not be reached.
+    """Send each target its new states, and return the unreachable targets.
 
-    A ping target of objectives hears of every judgement of all its instances. Waits at most for the budget.
+    A ping target for objectives gets every result, combined for all its instances. The wait is limited to the budget.
     """
     judged = [_judged(state) for state in states]
     courier = Notifier(settings, tell)
@@ -37,7 +37,7 @@ def _judged(state: InstanceStatus) -> JudgedInstance:
 
 
 def _pools(settings: Settings) -> Sequence[PoolRoom]:
-    """Return the pools in which clones may live; none where ZFS does not tell, as on a host that only reads."""
+    """Return the pools that clones may use; empty if ZFS is unavailable, as on a host that only reads."""
     try:
         return pools_of_clones(settings)
     except (ZsnapdbError, OSError):
@@ -45,7 +45,7 @@ def _pools(settings: Settings) -> Sequence[PoolRoom]:
 
 
 def _of_pool(room: PoolRoom, at: datetime) -> Occasion:
-    """Return whether the pool has the space that production may need. It is about the host, not about an instance."""
+    """Return whether the pool has the free space that production may need. This concerns the host, not an instance."""
     wrong = room.objection
     event = NotificationEvent.MET if wrong is None else NotificationEvent.BROKEN
     text = f"the pool {room.pool} has clones.free_floor free" if wrong is None else wrong.text

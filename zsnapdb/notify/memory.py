@@ -1,4 +1,4 @@
-"""The files in which the host remembers what each target was notified of."""
+"""Files with the last notifications of each target."""
 
 from __future__ import annotations
 
@@ -16,30 +16,28 @@ from zsnapdb.planning.notifications.occasions import FailedDelivery, TargetMemor
 
 @dataclass(frozen=True)
 class MemoryFile:
-    """The memory of one target. A file that cannot be read counts as empty: rather twice than never."""
+    """The stored state of one target. An unreadable file counts as empty: two notifications are better than none."""
 
     file: Path
 
     @classmethod
     def of(cls, settings: Settings, target: str) -> MemoryFile:
-        """Return the memory of the target."""
         return cls(settings.notifications.state / f"{target}.json")
 
     def read(self) -> TargetMemory:
-        """Return what is remembered."""
         try:
             return TargetMemory.model_validate_json(self.file.read_bytes())
         except (OSError, ValidationError):
             return TargetMemory()
 
     def write(self, memory: TargetMemory) -> None:
-        """Replace what is remembered. OSError if the disk refuses."""
+        """Replace the stored state. Raise OSError if it cannot be written."""
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         whole_file.replace(self.file, memory.model_dump_json().encode())
 
     @contextlib.contextmanager
     def alone(self, seconds: float) -> Iterator[None]:
-        """Be the only one who uses the memory, or after `seconds`, or without a folder, one of several."""
+        """Lock the state exclusively for the block; after `seconds`, or without a folder, continue without the lock."""
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):
                 self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

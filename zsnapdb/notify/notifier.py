@@ -1,4 +1,4 @@
-"""Delivers occasions in threads, within the bounds of the configuration."""
+"""Delivery of notifications in threads, within the configured limits."""
 
 from __future__ import annotations
 
@@ -59,21 +59,21 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Message:
-    """An occasion on its way. All attempts have the same `id`, so that a receiver can tell a repetition."""
+    """A notification to deliver. All attempts have the same `id`, so that a receiver recognises repetitions."""
 
     id: str
     occasion: Occasion
 
     @property
     def subject(self) -> str:
-        """One line: what happened to what, on which host."""
+        """One line with host, subject, instance and event."""
         about = " ".join(word for word in (self.occasion.subject, self.occasion.instance) if word)
         line = f"zsnapdb on {socket.gethostname()}: {about} {_WORDS[self.occasion.event]}"
         return " ".join(line.split())
 
     @property
     def text(self) -> str:
-        """Everything, for people."""
+        """The complete text for people."""
         occasion = self.occasion
         hint = f"\nhint: {occasion.hint}" if occasion.hint else ""
         where = f"\nrepository: {occasion.repository}" if occasion.repository else ""
@@ -81,7 +81,7 @@ class Message:
 
     @property
     def json(self) -> bytes:
-        """Everything, for programs."""
+        """The complete document for programs."""
         occasion = self.occasion
         document = {
             "format": 1,
@@ -101,30 +101,28 @@ class Message:
 
 
 _AGAIN = (408, 425, 429)
-"""Answers after which the same request may succeed later, beside those from 500 on."""
+"""HTTP statuses after which the same request may succeed later, in addition to 500 and above."""
 
 
 class _Http(urllib.request.HTTPHandler):
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Open a timed connection."""
         return self.do_open(TimedHttpConnection, request)
 
 
 class _Https(urllib.request.HTTPSHandler):
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Open a timed connection."""
         return self.do_open(TimedHttpsConnection, request)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """Follow no redirect: a signed message goes to nobody else."""
+        """Follow no redirect: a signed message goes to no other host."""
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> None:
-    """Post the body, and return after an answer of success (2xx). DeliveryFailure otherwise.
+    """Post the body, and return after a successful answer (2xx). Raise DeliveryFailure otherwise.
 
-    It takes `seconds` at most, from the connection to the headers of the answer. The answer's body is not read.
+    It takes at most `seconds`, from the connection to the headers of the answer. The answer's body is not read.
     """
     host = urlsplit(url).hostname
     if not url.startswith(("http://", "https://")):
@@ -150,7 +148,7 @@ _OUTPUT = 500
 
 
 def run(argv: Sequence[str], text: bytes, seconds: float) -> None:
-    """Run the program with the text on stdin, and return after exit status 0. DeliveryFailure otherwise.
+    """Run the program with the text on stdin, and return after exit status 0. Raise DeliveryFailure otherwise.
 
     It has the environment of this process without secrets. After `seconds` its process group is killed.
     """
@@ -191,14 +189,11 @@ _PATHS = {
     NotificationEvent.BROKEN: "/fail",
     NotificationEvent.TEST: "/log",
 }
-"""What is added to a ping address, as healthchecks.io has it. A success has nothing; /log changes no state."""
+"""Suffixes of a ping address, as in healthchecks.io. A success has none; /log changes no state."""
 
 
 def deliver(target: NotificationTarget, message: Message, seconds: float) -> None:
-    """Make one attempt to deliver the message. DeliveryFailure if it did not arrive.
-
-    It takes `seconds` at most.
-    """
+    """Make one attempt to deliver the message, for at most `seconds`. Raise DeliveryFailure if it did not arrive."""
     try:
         CHANNELS[target.channel](target, message, seconds)
     except ConfigError as error:
@@ -206,7 +201,7 @@ def deliver(target: NotificationTarget, message: Message, seconds: float) -> Non
 
 
 def signature(secret: bytes, timestamp: str, body: bytes) -> str:
-    """Return what X-Zsnapdb-Signature says: HMAC-SHA256 of the timestamp, a dot and the body."""
+    """Return the value of X-Zsnapdb-Signature: HMAC-SHA256 of timestamp, a dot and the body."""
     return "sha256=" + hmac.new(secret, timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
@@ -241,7 +236,7 @@ def _email(target: NotificationTarget, message: Message, seconds: float) -> None
     if target.sender is not None:
         mail["From"] = target.sender
     mail["X-Zsnapdb-Id"] = message.id
-    # RFC 3834: nobody answers automatically.
+    # RFC 3834: suppress automatic answers.
     mail["Auto-Submitted"] = "auto-generated"
     mail.set_content(message.text)
     sender = ("-f", target.sender) if target.sender is not None else ()
@@ -273,16 +268,16 @@ def _secret(file: Path | None, what: str) -> str:
 
 
 _FIRST_PAUSE = 0.5
-"""Seconds between the first attempt and the second; each later pause is twice as long."""
+"""Seconds between the first and the second attempt; each later pause is twice as long."""
 
 Tell = Callable[[str], None]
 
 
 @dataclass
 class Notifier:
-    """Takes occasions for all targets, and delivers them beside the work. `tell` gets a line for each failure.
+    """Background delivery of notifications to all targets. `tell` gets a line for each failure.
 
-    No method raises because a target cannot be reached, or waits for one, apart from `close`.
+    No method raises an error because a target is unreachable; only `close` waits for targets.
     """
 
     settings: Settings
@@ -290,13 +285,13 @@ class Notifier:
     _rounds: dict[str, _Round] = field(init=False, default_factory=dict)
 
     def post(self, occasion: Occasion) -> None:
-        """Deliver the occasion to every target that it concerns. Returns at once."""
+        """Deliver the occasion to every target that it concerns. Returns immediately."""
         for name, target in self.settings.notifications.to.items():
             if concerns(target, occasion):
                 self.post_to(name, occasion)
 
     def post_to(self, name: str, occasion: Occasion) -> None:
-        """Deliver the occasion to this target. Returns at once."""
+        """Deliver the occasion to this target. Returns immediately."""
         try:
             if name not in self._rounds:
                 self._rounds[name] = _Round(self.settings, name, self.tell)
@@ -306,9 +301,9 @@ class Notifier:
         self._rounds[name].add(occasion)
 
     def close(self, seconds: float | None = None) -> tuple[str, ...]:
-        """Wait at most so many seconds (None: the budget), and return the targets with a notification that failed.
+        """Wait at most `seconds` (None: the budget), and return the targets with a failed notification.
 
-        What is under way then counts as failed, also if it arrives later.
+        A delivery still in progress then counts as failed, even if it arrives later.
         """
         deadline = time.monotonic() + (self.settings.notifications.budget if seconds is None else seconds)
         for each in self._rounds.values():
@@ -317,7 +312,7 @@ class Notifier:
 
 
 class _Round:
-    """The deliveries to one target, one after another in a thread of its own."""
+    """The deliveries to one target, in sequence, in a separate thread."""
 
     def __init__(self, settings: Settings, name: str, tell: Tell) -> None:
         self._bounds, self._name, self._tell = settings.notifications, name, tell
@@ -328,7 +323,7 @@ class _Round:
         self._pending: list[Occasion] = []
         self._has_failed = False
         self._is_over = False
-        # The thread ends with the process, also if a name server never answers.
+        # A daemon thread ends with the process, even if a name server never answers.
         self._thread = threading.Thread(target=self._work, name=f"notify-{name}", daemon=True)
         self._thread.start()
 

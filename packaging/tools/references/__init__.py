@@ -1,1 +1,1 @@
-"""Pages of `docs` that are made from the code. `make references` writes them; a unit test finds what is out of date."""
+"""Generators for pages of `docs`. `make references` writes the pages; a unit test finds outdated ones."""

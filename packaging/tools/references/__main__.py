@@ -1,4 +1,4 @@
-"""`make references`: writes the pages that are made from the code, removes manual pages of commands that are gone."""
+"""`make references`: writes the generated pages, and removes manual pages of removed commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference of the command line, in Markdown."""
+"""Reference of the command line, in Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree of commands of the command line, as the references and manual pages describe it."""
+"""Tree of commands of the command line, for references and manual pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROGRAM = "zsnapdb"
 
 @dataclass(frozen=True)
 class OptionText:
-    """An option or argument: how it is written, what it is, its default as shown ("" if none), its variable."""
+    """An option or argument: its names, value and help, its default as shown ("" if none), its variable."""
 
     names: tuple[str, ...]
     metavar: str
@@ -27,7 +27,7 @@ class OptionText:
 
     @property
     def written(self) -> str:
-        """The names and the value, as a person writes them."""
+        """Names and value, as users write them."""
         return ", ".join(self.names) + (f" {self.metavar}" if self.metavar else "")
 
 
@@ -46,7 +46,7 @@ class CommandText:
 
     @property
     def name(self) -> str:
-        """The whole command, as it is typed."""
+        """The complete command, as it is typed."""
         return " ".join((PROGRAM, *self.words))
 
 
@@ -107,7 +107,7 @@ def _usage(parameters: Sequence[Any], *, is_group: bool) -> Iterator[str]:
 
 
 def _value(parameter: Any) -> str:
-    """Return the value of an option as people write it: its metavar, else the choices of an enumeration."""
+    """Return the value of an option as users write it: its metavar, else the choices of an enumeration."""
     if parameter.metavar:
         return str(parameter.metavar)
     annotation = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
@@ -122,7 +122,7 @@ def _names(parameter: Any) -> tuple[str, ...]:
 
 
 def _default(parameter: Any) -> str:
-    """Return the default as the help shows it: a text of the declaration, else a value that says something."""
+    """Return the default as shown in the help: a text in the declaration, else a simple value."""
     if isinstance(parameter.show_default, str):
         return parameter.show_default
     value = getattr(parameter.default, "value", parameter.default)

@@ -1,4 +1,4 @@
-"""The reference of the configuration: every section and key of the models, explained by the example configuration."""
+"""Reference of the configuration: every section and key of the models, explained by the example configuration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 @dataclass(frozen=True)
 class SectionText:
-    """A section of the configuration: how its header is written, and its model."""
+    """A section of the configuration: its header and its model."""
 
     header: str
     model: type[BaseModel]
@@ -59,7 +59,7 @@ def page() -> str:
 
 
 def sections() -> list[SectionText]:
-    """Return every section, each before the sections in it."""
+    """Return every section, each before its subsections."""
     return list(_walk(Settings, ""))
 
 
@@ -76,7 +76,7 @@ def _walk(model: type[BaseModel], prefix: str) -> Iterator[SectionText]:
 
 
 def _model_in(annotation: Any) -> tuple[type[BaseModel], type | None] | None:
-    """Return the model of a section, and whether there is a dict or a tuple of them. None if it is no section."""
+    """Return the model of a section, and the container if it is in a dict or tuple. None if it is no section."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, None
     for part in get_args(annotation):
@@ -116,7 +116,7 @@ def _bound(field: FieldInfo, name: str) -> Any:
 
 
 def _metadata(field: FieldInfo) -> list[Any]:
-    """Return what limits the value, of an optional value too."""
+    """Return the constraints of the value, also of an optional value."""
     every = list(field.metadata)
     for part in get_args(field.annotation):
         if get_origin(part) is Annotated:
@@ -135,7 +135,7 @@ def _limit(field: FieldInfo, number: Any) -> str:
 
 
 def written(value: Any, unit: str) -> str:
-    """Return a default or a limit as a person writes it in the configuration."""
+    """Return a default or a limit as users write it in the configuration."""
     if unit in ("size", "duration") and isinstance(value, int | float) and value:
         for name, length in _SIZES if unit == "size" else _TIMES:
             if value % length == 0:
@@ -145,7 +145,7 @@ def written(value: Any, unit: str) -> str:
 
 
 def _kind(annotation: Any, metadata: list[Any]) -> str:
-    """Return the form of a value in words."""
+    """Return the type of a value in words."""
     for item in metadata:
         if isinstance(item, BeforeValidator) and item.func in _UNITS:
             return _UNITS[item.func]
@@ -188,7 +188,7 @@ _KEY = re.compile(r"(?:# )?([a-z_]+) = (.*)")
 
 
 def explanations(text: str) -> dict[tuple[str, str], str]:
-    """Return what the comments of the example say of each key, by the last word of its section and the key.
+    """Return the example's comments on each key, by the last word of its section and the key.
 
     The comment lines above a key explain it. A line that is a key itself, commented out or not, ends the explanation.
     """
@@ -210,6 +210,6 @@ def explanations(text: str) -> dict[tuple[str, str], str]:
 
 
 def _last(section: str) -> str:
-    """Return the last word of the name of a section that no user chose: `instance.NAME` is instance."""
+    """Return the last word of a section's name, without names chosen by users: `instance.NAME` becomes instance."""
     words = [word for word in section.split(".") if word not in ("NAME", "main", "offsite", "disk", "github")]
     return words[-1]

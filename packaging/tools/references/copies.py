@@ -1,4 +1,4 @@
-"""The page about what a copy of a server has of its source, made from the lists by which copies are made."""
+"""Page about the settings that a copy takes from its source, from the lists that the program uses to create copies."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Class:
-    """A class of names on the page: a heading, the reason for it, and the names and beginnings of names in it."""
+    """A class of names on the page: heading, reason, names and prefixes of names."""
 
     title: str
     reason: str
@@ -105,7 +105,7 @@ def page() -> str:
 
 
 def classes() -> tuple[Class, ...]:
-    """Return the classes of variables that somebody sets, the kept ones first."""
+    """Return the classes of variables that can be set, the kept ones first."""
     known = [one for one in variables.classes() if one[0].is_setting and (one[1] or one[2])]
     known.sort(key=lambda one: not one[0].is_kept)
     return tuple(Class(_title(kind), kind.value, names, prefixes) for kind, names, prefixes in known)

@@ -1,4 +1,4 @@
-"""The page of the rules of `zsnapdb doctor`."""
+"""Page of the rules of `zsnapdb doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference of JSON documents, in Markdown, and their schema."""
+"""Reference of JSON documents, in Markdown, and their schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of exit codes and of the codes of errors in JSON."""
+"""Page of exit codes and error codes in JSON."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ WHAT_TO_DO = {
     130: "The command cleaned up after itself. Start it again: what can be continued is continued.",
     141: "Nothing, if it was intended, as with `| head`.",
 }
-"""What to do after each exit code."""
+"""Advice for each exit code."""
 
 WHAT_TO_DO_AFTER = {
     "not-ours": "Look who made it: `zfs get -s local all NAME`. Who made it removes it; zsnapdb never will.",
@@ -70,7 +70,7 @@ WHAT_TO_DO_AFTER = {
     "command-timeout": "Look whether it still runs, and at `zpool status`: a pool that hangs answers nobody. Then try"
     " again.",
 }
-"""What to do after an error for which more can be said than for its exit code."""
+"""Advice for errors that is more specific than that for the exit code."""
 
 
 def page() -> str:

@@ -1,4 +1,4 @@
-"""The OpenAPI schema of `zsnapdb serve`."""
+"""OpenAPI schema of `zsnapdb serve`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def openapi() -> dict[str, Any]:
-    """Return the schema that `GET /api/v1/openapi.json` answers."""
+    """Return the schema that `GET /api/v1/openapi.json` returns."""
     from zsnapdb.serve.messages import HelperClient
     from zsnapdb.serve.web_app import create_app
 

@@ -21,7 +21,7 @@ _FILES = (
 
 
 def pages() -> Mapping[str, str]:
-    """Return the text of each manual page by the name of its file."""
+    """Return the text of each manual page by file name."""
     every = commands()
     first = [command for command in every if len(command.words) == 1]
     texts = {"zsnapdb.1": _root(every[0], first)}

@@ -1,4 +1,4 @@
-"""All pages that are made from the code, and their places."""
+"""All generated pages and their paths."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/openapi.json": http_api.schema,
     "docs/reference/schema.json": documents.schema,
 }
-"""The path of each page below the top of the checkout, and what makes its text."""
+"""The function for each page, by path in the checkout."""
 MAN = "docs/man"
 
 
 def made() -> dict[str, str]:
-    """Return the text of every page that is made from the code, by its path below the top of the checkout."""
+    """Return the text of every generated page, by path in the checkout."""
     manuals = {f"{MAN}/{name}": text for name, text in man_pages.pages().items()}
     return {**{name: make() for name, make in PAGES.items()}, **manuals}

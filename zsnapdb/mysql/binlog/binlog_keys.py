@@ -1,4 +1,4 @@
-"""The keys of encrypted binlogs, from the file of MySQL's component_keyring_file or MariaDB's file_key_management.
+"""Keys of encrypted binlogs, from the file of MySQL's component_keyring_file or MariaDB's file_key_management.
 
 Sources: refman 8.4, "The component_keyring_file Component"; MariaDB manual, "File Key Management Encryption Plugin".
 """
@@ -19,7 +19,7 @@ from zsnapdb.base.patterns import printable
 
 _SALTED, _BLOCK, _KEY_BYTES = b"Salted__", 16, 32
 _LONGEST_PASSPHRASE = 256
-"""MariaDB reads no more of the file with the passphrase."""
+"""MariaDB reads at most this many bytes of the passphrase file."""
 
 
 def is_encrypted(content: bytes) -> bool:
@@ -28,7 +28,7 @@ def is_encrypted(content: bytes) -> bool:
 
 
 def decrypted(content: bytes, passphrase: bytes) -> str:
-    """Return the text of a key file that this passphrase opens; nothing if it is another one."""
+    """Return the text of a key file; empty if this is not its passphrase."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     from cryptography.hazmat.primitives.padding import PKCS7
 
@@ -51,8 +51,6 @@ _MOST_KEYS = 10_000
 
 
 class _StoredKey(BaseModel):
-    """A key in the file of component_keyring_file."""
-
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True, defer_build=True)
 
     data_id: str = Field(max_length=256)
@@ -60,8 +58,6 @@ class _StoredKey(BaseModel):
 
 
 class _KeyringFile(BaseModel):
-    """The file of component_keyring_file."""
-
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True, defer_build=True)
 
     elements: tuple[_StoredKey, ...] = Field(max_length=_MOST_KEYS, repr=False)
@@ -69,27 +65,27 @@ class _KeyringFile(BaseModel):
 
 @dataclass(frozen=True)
 class BinlogKeys:
-    """The keys of a server's encrypted binlogs: the files of its keyring, and keys that were read from them before.
+    """Keys of a server's encrypted binlogs: the files of its keyring, and keys read from them earlier.
 
-    A rotation of the master key removes the old one from the keyring, while a snapshot still has binlogs that need it.
+    A rotation of the master key removes the old one from the keyring, but a snapshot may have binlogs that need it.
     """
 
     files: tuple[Path, ...] = ()
     known: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
 
     def remembered(self) -> BinlogKeys:
-        """Return the same keys, with all that are in the keyring now."""
+        """Return the same keys, plus all that are in the keyring now."""
         return BinlogKeys(self.files, {**self.known, **dict(self._stored())})
 
     def key(self, name: str) -> bytes | None:
-        """Return the key of that name; None if neither the keyring nor what was read before has it."""
+        """Return the key with this name; None if neither the keyring nor `known` has it."""
         return next((key for known, key in self._stored() if known == name), self.known.get(name))
 
     def _stored(self) -> Iterator[tuple[str, bytes]]:
         contents = [content for file in self.files if (content := _content(file)) is not None]
         for content in contents:
             if is_encrypted(content):
-                # The file with the passphrase is one of the others.
+                # One of the other files has the passphrase.
                 for other in contents:
                     yield from _in_lines(decrypted(content, other.rstrip(b"\r\n")))
             else:
@@ -98,7 +94,7 @@ class BinlogKeys:
 
 
 def _content(file: Path) -> bytes | None:
-    """Return what is in the file; None if it cannot be read: the key that is missing is named."""
+    """Return the contents of the file; None if it cannot be read, because the caller reports the missing key."""
     try:
         return server_files.read_bytes(file)
     except (OSError, server_files.UnsafeFileError):
@@ -106,14 +102,14 @@ def _content(file: Path) -> bytes | None:
 
 
 def _in_component(text: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the keys in the file of component_keyring_file; none if it is another file."""
+    """Yield the keys in a file of component_keyring_file; none for another file."""
     with contextlib.suppress(ValidationError, ValueError):
         keyring = _KeyringFile.model_validate_json(text.encode(errors="replace"))
         yield from ((stored.data_id, bytes.fromhex(stored.data)) for stored in keyring.elements)
 
 
 def _in_lines(text: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the keys in the file of file_key_management: a number and hexadecimal digits on each line."""
+    """Yield the keys in a file of file_key_management: a number and hexadecimal digits on each line."""
     for line in text.splitlines():
         number, separator, digits = line.partition(";")
         with contextlib.suppress(ValueError):
@@ -125,12 +121,12 @@ NO_KEYS = BinlogKeys()
 
 
 def file_key(number: int) -> str:
-    """Return the name under which a key of file_key_management is known here."""
+    """Return the name used here for a key of file_key_management."""
     return f"file_key_management {number}"
 
 
 def missing_key(name: str, what: str, files: Iterable[Path]) -> PreflightError:
-    """Return the error that says which key cannot be read, and where it was looked for."""
+    """Return the error for a key that cannot be read, with the files that were searched."""
     where = ", ".join(printable(str(known)) for known in files) or "no keyring file is known"
     return PreflightError(
         f"{what} is encrypted with the key {printable(name)!r}, which cannot be read ({where})",

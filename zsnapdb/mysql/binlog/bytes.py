@@ -1,4 +1,4 @@
-"""The bytes of a binlog as they are archived, and the fingerprint that tells a binlog from all others."""
+"""Bytes of a binlog as they are archived, and the fingerprint that identifies a binlog."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IN_USE = 1
 def read_plain(file: BinaryIO, start: int, end: int) -> bytearray:
     """Return bytes of a binlog for the archive: unchanged, except that the in-use flag is cleared.
 
-    The server clears this flag too when it closes the file.
+    The server also clears this flag when it closes the file. Raise ConsistencyError if the file ends before `end`.
     """
     file.seek(start)
     data = bytearray(file.read(end - start))
@@ -32,6 +32,6 @@ def read_plain(file: BinaryIO, start: int, end: int) -> bytearray:
 def fingerprint(file: BinaryIO, head_end: int) -> str:
     """Return the SHA-256 of the head of a binlog: its first `head_end` bytes.
 
-    The head says which server began the file, when, and after which GTIDs. It never changes.
+    The head tells which server started the file, when, and after which GTIDs. It never changes.
     """
     return hashlib.sha256(read_plain(file, 0, head_end)).hexdigest()

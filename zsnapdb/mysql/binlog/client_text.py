@@ -1,9 +1,8 @@
-"""Finds what a client would read in another way than the server that wrote a binlog.
+"""Check for binlog texts that a client would read differently than the server that wrote them.
 
-A replay by a client sends the text that mysqlbinlog prints. mysqlbinlog ends each statement with a delimiter of its
-own, and prints names in comments up to the end of a line (sql/log_event.cc of MySQL and MariaDB, the print functions).
-A client that meets the delimiter inside of a statement, or the end of a line inside of a name, takes what follows for a
-statement of its own.
+A replay by a client sends the text that mysqlbinlog prints. mysqlbinlog ends each statement with its own delimiter, and
+prints names in comments up to the end of a line (sql/log_event.cc of MySQL and MariaDB, the print functions). A
+delimiter inside a statement, or a line end inside a name, makes the client take the rest for a separate statement.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _MOST_NAME = 1 << 10
 
 @dataclass(frozen=True)
 class AmbiguousText:
-    """A statement or name that a client would read in another way: the offset of its event, and what is wrong."""
+    """A statement or name that a client would read differently: the offset of its event, and the reason."""
 
     offset: int
     reason: str
@@ -50,7 +49,7 @@ class AmbiguousText:
 def ambiguous_text(file: BinaryIO, name: str) -> AmbiguousText | None:
     """Return the first event of an open binlog whose text a client would split; None if there is none.
 
-    DamagedError names the place of an event that is wrong; PreflightError if the file is encrypted.
+    Raise DamagedError with the offset if an event is wrong, PreflightError if the file is encrypted.
     """
     place, has_checksum = None, False
     try:
@@ -68,10 +67,10 @@ def ambiguous_text(file: BinaryIO, name: str) -> AmbiguousText | None:
 
 
 def refuse_ambiguous_text(file: Path, name: str) -> None:
-    """Raise PreflightError if a client would take a part of a statement or name for a statement of its own.
+    """Raise PreflightError if a client would take a part of a statement or name for a separate statement.
 
-    It would run with all privileges, and a binlog contains what any user of the source's databases wrote. The other
-    errors are those of `ambiguous_text`.
+    It would run with all privileges, and any user of the source's databases can write to a binlog. The other errors are
+    those of `ambiguous_text`.
     """
     with server_files.open_to_read(file) as opened:
         ambiguous = ambiguous_text(opened, name)
@@ -101,7 +100,7 @@ def _reason(kind: int, body: EventBytes, *, is_inner: bool = False) -> str | Non
 
 
 def _inner(events: EventBytes) -> Iterator[str | None]:
-    """Yield what is wrong with each event of a payload. The events have no checksums."""
+    """Yield the reason (or None) for each event of a payload. These events have no checksums."""
     while not events.is_at_end():
         _, kind, _, length, _, _ = HEADER.unpack(events.take(HEADER.size))
         if length < HEADER.size:
@@ -113,7 +112,6 @@ def _inner(events: EventBytes) -> Iterator[str | None]:
 
 
 def _of_statement(body: EventBytes) -> str | None:
-    """Return what is wrong with the text of a statement."""
     tail = b""
     for piece in body.rest():
         joined = tail + bytes(piece)

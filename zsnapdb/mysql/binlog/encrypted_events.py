@@ -1,10 +1,10 @@
-"""Binlogs whose events MariaDB encrypted, read as if they were plain: byte for byte, at the places of the server.
+"""Encrypted binlogs of MariaDB and MySQL, read as plain ones: same bytes, same offsets as on the server.
 
-Sources: MariaDB manual, "Encrypting Binary Logs" and "File Key Management Encryption Plugin". Each event behind the
-start-encryption event is encrypted by itself (sql/log_event.cc, decrypt_event): everything but its length, where its
-first four bytes are kept; the vector is the nonce of the file and the place of the event. A last block that is not
-whole is masked with the encrypted vector (mysys_ssl/my_crypt.cc, MyCTX_nopad). That this is right is tested with
-servers (the campaign encrypted_binlogs, tests/system/test_binlog_tail.py).
+Sources: MariaDB manual, "Encrypting Binary Logs" and "File Key Management Encryption Plugin". MariaDB encrypts each
+event after the start-encryption event separately (sql/log_event.cc, decrypt_event). The length of the event stays
+plain, and its first four bytes are encrypted at the position of the length. The initialisation vector is the file's
+nonce and the event's offset. An incomplete last block is masked with the encrypted vector (mysys_ssl/my_crypt.cc,
+MyCTX_nopad). Tests with real servers check this (the campaign encrypted_binlogs, tests/system/test_binlog_tail.py).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _LENGTH_AT = 9
 _BLOCK = 16
 _CHECKPOINT = 1 << 16
 _KEPT_BYTES = 1 << 20
-"""The longest event that is decrypted as one: the next read goes on in it."""
+"""Longest event that is decrypted completely and cached, as the next read continues in it."""
 
 
 class Algorithm(StrEnum):
-    """How events are encrypted: what file_key_management_encryption_algorithm says."""
+    """Encryption of events, as in file_key_management_encryption_algorithm."""
 
     CBC = "aes_cbc"
     CTR = "aes_ctr"
@@ -43,7 +43,7 @@ class Algorithm(StrEnum):
 
 @dataclass(frozen=True)
 class _Place:
-    """An event: where it begins, and how many bytes of it are there. `is_whole` False: the file ends in it."""
+    """Start of an event and the number of its bytes present. `is_whole` False: the file ends inside it."""
 
     begin: int
     there: int
@@ -51,10 +51,10 @@ class _Place:
 
 
 class DecryptedEvents(io.RawIOBase):
-    """The plain bytes of a binlog with encrypted events. It may grow while it is read.
+    """Plain bytes of a binlog with encrypted events. The file may grow while it is read.
 
-    The start-encryption event is marked as one to ignore, as when a server sends it: what follows is plain. Bytes of a
-    last event that is not whole are zero where they cannot be decrypted.
+    The start-encryption event is marked as ignorable, as when a server sends it, since the following events are plain
+    here. Bytes of an incomplete last event are zero where they cannot be decrypted.
     """
 
     def __init__(self, file: BinaryIO, key_name: str, key: bytes, algorithm: Algorithm, start: StartEncryption) -> None:
@@ -64,7 +64,7 @@ class DecryptedEvents(io.RawIOBase):
         self._at, self._owns = 0, True
         self._limit: int | None = None
         self._known = [start.end]
-        """Places where events begin, at least one in each 64 KiB that was walked."""
+        """Start offsets of events, at least one per 64 KiB walked."""
         self._event = _Place(start.end, 0, is_whole=False)
         self._kept: tuple[int, bytes] | None = None
 
@@ -97,7 +97,10 @@ class DecryptedEvents(io.RawIOBase):
         return done
 
     def is_fitting(self) -> bool:
-        """Whether the key fits: the first event says where it ends. Before there is one, the binlog ends there."""
+        """Return whether the key fits, by the end position in the first event.
+
+        Without an event yet, it fits, and the binlog ends there.
+        """
         if self._size() < self._start.end + 4 + _BLOCK:
             self._limit = self._start.end
             return True
@@ -111,7 +114,7 @@ class DecryptedEvents(io.RawIOBase):
         return size if self._limit is None else min(size, self._limit)
 
     def _piece(self, count: int, size: int) -> bytes:
-        """Return plain bytes at the present place, at most `count` and none behind the event that is there."""
+        """Return at most `count` plain bytes at the current offset, not beyond the current event."""
         start = self._start
         if self._at < start.start:
             return self._raw(self._at, min(count, start.start - self._at))
@@ -137,7 +140,7 @@ class DecryptedEvents(io.RawIOBase):
         return bytes(event)
 
     def _found(self, size: int) -> _Place:
-        """Return the event at the present place; behind the last one nothing is there."""
+        """Return the event at the current offset, empty after the last one."""
         event, near = self._event, self._known[bisect_right(self._known, self._at) - 1]
         if not near <= event.begin <= self._at:
             event = self._place(near, size)
@@ -169,7 +172,7 @@ class DecryptedEvents(io.RawIOBase):
         head = self._raw(event.begin, _LENGTH_AT + 4)
         if len(head) < _LENGTH_AT + 4:
             return bytes(last - first)
-        # Encrypted are all bytes from the fifth on. The first block has what is shown as the first four bytes, too.
+        # All bytes from the fifth on are encrypted. The first block also contains the four first plain bytes.
         block = max(0, first - 4) // _BLOCK * _BLOCK
         plain = self._opened(event, head, block, max(last - 4, 1))
         if block == 0:
@@ -177,9 +180,9 @@ class DecryptedEvents(io.RawIOBase):
         return plain[first - 4 - block : last - 4 - block]
 
     def _opened(self, event: _Place, head: bytes, block: int, last: int) -> bytes:
-        """Return what was encrypted of the event, from `block` (a multiple of 16) to at least `last`.
+        """Decrypt the event's encrypted part from `block` (a multiple of 16) to at least `last`.
 
-        At least one block; what cannot be decrypted yet is zero.
+        The result has at least one block; bytes that cannot be decrypted yet are zero.
         """
         until = min(event.there - 4, max(-(-last // _BLOCK) * _BLOCK, _BLOCK))
         before = max(0, block - _BLOCK)
@@ -201,7 +204,7 @@ class DecryptedEvents(io.RawIOBase):
         return plain[block - before :].ljust(_BLOCK, b"\0")
 
     def give_back(self) -> None:
-        """End the reader, and leave its file open."""
+        """Close the reader but leave its file open."""
         self._owns = False
         self.close()
 
@@ -217,13 +220,13 @@ _KEY_NAME, _PASSWORD, _PASSWORD_IV = 1, 2, 3
 _FIXED = {_PASSWORD: 32, _PASSWORD_IV: 16}
 
 _ATTEMPTS = 3
-"""The server writes the header anew when its master key is rotated: who reads meanwhile reads it again."""
+"""A rotation of the master key rewrites the header, so a reader may have to read it again."""
 
 
 def decrypted_file(file: BinaryIO, path: Path, keys: BinlogKeys) -> DecryptedFile:
-    """Return the plain bytes of an open binlog that MySQL encrypted; PreflightError if its key is not there.
+    """Return the plain bytes of an open binlog that MySQL encrypted. A file with an incomplete header is empty.
 
-    A file that has only a part of its header is empty.
+    Raise PreflightError if its key is missing.
     """
     for _ in range(_ATTEMPTS):
         file.seek(0)
@@ -243,7 +246,7 @@ def decrypted_file(file: BinaryIO, path: Path, keys: BinlogKeys) -> DecryptedFil
 
 
 def _fields(header: bytes, path: Path) -> dict[int, bytes]:
-    """Return the fields of the header: a byte each for their kind, then their length if it is not fixed."""
+    """Return the fields of the header: a type byte each, then the length unless it is fixed."""
     fields: dict[int, bytes] = {}
     at = len(ENCRYPTED_MAGIC) + 1
     while at < HEADER_BYTES - 1 and header[at] and header[len(ENCRYPTED_MAGIC)] == _VERSION:
@@ -269,7 +272,7 @@ def _file_key(key: bytes, fields: dict[int, bytes]) -> tuple[bytes, bytes]:
 
 
 def _stream(key: bytes, nonce: bytes, at: int) -> CipherContext:
-    """Return the cipher of a file at a place behind its header."""
+    """Return the cipher for an offset after the file's header."""
     block, inside = divmod(at, _BLOCK)
     stream = Cipher(algorithms.AES(key), modes.CTR(nonce + block.to_bytes(_BLOCK - len(nonce), "big"))).decryptor()
     stream.update(bytes(inside))
@@ -277,9 +280,9 @@ def _stream(key: bytes, nonce: bytes, at: int) -> CipherContext:
 
 
 class DecryptedFile(io.RawIOBase):
-    """The plain bytes of an encrypted binlog. It may grow while it is read.
+    """Plain bytes of an encrypted binlog. The file may grow while it is read.
 
-    `key_name` None: the file has only a part of its header, and no bytes yet.
+    `key_name` None: the header is incomplete, so there are no bytes yet.
     """
 
     def __init__(self, file: BinaryIO, key_name: str | None, key: bytes, nonce: bytes) -> None:

@@ -1,6 +1,6 @@
-"""Reads the body of a binlog event forward, in pieces: the memory used does not depend on the length of the event.
+"""Forward reader for the body of a binlog event, in pieces: memory use does not depend on the event's length.
 
-All functions raise ValueError where the bytes end too early or have another form.
+All functions raise ValueError if the bytes end too early or are malformed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import zstandard
 _PIECE = 1 << 18
 _MOST_TAKEN = 1 << 20
 _MOST_WINDOW = 1 << 27
-"""The window of the highest zstd level (zstd manual, ZSTD_WINDOWLOG_LIMIT_DEFAULT)."""
+"""Window of the highest zstd level (zstd manual, ZSTD_WINDOWLOG_LIMIT_DEFAULT)."""
 
 
 class EventBytes:
-    """The bytes of an event, read once from the first to the last."""
+    """The bytes of an event, read once from first to last."""
 
     def __init__(self, pieces: Iterable[bytes | memoryview]) -> None:
         self._pieces = iter(pieces)
@@ -44,7 +44,7 @@ class EventBytes:
         return bytes(parts)
 
     def up_to(self, count: int) -> bytes:
-        """Return the next bytes: `count`, or those that are left."""
+        """Return the next `count` bytes, or fewer at the end."""
         parts = bytearray()
         while len(parts) < count and not self.is_at_end():
             more = self._piece[self._at : self._at + count - len(parts)]
@@ -53,7 +53,6 @@ class EventBytes:
         return bytes(parts)
 
     def skip(self, count: int) -> None:
-        """Pass over the next `count` bytes."""
         end = self._at + count
         if end <= len(self._piece):
             self._at = end
@@ -62,7 +61,6 @@ class EventBytes:
             pass
 
     def is_at_end(self) -> bool:
-        """Whether no byte is left."""
         while self._at >= len(self._piece):
             piece = next(self._pieces, None)
             if piece is None:
@@ -81,14 +79,14 @@ class EventBytes:
             yield piece
 
     def rest(self) -> Iterator[memoryview]:
-        """Yield all bytes that are left, in pieces."""
+        """Yield all remaining bytes in pieces."""
         while not self.is_at_end():
             piece = self._piece[self._at :]
             self._at = len(self._piece)
             yield piece
 
     def integer(self, count: int) -> int:
-        """Return an unsigned integer of `count` bytes, little-endian."""
+        """Return an unsigned little-endian integer of `count` bytes."""
         return int.from_bytes(self.take(count), "little")
 
     def packed(self) -> int:
@@ -103,7 +101,7 @@ class EventBytes:
 
 
 def in_file(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
-    """Yield the bytes of a file from `start` to `end` in pieces. The position of the file may change meanwhile."""
+    """Yield the bytes of a file from `start` to `end` in pieces. Callers may seek the file between pieces."""
     while start < end:
         file.seek(start)
         piece = file.read(min(_PIECE, end - start))
@@ -116,8 +114,8 @@ def in_file(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
 def inflated(compressed: EventBytes) -> Iterator[bytes]:
     """Yield the plain bytes of a compressed part of MariaDB.
 
-    Its form is (MariaDB sql/log_event.cc, binlog_buf_compress): a byte with the highest bit set, the algorithm (0:
-    zlib) in bits 4 to 6 and the number of bytes of the plain length in bits 0 to 2; the plain length, big-endian; zlib.
+    It starts with a byte (MariaDB sql/log_event.cc, binlog_buf_compress): the highest bit is set, bits 4 to 6 have the
+    algorithm (0: zlib), bits 0 to 2 the length of the size field. The plain size follows, big-endian, then zlib data.
     """
     head = compressed.take(1)[0]
     if not head & 0x80 or head & 0x70 or not 1 <= head & 0x07 <= 4:
@@ -151,8 +149,8 @@ class _Source:
 def payload(body: EventBytes) -> EventBytes:
     """Return the events inside a TRANSACTION_PAYLOAD event, as plain bytes.
 
-    Its form is (libs/mysql/binlog/event/codecs/binary.cpp of MySQL): fields of type, length and value, all of variable
-    length: 1 the size of the payload, 2 its compression (0 zstd, 255 none), 3 the plain size; type 0 ends the fields
+    Its format is (libs/mysql/binlog/event/codecs/binary.cpp of MySQL): fields with type, length and value, all of
+    variable length: 1 the payload size, 2 the compression (0 zstd, 255 none), 3 the plain size. Type 0 ends the fields
     and has neither length nor value.
     """
     compression = 255

@@ -1,9 +1,9 @@
-"""Walks a binlog file by its event headers, in constant memory, and checks every event.
+"""Walk through a binlog file by its event headers, in constant memory, with a check of every event.
 
 Format: MySQL internals "Binary Log Event" and libs/mysql/binlog/event of MySQL 9.x; MariaDB manual "Binlog Event
 Header". A header has 19 bytes: time (u32, seconds), type (u8), server id (u32), event size (u32), next position (u32,
-wraps at 4 GiB; MariaDB 11 writes 0 inside of transactions), flags (u16); all little-endian. Unknown types are skipped
-by their size.
+wraps at 4 GiB; MariaDB 11 writes 0 inside transactions), flags (u16); all little-endian. Unknown types are skipped by
+their size.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ QUERY, FORMAT, XID, TABLE_MAP = 2, 15, 16, 19
 INCIDENT, GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, XA_PREPARE, PAYLOAD, TAGGED_GTID = 26, 33, 34, 35, 38, 40, 42
 MARIADB_GTID, MARIADB_GTID_LIST, MARIADB_ENCRYPTION = 162, 163, 164
 START_ENCRYPTION = struct.Struct("<BI12s")
-"""Scheme, version of the key, nonce (MariaDB, sql/log_event.h, Start_encryption_log_event)."""
+"""Scheme, key version, nonce (MariaDB, sql/log_event.h, Start_encryption_log_event)."""
 IGNORABLE = 0x80
-"""The flag of an event that readers skip (log_event.h, LOG_EVENT_IGNORABLE_F)."""
+"""Flag of an event that readers skip (log_event.h, LOG_EVENT_IGNORABLE_F)."""
 MARIADB_QUERY_COMPRESSED = 165
 _IN_USE = 1
 _CRC_BYTES = 4
 _WINDOW = 1 << 20
 _FIRST_WINDOW = 1 << 14
-"""Bytes that are read at once: of the rest of a file, and of its head, which seldom needs as much."""
+"""Bytes per read for the head of a file, which rarely needs as much as _WINDOW."""
 _RESIDUE = 0x2144DF1C
-"""The CRC-32 of any data followed by the little-endian CRC-32 of the data."""
+"""The CRC-32 of any data followed by its little-endian CRC-32."""
 
 _DECISIVE = frozenset(
     {
@@ -53,24 +53,23 @@ _DECISIVE = frozenset(
         MARIADB_QUERY_COMPRESSED,
     }
 )
-"""Kinds that begin or end a transaction, or list the GTIDs of earlier files.
+"""Event types that start or end a transaction, or list the GTIDs of earlier files.
 
-Most events are skipped, above all rows and table maps.
+Most events are not among them, above all rows and table maps.
 """
 
 _WHOLE = frozenset({FORMAT, PREVIOUS_GTIDS, MARIADB_GTID_LIST})
-"""Kinds whose whole body is needed, whatever its length."""
+"""Event types whose complete body is needed, whatever its length."""
 
 
 MALFORMED = (struct.error, IndexError, ValueError)
-"""The exceptions that decoding a malformed event raises."""
+"""Exceptions raised by decoding a malformed event."""
 
 
 class Event(NamedTuple):
     """One event: its time (UTC seconds), its start and end in the file (bytes), and its body.
 
-    The body has no header and no checksum. The body of an event longer than the window is cut at the window, unless
-    the whole body is needed.
+    The body has no header and no checksum. It is cut at the window if the event is longer, except for _WHOLE types.
     """
 
     kind: int
@@ -83,7 +82,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class StartEncryption:
-    """The start-encryption event of a binlog: where it begins and ends, and the nonce of the file."""
+    """The start-encryption event of a binlog: its start and end, and the nonce of the file."""
 
     start: int
     end: int
@@ -91,7 +90,7 @@ class StartEncryption:
 
     @classmethod
     def of(cls, file: BinaryIO) -> StartEncryption | None:
-        """Return that of an open binlog, whose second event it is; None if its events are not encrypted."""
+        """Return the event of an open binlog, where it is the second one; None if its events are not encrypted."""
         file.seek(0)
         first = file.read(len(MAGIC) + HEADER.size)
         if len(first) < len(MAGIC) + HEADER.size or first[: len(MAGIC)] != MAGIC:
@@ -103,14 +102,17 @@ class StartEncryption:
         if kind != FORMAT or len(event) < HEADER.size + START_ENCRYPTION.size or event[4] != MARIADB_ENCRYPTION:
             return None
         if HEADER.unpack_from(event)[5] & IGNORABLE:
-            # A server sent the binlog, and decrypted it for that.
+            # A server decrypted the binlog to send it.
             return None
         _, _, nonce = START_ENCRYPTION.unpack_from(event, HEADER.size)
         return cls(at, at + HEADER.unpack_from(event)[3], nonce)
 
 
 def check_magic(file: BinaryIO, name: str, size: int) -> bool:
-    """Return whether the file has the header of a binlog; False for a file that was just created."""
+    """Return whether the file has the header of a binlog; False for a file that was just created.
+
+    Raise PreflightError if the binlog is encrypted, DamagedError if the file is not a binlog.
+    """
     file.seek(0)
     magic = file.read(len(MAGIC))
     if size < len(MAGIC) and MAGIC.startswith(magic):
@@ -128,13 +130,12 @@ def check_magic(file: BinaryIO, name: str, size: int) -> bool:
 def decisive_events(
     file: BinaryIO, name: str, size: int, start: int | None = None, others: Collection[int] = ()
 ) -> Generator[Event, None, int]:
-    """Yield the decisive events of a file, and events of the `others` kinds; return where the walk ended.
+    """Yield the decisive events of a file, and events of the `others` types; return the offset where the walk ended.
 
-    The walk ends at a last event that is cut or has a wrong checksum. With a `start`, which must be the start of an
-    event, the first event is the format description and the next is the event at `start`.
-
-    Every event is checked. The file is read through a window of constant size. DamagedError if an event in the middle
-    is wrong, PreflightError if the file is encrypted.
+    The walk ends at a last event that is truncated or has a wrong checksum. With `start`, the start of an event, the
+    first event is the format description and the next is the one at `start`. Every event is checked. The file is read
+    through a window of constant size. Raise DamagedError if an event before the end is wrong, PreflightError if the
+    file is encrypted.
     """
     if not check_magic(file, name, size):
         return 0
@@ -187,10 +188,7 @@ def decisive_events(
 
 
 def _check_cut(name: str, at: int, header: memoryview) -> None:
-    """Raise DamagedError unless the header belongs to an event that is cut.
-
-    The header of a cut event still has the correct end position. Another end position means damage.
-    """
+    """Raise DamagedError unless the header belongs to a truncated event, which still has the correct end position."""
     _, _, _, length, following, _ = HEADER.unpack(header)
     if following not in (0, (at + length) & 0xFFFFFFFF) or (length < HEADER.size and any(header)):
         raise _damaged(name, at, "has a wrong size")
@@ -204,13 +202,13 @@ def _encrypted(name: str) -> PreflightError:
 
 
 def _window(file: BinaryIO, at: int, size: int, most: int) -> memoryview:
-    """Return the bytes from `at`: as many as there are below `size`, and not more than `most`."""
+    """Return the bytes from `at` up to `size`, at most `most`."""
     file.seek(at)
     return memoryview(file.read(min(most, size - at)))
 
 
 def _format_is_right(event: memoryview, flags: int) -> bool:
-    """Whether a format description has the correct checksum.
+    """Return whether a format description has the correct checksum.
 
     The server sets the in-use flag after it computed the checksum (log_event.h, LOG_EVENT_BINLOG_IN_USE_F).
     """
@@ -219,7 +217,7 @@ def _format_is_right(event: memoryview, flags: int) -> bool:
 
 
 def _long_is_right(file: BinaryIO, at: int, length: int) -> bool:
-    """Whether an event longer than the window has the correct checksum; reads one window at a time."""
+    """Return whether an event longer than the window has the correct checksum, reading one window at a time."""
     file.seek(at)
     checksum = 0
     while length > 0:
@@ -238,7 +236,7 @@ def _damaged(name: str, at: int, what: str) -> DamagedError:
 
 
 def malformed(name: str, error: Exception, at: int | None = None) -> DamagedError:
-    """Return the error for an event that could not be decoded; `at` is where the event begins, if that is known."""
+    """Return the error for an event that could not be decoded; `at` is its start, if known."""
     event = "an event" if at is None else f"the event at {at}"
     return DamagedError(
         f"binlog {name}: {event} is malformed: {error}",

@@ -1,4 +1,4 @@
-"""The statements in query events: which kind of change they are, as far as their text says."""
+"""Statements in query events, and their kind of change as far as the text tells it."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _WORD = re.compile(r"[A-Za-z]+")
 
 
 def query(body: EventBytes, *, extra: int = 0) -> tuple[str, EventBytes]:
-    """Return the default schema of a query event in a form to print, and its body at the text."""
+    """Return the default schema of a query event, printable, and its body positioned at the text."""
     schema, text = raw_query(body, extra=extra)
     return printable(schema.decode("utf-8", "replace")), text
 
 
 def raw_query(body: EventBytes, *, extra: int = 0) -> tuple[bytes, EventBytes]:
-    """Return the default schema of a query event as it is, and its body at the text.
+    """Return the raw default schema of a query event, and its body positioned at the text.
 
-    Its form is: thread, duration, length of the schema (u8), error, length of the status variables (u16), `extra`
+    The format is: thread, duration, length of the schema (u8), error, length of the status variables (u16), `extra`
     bytes, then variables, schema, a zero byte, and the text.
     """
     body.skip(8)
@@ -50,7 +50,7 @@ def raw_query(body: EventBytes, *, extra: int = 0) -> tuple[bytes, EventBytes]:
 
 
 def statement(schema: str, text: EventBytes) -> LoggedStatement | None:
-    """Return the statement of a query event; None if it only begins or ends a transaction or a part of one."""
+    """Return the statement of a query event; None if it only starts or ends a transaction or savepoint."""
     raw = text.up_to(MOST_TEXT)
     whole = raw.decode("utf-8", "replace")
     word = first_word(whole)
@@ -60,7 +60,7 @@ def statement(schema: str, text: EventBytes) -> LoggedStatement | None:
 
 
 def first_word(text: str) -> str:
-    """Return the first word of a statement in capitals, after comments and parentheses. Empty if there is none."""
+    """Return the first word of a statement in capitals, after comments and parentheses; empty if there is none."""
     at = 0
     while at < len(text):
         conditional = _CONDITIONAL.match(text, at)

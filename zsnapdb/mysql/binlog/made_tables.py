@@ -1,10 +1,10 @@
-"""Finds tables in a binlog whose engine or row format no event says: CREATE without ENGINE or ROW_FORMAT.
+"""Tables in a binlog whose engine or row format no event records: CREATE without ENGINE or ROW_FORMAT.
 
-What says more of them was tried on MySQL 5.7, 8.0 and 9.7, MariaDB 10.5 and 11.8: the statement of a table with atomic
-DDL has an XID in MySQL from 8.0 on, that of another table has none. Everywhere a transaction with rows of one
-transactional table ends with an XID event, and with rows of others alone with COMMIT. The row of a sequence is written
-at once and outlives a ROLLBACK, in whatever engine it is: its transactions say nothing. Nor do those that were rolled
-back: they have rows of both kinds of tables.
+Other evidence was tested on MySQL 5.7, 8.0 and 9.7, MariaDB 10.5 and 11.8. From MySQL 8.0 on, the CREATE statement of a
+table with atomic DDL has an XID, others have none. On all servers, a transaction with rows of a transactional table
+ends with an XID event. With rows of other tables only, it ends with COMMIT. Transactions of a sequence prove nothing:
+its row is written immediately and survives a ROLLBACK in any engine. Nor do transactions that were rolled back: they
+have rows of both kinds of tables.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family, flavour_in
 
 _LONGEST = 15 << 16
-"""Bytes of a statement that are read. An event whose body is cut has them, also one that is compressed."""
+"""Maximum bytes read of a statement. An event body cut at the window still has them, even a compressed one."""
 _MOST_TABLES = 1 << 16
 _QUOTED = re.compile(
     r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`(?:[^`]|``)*`|/\*(?!M?!).*?\*/|(?:--\s|#)[^\n]*", re.DOTALL
@@ -62,15 +62,17 @@ _COMMENT = re.compile(r"/\*(?!M?!).*?\*/", re.DOTALL)
 _OWN_WORDS = re.compile(r"CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?(?:[`\"].+?[`\"]\.)?[`\"].+?[`\"] \(\n  \S")
 _SQL_MODE, _CATALOG_OLD, _TIME_ZONE, _CATALOG, _INVOKER, _DATABASES, _DDL_XID = 1, 2, 5, 6, 11, 12, 17
 _SIZES = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 128: 3, 129: 8}
-"""The bytes of the status variables with a fixed length."""
+"""Lengths in bytes of the status variables with a fixed length."""
 _WITHOUT_OPTIONS = 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 14 | 1 << 18
-"""The modes in which a server that writes a CREATE TABLE itself leaves out the options (sql_show.cc of both families):
-POSTGRESQL, ORACLE, MSSQL, DB2, MAXDB, NO_TABLE_OPTIONS, ANSI."""
+"""SQL modes in which a CREATE TABLE that the server itself writes omits the options (sql_show.cc of both families).
+
+POSTGRESQL, ORACLE, MSSQL, DB2, MAXDB, NO_TABLE_OPTIONS, ANSI.
+"""
 _TOUCHES = frozenset({"ALTER", "DROP", "RENAME", "CREATE"})
 
 
 def _top_level(text: str) -> str:
-    """Return a statement without what is in parentheses."""
+    """Return a statement without its parts in parentheses."""
     parts, depth = [], 0
     for piece in re.split(r"([()])", text):
         if piece in ("(", ")"):
@@ -81,14 +83,14 @@ def _top_level(text: str) -> str:
 
 
 def _bare(statement: str) -> str:
-    """Return a statement with one word for each name and text in quotes, and without comments."""
+    """Return a statement without comments and with `x` for each quoted name and text."""
     return _QUOTED.sub(lambda match: " x " if match.group()[0] in "'\"`" else " ", statement)
 
 
 def left_open(statement: str) -> frozenset[str]:
-    """Return which of ENGINE and ROW_FORMAT a statement that makes a table or sequence does not name.
+    """Return which of ENGINE and ROW_FORMAT a statement that creates a table or sequence does not name.
 
-    Names and texts in quotes count as nothing. CREATE TABLE ... LIKE takes both from the other table.
+    Quoted names and texts are ignored. CREATE TABLE ... LIKE takes both from the other table.
     """
     if first_word(statement) != "CREATE":
         return frozenset()
@@ -106,13 +108,13 @@ def left_open(statement: str) -> frozenset[str]:
 
 
 def is_sequence(statement: str) -> bool:
-    """Whether a statement that makes a table or sequence makes a sequence."""
+    """Return whether the statement creates a sequence."""
     makes = _MAKES.search(_bare(statement))
     return makes is not None and makes.group().upper().endswith("SEQUENCE")
 
 
 def name_in(statement: str, schema: str) -> tuple[str, str]:
-    """Return schema and name of the table that a statement makes; its name is empty if it has a form not known here."""
+    """Return schema and name of the table that a statement creates; the name is empty if it cannot be parsed."""
     match = _NAMES.search(_COMMENT.sub(" ", statement))
     if match is None:
         return schema, ""
@@ -125,7 +127,7 @@ def _unquoted(name: str) -> str:
 
 
 def _status(variables: bytes) -> dict[int, int]:
-    """Return the status variables of a query event that are known, those with a fixed length with their number."""
+    """Return the known status variables of a query event that have a fixed length, with their values."""
     found: dict[int, int] = {}
     at = 0
     while at < len(variables):
@@ -151,10 +153,10 @@ def _status(variables: bytes) -> dict[int, int]:
 
 
 class MadeTables:
-    """Collects the tables of statements without ENGINE while binlogs are walked, in order.
+    """Collector of tables from statements without ENGINE or ROW_FORMAT while binlogs are walked in order.
 
-    `numbers` has for each table the number of its file, as the caller counts them. `on_statement` gets the default
-    schema and the text of each statement that creates, alters, drops or renames something.
+    `numbers` has the file number of each table, as counted by the caller. `on_statement` receives default schema and
+    text of each statement that creates, alters, drops or renames something.
     """
 
     def __init__(self, on_statement: Callable[[str, str], None] = lambda _schema, _text: None) -> None:
@@ -163,17 +165,17 @@ class MadeTables:
         self.numbers: list[int] = []
         self._has_xids = False
         self._open: dict[tuple[str, str], int] = {}
-        """The tables that still may tell more, by name."""
+        """Tables that are still collecting evidence, by name."""
         self._named: dict[tuple[str, str], int] = {}
-        """The tables that still have the name with which they were made."""
+        """Tables that still have their original name."""
         self._group: list[int] = []
-        """The tables that the open transaction made."""
+        """Tables created by the open transaction."""
         self._sequences: set[int] = set()
-        """The places of those that are sequences."""
+        """Indexes in `tables` of the sequences."""
         self._changed: set[tuple[str, str]] = set()
 
     def see(self, event: Event, walk: Walk, number: int, *, is_end: bool) -> None:
-        """Take in the next event. `walk` has seen it; `is_end`: it ended a transaction."""
+        """Process the next event, after `walk` has. `is_end`: it ended a transaction."""
         if event.kind == FORMAT:
             version = bytes(event.body[2:52]).rstrip(b"\0").decode(errors="replace")
             since = family(flavour_in(version)).ddl_xids_from
@@ -203,7 +205,7 @@ class MadeTables:
         self._on_statement(schema, text)
         may_exist = first_word(text) == "CREATE" and _MAY_EXIST.search(_bare(text)) is not None
         if may_exist and _key(*name_in(text, printable(schema))) in self._named:
-            # The table is there, and stays as it is.
+            # The table exists and is not changed.
             return
         self._touch(text, printable(schema))
         missing = left_open(text)
@@ -218,7 +220,7 @@ class MadeTables:
             walk.opened.start if walk.opened is not None else event.start,
             event.start,
             event.end,
-            # A statement that found the table there made nothing, and has no XID in any engine.
+            # If the table already existed, the statement created nothing and has no XID in any engine.
             has_xid if self._has_xids and is_whole and (has_xid or not may_exist) else None,
             lacks_options=bool(status.get(_SQL_MODE, 0) & _WITHOUT_OPTIONS) and _OWN_WORDS.match(text) is not None,
             names_engine=_ENGINE_NAME not in missing,
@@ -232,9 +234,9 @@ class MadeTables:
         self.numbers.append(number)
 
     def _touch(self, statement: str, schema: str) -> None:
-        """Let the tables tell no more that the statement may be about: it has a word that is their name.
+        """Mark tables that the statement may change, and stop collecting evidence: one of its words is their name.
 
-        An ALTER that names no engine leaves a table its own; its row format may become the default of that moment.
+        An ALTER without ENGINE keeps the table's engine; the row format may become the default of that time.
         """
         kind, bare = first_word(statement), _bare(statement)
         if not self._named or (kind == "CREATE" and _MAKES.search(bare) is None):
@@ -259,14 +261,17 @@ class MadeTables:
             self.tables[place] = replace(self.tables[place], is_touched=True, is_dropped=is_dropped)
 
     def _close(self, event: Event) -> None:
-        """Take in the end of a transaction: it tells of the one table that it changed, or of all if it is no XID."""
+        """Process the end of a transaction, which tells whether tables are transactional.
+
+        An XID does so only if a single table changed, a COMMIT for all changed tables.
+        """
         changed, self._changed = self._changed, set()
         for place in self._group:
             self.tables[place] = replace(self.tables[place], end=event.end)
         is_xid = event.kind == XID
         is_commit = event.kind == QUERY and query_text(event.body) == b"COMMIT"
         if self._group and is_xid and self._has_xids:
-            # CREATE TABLE ... START TRANSACTION is written for tables with atomic DDL alone.
+            # CREATE TABLE ... START TRANSACTION is written only for tables with atomic DDL.
             changed |= {_key(self.tables[place].schema, self.tables[place].table) for place in self._group}
         self._group = []
         if not (is_xid and len(changed) == 1) and not is_commit:
@@ -277,11 +282,9 @@ class MadeTables:
                 self.tables[self._open[name]] = replace(table, is_transactional=is_xid)
 
     def read(self, file: BinaryIO, name: str, start: int, number: int = 1) -> None:
-        """Walk an open binlog from `start` on, which must be the end of a transaction or of the head.
+        """Walk an open binlog from `start`, which must be the end of a transaction or of the head.
 
-        Raises:
-            DamagedError: an event is wrong; it names the place
-            PreflightError: the file is encrypted
+        Raise DamagedError with the offset if an event is wrong, PreflightError if the file is encrypted.
         """
         walk, place = Walk(), None
         try:
@@ -293,7 +296,7 @@ class MadeTables:
             raise malformed(name, error, place) from error
 
     def numbered(self) -> Iterator[tuple[int, MadeTable]]:
-        """Yield the tables with the numbers of their files."""
+        """Yield the tables with their file numbers."""
         return zip(self.numbers, self.tables, strict=True)
 
 

@@ -1,6 +1,6 @@
-"""Opens a binlog of a server, plain or encrypted: what is read of it is plain.
+"""Access to a server's binlogs, plain or encrypted; reads always return plain bytes.
 
-What decrypts is loaded at the first binlog that is encrypted: the library takes longer than a plain binlog's tail.
+The decryption code is imported at the first encrypted binlog: it loads slower than a plain binlog's tail is read.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ _SYSTEM_KEY = file_key(1)
 
 
 def open_binlog(path: Path, keys: BinlogKeys = NO_KEYS) -> BinaryIO:
-    """Return the open binlog, decrypted while it is read if it is encrypted.
+    """Return the open binlog, decrypted on reading if it is encrypted.
 
-    Of all but those that MariaDB encrypts, only the bytes that are asked for are read.
-
-    PreflightError if its key is not there. UnsafeFileError as for `server_files.open_to_read`.
+    Except for binlogs that MariaDB encrypted, no bytes are read beyond the requested ones. Raise PreflightError if its
+    key is missing, UnsafeFileError as `server_files.open_to_read` does.
     """
     file = cast(io.BufferedReader, server_files.open_to_read(path))
     raw = file.raw
@@ -48,10 +47,10 @@ def open_binlog(path: Path, keys: BinlogKeys = NO_KEYS) -> BinaryIO:
 
 
 def _exact(raw: io.RawIOBase) -> BinaryIO:
-    """Return a file that reads no bytes ahead.
+    """Return a file without read-ahead.
 
-    ZFS keeps writers from the bytes that are being read (zfs_rangelock.c), and those may lie behind the end. A server
-    that appends there would wait for its reader.
+    ZFS blocks writers on the byte range being read (zfs_rangelock.c), which can extend beyond the end of the file. A
+    server that appends there would wait for the reader.
     """
     return cast(BinaryIO, io.BufferedReader(raw, 1))
 
@@ -61,7 +60,7 @@ def _decrypted_events(file: BinaryIO, path: Path, keys: BinlogKeys, start: Start
 
     key = keys.key(_SYSTEM_KEY)
     for algorithm in Algorithm if key is not None and len(key) in (16, 24, 32) else ():
-        # A server without any option says what it takes: nothing in the file does.
+        # The file does not record its algorithm, so both are tried.
         reader = DecryptedEvents(file, _SYSTEM_KEY, key or b"", algorithm, start)
         if reader.is_fitting():
             reader.seek(0)
@@ -71,14 +70,14 @@ def _decrypted_events(file: BinaryIO, path: Path, keys: BinlogKeys, start: Start
 
 
 def key_of(file: BinaryIO) -> str | None:
-    """Return the name of the key that the open binlog is encrypted with; None if it is not encrypted."""
+    """Return the name of the key that encrypts the open binlog; None if it is not encrypted."""
     name: str | None = getattr(getattr(file, "raw", None), "key_name", None)
     return name
 
 
 @dataclass(frozen=True)
 class BinlogReader:
-    """A connection that sends binlogs to a replica: the replica's account and host, and the state of the connection."""
+    """A connection that sends binlogs to a replica: the replica's account and host, and the connection's state."""
 
     user: str
     host: str
@@ -91,17 +90,17 @@ def names(session: Session) -> list[str]:
 
 
 def total_size(session: Session) -> int:
-    """Return the size of all binlogs of the server in bytes. ServerError if it writes none."""
+    """Return the size of all binlogs of the server in bytes. Raise ServerError if it writes none."""
     return sum(int(row[1]) for row in session.query("SHOW BINARY LOGS"))
 
 
 def purge_before(session: Session, name: str) -> None:
-    """Remove the binlogs before the named one. ServerError if the server refuses."""
+    """Remove the binlogs before the named one. Raise ServerError if the server refuses."""
     session.query("PURGE BINARY LOGS TO %s", (name,))
 
 
 def readers(session: Session) -> list[BinlogReader]:
-    """Return the connections that send binlogs to replicas. Needs PROCESS to see those of other accounts."""
+    """Return the connections that send binlogs to replicas. Those of other accounts need PROCESS."""
     rows = session.query(
         "SELECT user, host, state FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%%'", ()
     )

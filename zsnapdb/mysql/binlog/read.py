@@ -32,9 +32,9 @@ _COMPARED = 4096
 
 @dataclass(frozen=True)
 class KnownTail:
-    """The end of the last complete transaction of a binlog, as an offset, and the GTIDs up to it.
+    """Known end of a binlog's last complete transaction, as an offset, and the GTIDs up to it.
 
-    `file` is the base name of the binlog. `last_gtid` is as in `binlog.Tail`. `digest` is that of `digest_of`.
+    `file` is the base name of the binlog. `last_gtid` is as in `Tail`. `digest` comes from `digest_of`.
     """
 
     file: str
@@ -44,15 +44,15 @@ class KnownTail:
     digest: str
 
     def is_of(self, file: BinaryIO, size: int) -> bool:
-        """Whether the open binlog of `size` bytes is the one that has this tail, or the same with more behind it."""
+        """Return whether the open binlog of `size` bytes has this tail, possibly with more data after it."""
         return self.offset <= size and digest_of(file, self.offset) == self.digest
 
 
 def digest_of(file: BinaryIO, offset: int) -> str:
     """Return the SHA-256 of the first 4 KiB of a binlog and of the 4 KiB before the offset.
 
-    The first say which server began the file, when, and after which GTIDs. The others hold the time and the GTID of
-    the last transaction before the offset. ConsistencyError if the file ends before the offset.
+    The first part tells which server started the file, when, and after which GTIDs. The second has the time and the
+    GTID of the last transaction before the offset. Raise ConsistencyError if the file ends before the offset.
     """
     first = read_plain(file, 0, min(_COMPARED, offset))
     last = read_plain(file, max(0, offset - _COMPARED), offset)
@@ -61,7 +61,7 @@ def digest_of(file: BinaryIO, offset: int) -> str:
 
 @dataclass(frozen=True)
 class Tail:
-    """The end of a binlog file: the offset after its last complete transaction, and the GTIDs up to this offset.
+    """End of a binlog file: the offset after its last complete transaction, and the GTIDs up to this offset.
 
     `unfinished` is the number of bytes after this offset; they belong to no complete transaction. `last_gtid` is the
     GTID of the last complete transaction (None: it has none, or the file has no transaction).
@@ -74,9 +74,9 @@ class Tail:
 
 
 def tail_of(file: BinaryIO, name: str, known: KnownTail | None = None) -> Tail:
-    """Return the tail of an open binlog. DamagedError if an event is wrong, PreflightError if it is encrypted.
+    """Return the tail of an open binlog. With a `known` tail of this binlog, only later data is read and checked.
 
-    With a `known` tail of this very binlog, only what follows it is read and checked.
+    Raise DamagedError if an event is wrong, PreflightError if the binlog is encrypted.
     """
     size = file.seek(0, os.SEEK_END)
     if known is not None and not (known.file == name and known.is_of(file, size)):
@@ -99,9 +99,9 @@ def tail_of(file: BinaryIO, name: str, known: KnownTail | None = None) -> Tail:
 
 @dataclass(frozen=True)
 class FoundPosition:
-    """The position to which a server recovers, and the tail that proves it.
+    """The position to which a server recovers, and the tail as its evidence.
 
-    `tail` is None if the binlog says nothing about GTIDs (servers of long ago): such a file is always read whole.
+    `tail` is None if the binlog has no GTID information (very old servers). Such a file is always read completely.
     """
 
     position: Position
@@ -109,7 +109,7 @@ class FoundPosition:
 
 
 def _fingerprint(file: BinaryIO, name: str) -> str | None:
-    """Return the fingerprint of an open binlog; None if it has no head with GTIDs (servers of long ago)."""
+    """Return the fingerprint of an open binlog; None if its head has no GTIDs (very old servers)."""
     head = read_head(file, name)
     return None if head is None or head.end is None else fingerprint(file, head.end)
 
@@ -126,9 +126,8 @@ that are not in its index. A server on a copy taken during a rotation would dele
 def index_entries(index: Path) -> list[str]:
     """Return the lines of a binlog index, oldest first, as the server wrote them.
 
-    ConsistencyError if it cannot be read.
-
-    While the server replaces its index, only the crash-safe file exists. The server then uses that file as the index.
+    While the server replaces its index, only the crash-safe file exists; the server itself then uses that. Raise
+    ConsistencyError if the index cannot be read.
     """
     try:
         chosen = index if index.exists() else index.with_suffix(LOG_LISTS[1])
@@ -144,7 +143,7 @@ def index_entries(index: Path) -> list[str]:
 
 
 def _some_entries(index: Path) -> list[str]:
-    """Return the lines of a binlog index as `index_entries`. ConsistencyError also if there are none."""
+    """Return the lines of `index_entries`. Raise ConsistencyError also if there are none."""
     entries = index_entries(index)
     if not entries:
         raise ConsistencyError(
@@ -171,10 +170,9 @@ def find_position(
 ) -> FoundPosition:
     """Return the position to which a server recovers with this index and the binlogs in `folder`, with its tail.
 
-    If the newest binlog is that of the `known` tail, only what follows this tail is read.
-
     The position is the end of the last complete transaction in the newest binlog (MySQL sql/binlog/recovery.cc). If
-    the newest binlog is still empty during a rotation, the position is the end of the binlog before it.
+    that is still empty during a rotation, it is the end of the binlog before. If the newest binlog has the `known`
+    tail, only later data is read.
     """
     for name in reversed([Path(entry).name for entry in _some_entries(index)]):
         file = folder / name
@@ -200,7 +198,7 @@ def find_position(
 
 
 _NEAR_BYTES = 256 << 10
-"""To walk on from a tail that is so near to the end takes milliseconds."""
+"""Walking this many bytes takes milliseconds."""
 _MOST_WALKS = 3
 
 
@@ -213,10 +211,10 @@ def tail_near_end(
     has_gtids: bool,
     keys: BinlogKeys = NO_KEYS,
 ) -> KnownTail | None:
-    """Return a tail of the newest binlog of a running server from which it is not far to the end.
+    """Return a tail of a running server's newest binlog that is near its end.
 
-    That is the `known` one if it is near enough. Else the binlog is walked from there, and again if the server wrote
-    much meanwhile. The errors are those of `find_position`.
+    That is the `known` one if it is near enough. Otherwise the binlog is read from there, and again if the server wrote
+    much in the meantime. The errors are those of `find_position`.
     """
     for _ in range(_MOST_WALKS):
         newest = folder / Path(_some_entries(index)[-1]).name
@@ -231,15 +229,15 @@ _SECOND = 1_000_000
 
 
 def commit_horizon(session: Session, forms: Dialect) -> CommitHorizon | None:
-    """Return the horizon of the server's commits now; None if it has no binlog. `forms` are the server's.
+    """Return the current horizon of the server's commits; None if it has no binlog. `forms` is its dialect.
 
-    The time is a whole second: binlogs that date by the second cut the fraction off. ServerError if the account may not
-    ask, or if the server does not answer in time.
+    The time is a whole second, because binlogs with times in seconds drop the fraction. Raise ServerError if the
+    account lacks a privilege or the server does not answer in time.
     """
     asked = int(clock(session))
     rows = session.records(forms.position)
     if not rows:
         return None
     end = BinlogCoordinates(str(rows[0]["File"]), int(rows[0]["Position"]))
-    # Everything dated up to the second before was begun before the question.
+    # Everything dated up to the previous second started before this query.
     return CommitHorizon((asked - 1) * _SECOND, end)

@@ -1,7 +1,7 @@
-"""Counts the rows in row events by the columns of their table map.
+"""Row counts and row images of row events, by the columns of their table map.
 
 Sources: libs/mysql/binlog/event/rows_event.h and sql/log_event.cc (calc_field_size) of MySQL 9.x; sql/log_event.cc and
-sql/rpl_utility.cc of MariaDB. Values are passed over, or cut out, by their length; none is decoded.
+sql/rpl_utility.cc of MariaDB. Values are skipped or cut out by their length; none is decoded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _COMPRESSED_V1 = {166: ChangeKind.INSERT, 167: ChangeKind.UPDATE, 168: ChangeKin
 _COMPRESSED_V2 = {169: ChangeKind.INSERT, 170: ChangeKind.UPDATE, 171: ChangeKind.DELETE}
 _PARTIAL = 39
 ROW_EVENTS = {**_V1, **_V2, **_COMPRESSED_V1, **_COMPRESSED_V2}
-"""The kinds of row events, and what they do to rows."""
+"""The types of row events and the kind of change that each makes."""
 
 _MOST_COLUMNS = 4096
 _STATEMENT_ENDS = 1
@@ -34,11 +34,11 @@ _DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 @dataclass(frozen=True, slots=True)
 class RowColumn:
-    """How long the value of a column is: `fixed` bytes, or as many as its first `prefix` bytes say.
+    """Length of a column's value: `fixed` bytes, or the number in its first `prefix` bytes.
 
-    `size` is the greatest length in bytes of a CHAR or VARCHAR, the digits after the second of a time, the precision
-    times 256 plus the scale of a DECIMAL, and the bits of a BIT; of other types it is 0. `numbered` is the type of an
-    ENUM (247) or SET (248), whose type in the event is that of a CHAR; of other columns it is 0.
+    `size` is the maximum length in bytes of a CHAR or VARCHAR, the fractional digits of a time, precision times 256
+    plus scale of a DECIMAL, or the bits of a BIT; otherwise 0. `numbered` is the type of an ENUM (247) or SET (248),
+    which have the type of a CHAR in the event; otherwise 0.
     """
 
     prefix: int
@@ -50,9 +50,9 @@ class RowColumn:
 
 @dataclass(frozen=True)
 class TableMap:
-    """A table as the next row events name it. `columns` is None if one of them has a form that is not known.
+    """A table that the next row events refer to. `columns` is None if the format of a column is unknown.
 
-    `types` are the types of the columns as the event has them: an ENUM and a SET are 254, as a CHAR is.
+    `types` are the column types of the event: an ENUM and a SET are 254, like a CHAR.
     """
 
     id: int
@@ -64,9 +64,9 @@ class TableMap:
 
 
 def table_map(body: EventBytes) -> TableMap:
-    """Return the table of a TABLE_MAP event. ValueError if the event is malformed.
+    """Return the table of a TABLE_MAP event. Raise ValueError if the event is malformed.
 
-    `body` is at the bits of the columns that may be NULL afterwards, unless `columns` of the result is None.
+    Afterwards `body` is at the NULL bits of the columns, unless `columns` of the result is None.
     """
     number = body.integer(6)
     body.skip(2)
@@ -89,7 +89,7 @@ def table_map(body: EventBytes) -> TableMap:
 
 
 def _column(kind: int, details: EventBytes) -> RowColumn | None:
-    """Return the column of a type with its next details; None for an unknown type."""
+    """Return the column for a type, consuming its details; None for an unknown type."""
     if kind in _FIXED:
         if kind in (4, 5):
             details.skip(1)
@@ -123,7 +123,7 @@ def _decimal(precision: int, scale: int) -> RowColumn | None:
 
 
 def _string(first: int, second: int) -> RowColumn:
-    """Return the column of a CHAR, ENUM or SET: two bits of the length of a CHAR are in the byte of its type."""
+    """Return the column of a CHAR, ENUM or SET. The type byte contains two bits of a CHAR's length."""
     if first & 0x30 != 0x30:
         longest = (first & 0x30 ^ 0x30) << 4 | second
         return RowColumn(1 if longest < 256 else 2, 0, size=longest)
@@ -134,7 +134,7 @@ def _string(first: int, second: int) -> RowColumn:
 
 @dataclass(frozen=True)
 class RowsHead:
-    """The begin of a row event: what it does, which table map it means, and whether its statement ends with it."""
+    """Header of a row event: kind of change, table map id, and whether the event ends its statement."""
 
     event: int
     kind: ChangeKind
@@ -143,7 +143,7 @@ class RowsHead:
 
 
 def rows_head(event: int, body: EventBytes) -> RowsHead:
-    """Return the begin of a row event; `body` is at the column count afterwards."""
+    """Return the header of a row event; afterwards `body` is at the column count."""
     number, flags = body.integer(6), body.integer(2)
     if event in _V2 or event in _COMPRESSED_V2:
         body.skip(max(0, body.integer(2) - 2))
@@ -151,7 +151,7 @@ def rows_head(event: int, body: EventBytes) -> RowsHead:
 
 
 def count_rows(head: RowsHead, table: TableMap, body: EventBytes) -> int | None:
-    """Return the number of rows in the rest of a row event; None if it cannot be known."""
+    """Return the number of rows in the rest of a row event; None if it is unknown."""
     if table.columns is None:
         return None
     try:
@@ -170,25 +170,25 @@ def count_rows(head: RowsHead, table: TableMap, body: EventBytes) -> int | None:
             images[0].skip(body)
             if is_update:
                 if documents is not None and body.packed() & 1:
-                    # One bit for each JSON column says whether its value is a difference (Rows_log_event::unpack).
+                    # A bit per JSON column tells whether its value is a difference (Rows_log_event::unpack).
                     body.skip((documents + 7) // 8)
                 images[1].skip(body)
             rows += 1
         return rows
     except ValueError:
-        # The event has the checksum that the server wrote; so a column has a form that is not known here.
+        # The event's checksum is correct, so the format of a column must be unknown.
         return None
 
 
 RowImage = dict[int, bytes | None]
-"""The values of a row as the event has them, by the place of their columns. None is NULL; an absent one is unknown."""
+"""Raw values of a row by column index. None is NULL; an absent column is unknown."""
 
 
 def row_images(head: RowsHead, table: TableMap, body: EventBytes) -> Iterator[tuple[RowImage | None, RowImage | None]]:
-    """Yield each row of the rest of a row event before and after the change; None: there was no row.
+    """Yield each row in the rest of a row event before and after the change; None: there was no row.
 
-    A value after an update that the event leaves out is that before it (binlog_row_image=FULL_NODUP of MariaDB). A JSON
-    value of which the event has only the difference is left out. ValueError if the form of a column is not known.
+    If an update omits a value, it is the one before (binlog_row_image=FULL_NODUP of MariaDB). A JSON value is omitted
+    if the event has only a difference. Raise ValueError if the format of a column is unknown.
     """
     width = body.packed()
     if table.columns is None or width != table.width:
@@ -210,7 +210,7 @@ def row_images(head: RowsHead, table: TableMap, body: EventBytes) -> Iterator[tu
 
 
 def _differences(table: TableMap, body: EventBytes) -> tuple[int, ...]:
-    """Return the places of the JSON columns of the next row whose value is a difference (Rows_log_event::unpack)."""
+    """Return the JSON columns of the next row whose value is a difference (Rows_log_event::unpack)."""
     if not body.packed() & 1:
         return ()
     documents = [place for place, column in enumerate(table.columns or ()) if column.is_json]
@@ -219,7 +219,7 @@ def _differences(table: TableMap, body: EventBytes) -> tuple[int, ...]:
 
 
 class _Image:
-    """The columns that an image of a row has."""
+    """The columns that a row image contains."""
 
     def __init__(self, columns: tuple[RowColumn, ...], present: bytes) -> None:
         bits = int.from_bytes(present, "little")
@@ -229,7 +229,7 @@ class _Image:
         self._steps = _steps(self.columns)
 
     def skip(self, body: EventBytes) -> None:
-        """Pass over one row: the bits of its columns that are NULL, then the values of the others."""
+        """Skip one row: its NULL bits, then the values of the other columns."""
         nulls = int.from_bytes(body.take(self._nulls), "little")
         steps = self._steps
         if nulls:
@@ -238,7 +238,6 @@ class _Image:
             body.skip(body.integer(prefix) if prefix else fixed)
 
     def read(self, body: EventBytes) -> RowImage:
-        """Return the values of one row."""
         nulls = int.from_bytes(body.take(self._nulls), "little")
         values: RowImage = {}
         for number, (place, column) in enumerate(zip(self._places, self.columns, strict=True)):
@@ -249,7 +248,7 @@ class _Image:
 
 
 def _steps(columns: tuple[RowColumn, ...]) -> list[tuple[int, int]]:
-    """Return prefix and fixed length of each value; values of fixed length that follow each other are one step."""
+    """Return prefix and fixed length of each value; adjacent values of fixed length are merged."""
     steps: list[tuple[int, int]] = []
     for column in columns:
         if not column.prefix and steps and not steps[-1][0]:
@@ -262,17 +261,17 @@ def _steps(columns: tuple[RowColumn, ...]) -> list[tuple[int, int]]:
 _SIGNS, _DEFAULT_COLLATION, _COLLATIONS, _NAMES, _SETS, _ENUMS = 1, 2, 3, 4, 5, 6
 _NUMBERED_DEFAULT, _NUMBERED_COLLATIONS = 10, 11
 _NUMERIC = frozenset({1, 2, 3, 4, 5, 8, 9, 13, 246})
-"""The types with a sign. YEAR is one of them."""
+"""Types with a sign, including YEAR."""
 TEXTS = frozenset({15, 249, 250, 251, 252, 253, 254})
-"""The types with a collation."""
+"""Types with a collation."""
 TEXTS_AND_GEOMETRY = TEXTS | {255}
-"""The types with a collation in table maps of MariaDB: geometry has that of bytes (seen in MariaDB 11.8, MySQL 9.7)."""
+"""Types with a collation in MariaDB's table maps: geometry has the binary one (seen in MariaDB 11.8, MySQL 9.7)."""
 _ENUM, _SET = 247, 248
 
 
 @dataclass(frozen=True)
 class ColumnMetadata:
-    """What a table map says of one column. None: it does not say."""
+    """Optional metadata of one column in a table map. None: not given."""
 
     name: str | None = None
     is_unsigned: bool | None = None
@@ -289,9 +288,9 @@ class _Known:
 
 
 def table_metadata(table: TableMap, body: EventBytes, texts: frozenset[int]) -> tuple[ColumnMetadata, ...]:
-    """Return what the rest of a TABLE_MAP event, after its columns, says of each column.
+    """Return the metadata of each column from the rest of a TABLE_MAP event, after its columns.
 
-    `texts` are the types with a collation, which depend on the server. ValueError if it is malformed.
+    `texts` are the types with a collation, which depend on the server. Raise ValueError if the event is malformed.
     """
     if table.columns is None:
         return ()
@@ -313,7 +312,7 @@ def table_metadata(table: TableMap, body: EventBytes, texts: frozenset[int]) -> 
 
 
 def _add(known: _Known, kinds: Sequence[int], about: int, value: EventBytes, texts: frozenset[int]) -> None:
-    """Add one field. A field that is not known here is passed over."""
+    """Add one metadata field; unknown fields are skipped."""
     if about == _SIGNS:
         numeric = _places(kinds, _NUMERIC)
         bits = value.take((len(numeric) + 7) // 8)
@@ -335,7 +334,7 @@ def _places(kinds: Sequence[int], wanted: frozenset[int]) -> list[int]:
 
 
 def _collations(places: Sequence[int], value: EventBytes, *, has_default: bool) -> dict[int, int]:
-    """Return the number of the collation of each place: a default with exceptions, or one after the other."""
+    """Return the collation id of each column: a default with exceptions, or one id per column."""
     if not has_default:
         return {place: value.packed() for place in places}
     found = dict.fromkeys(places, value.packed())

@@ -1,6 +1,6 @@
-"""The complete transactions of a binlog file with what they changed: tables, kinds of change, rows.
+"""Complete transactions of a binlog file with their changes: tables, kinds of change, rows.
 
-What a binlog holds may have been written by others. The memory used is bounded, whatever the file says.
+Binlog contents are untrusted, so memory use is bounded for any file.
 """
 
 from __future__ import annotations
@@ -58,22 +58,21 @@ from zsnapdb.planning.binlog.undo import MOST_ROWS, LoggedRow
 
 _EXECUTE_LOAD, _ROWS_QUERY, _ANNOTATE_ROWS = 18, 29, 160
 OTHER_EVENTS = frozenset({TABLE_MAP, _EXECUTE_LOAD, _ROWS_QUERY, _ANNOTATE_ROWS, *ROW_EVENTS})
-"""The events that say what a transaction changed, beside those that decide where it begins and ends."""
+"""Events with the changes of a transaction, in addition to those that start or end it."""
 _BEGINS = frozenset({GTID, ANONYMOUS_GTID, TAGGED_GTID, MARIADB_GTID})
 _MOST_MAPS = 1 << 14
 NO_TABLE = 0xFFFFFF
-"""The table id of a row event that only ends a statement (Rows_log_event of MySQL, "dummy event")."""
+"""Table id of a row event that only ends a statement (Rows_log_event of MySQL, "dummy event")."""
 _LOAD_HEAD = 13
-"""Execute_load_query_log_event has 13 bytes more than a query event, before the status variables."""
+"""Execute_load_query_log_event has 13 more bytes than a query event before the status variables."""
 _SECOND = 1_000_000
 
 
 def transaction_changes(file: BinaryIO, name: str, start: int | None = None) -> Iterator[TransactionChanges]:
-    """Yield the complete transactions of an open binlog in order, with what they changed.
+    """Yield the complete transactions of an open binlog in order, with their changes.
 
-    `start`: begin at this offset, which must be the end of a transaction.
-
-    DamagedError names the place of an event that is wrong; PreflightError if the file is encrypted.
+    `start` is the offset to start at, which must be the end of a transaction. Raise DamagedError with the offset if an
+    event is wrong, PreflightError if the file is encrypted.
     """
     walk, content, has_checksum = Walk(), _Content(), False
     decisive = decisive_events(file, name, file.seek(0, 2), start, OTHER_EVENTS)
@@ -95,14 +94,14 @@ def transaction_changes(file: BinaryIO, name: str, start: int | None = None) -> 
 
 
 def event_body(file: BinaryIO, event: Event, *, has_checksum: bool) -> EventBytes:
-    """Return the body of an event, also of one whose body was cut at the window of the walk."""
+    """Return the complete body of an event, even if the walk cut it at the window."""
     start = event.start + HEADER.size
     end = event.end - (4 if has_checksum or event.kind == FORMAT else 0)
     return EventBytes([event.body] if len(event.body) == end - start else in_file(file, start, end))
 
 
 class _Content:
-    """What the events of one transaction changed so far."""
+    """Changes in the events of one transaction so far."""
 
     def __init__(self) -> None:
         self._began: int | None = None
@@ -117,7 +116,7 @@ class _Content:
         self._has_incident = False
 
     def add(self, kind: int, when: int, body: EventBytes, *, is_inner: bool = False) -> None:
-        """Add the next event of the transaction. ValueError if the event is malformed."""
+        """Add the next event of the transaction. Raise ValueError if the event is malformed."""
         if when and kind != PAYLOAD:
             self._began = when if self._began is None else min(self._began, when)
         if kind == TABLE_MAP:
@@ -136,7 +135,7 @@ class _Content:
         elif kind == _EXECUTE_LOAD:
             self._statement(*query(body, extra=_LOAD_HEAD))
         elif kind in (_ROWS_QUERY, _ANNOTATE_ROWS) and self._annotation is None:
-            # Before the text of MySQL is a byte with its length, which is too short for most (rows_event.h).
+            # In MySQL a length byte precedes the text; it is too small for most texts (rows_event.h).
             body.skip(1 if kind == _ROWS_QUERY else 0)
             self._annotation = printable(body.up_to(MOST_TEXT).decode("utf-8", "replace"))
         elif kind == PAYLOAD:
@@ -188,7 +187,6 @@ class _Content:
             self._other_statements += 1
 
     def complete(self, walk: Walk, last: Event) -> TransactionChanges:
-        """Return the transaction that `last` ended."""
         first = walk.opened
         if first is None:
             raise ValueError("a transaction ends that did not begin")
@@ -218,8 +216,8 @@ def _name(raw: bytes) -> str:
 def row_changes(file: BinaryIO, name: str, transaction: TransactionChanges) -> list[LoggedRow]:
     """Return the rows that a complete transaction of an open binlog changed, in their order.
 
-    DamagedError names the place of an event that is wrong. PreflightError if a form of rows cannot be read, or if the
-    rows are more than 100,000.
+    Raise DamagedError with the offset if an event is wrong. Raise PreflightError if the format of rows is unknown, or
+    if there are more than 100,000 rows.
     """
     rows, has_checksum = _Rows(), False
     place: int | None = None
@@ -245,7 +243,7 @@ class _Rows:
         self._texts = TEXTS
 
     def add(self, kind: int, body: EventBytes) -> None:
-        """Add the next event. ValueError if the event is malformed."""
+        """Add the next event. Raise ValueError if the event is malformed."""
         if kind == MARIADB_GTID:
             self._texts = TEXTS_AND_GEOMETRY
         elif kind == TABLE_MAP:
@@ -291,7 +289,7 @@ class _Rows:
 
 
 def _columns(table: TableMap, metadata: tuple[ColumnMetadata, ...]) -> tuple[LoggedColumn, ...]:
-    """Return the columns of a table map; none if one of them has a form that is not known."""
+    """Return the columns of a table map; none if the format of a column is unknown."""
     return tuple(
         LoggedColumn(
             code,

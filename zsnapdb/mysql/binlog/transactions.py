@@ -1,7 +1,4 @@
-"""The complete transactions of a binlog file, one by one: offsets, GTID, commit time.
-
-The memory used is constant.
-"""
+"""Complete transactions of a binlog file, one by one: offsets, GTID, commit time. Memory use is constant."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from zsnapdb.mysql.binlog.walk import Walk, committed_at, tagged_gtid
 from zsnapdb.planning.family import flavour_in
 
 Number = tuple[str, int] | tuple[int, int, int]
-"""The parts of a GTID: source and number (MySQL), or domain, server and sequence (MariaDB)."""
+"""Parts of a GTID: source and number (MySQL), or domain, server and sequence (MariaDB)."""
 
 _SECOND = 1_000_000
 _END_OF_TIME = 253_402_300_800 * _SECOND
@@ -43,9 +40,9 @@ def gtid_text(number: Number) -> str:
 class BinlogTransaction:
     """A complete transaction: its bytes in the file, its GTID (None if it has none), its commit time.
 
-    `committed` is in microseconds UTC, as MySQL 8.0.1 and newer record it. If `is_exact` is False, the server recorded
-    whole seconds, and the commit lies within that second. Commit times follow the order of the file, unless the clock
-    of the server was set back.
+    `committed` is in microseconds UTC, as recorded by MySQL 8.0.1 and newer. If `is_exact` is False, the server
+    recorded whole seconds, and the commit is within that second. Commit times follow the order of the file, unless the
+    server's clock was set back.
     """
 
     start: int
@@ -56,21 +53,20 @@ class BinlogTransaction:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Return the size in bytes."""
         return self.end - self.start
 
     @property
     def gtid(self) -> str | None:
-        """The GTID as the server prints it: `uuid:7`, `uuid:tag:7`, or `0-1-42`."""
         return None if self.number is None else gtid_text(self.number)
 
 
 @dataclass(frozen=True)
 class Head:
-    """The header events of a binlog file, before its first transaction.
+    """Header events of a binlog file, before its first transaction.
 
-    `created` is the time at which the server began the file (UTC seconds). `previous` are the GTIDs before the file;
-    None if the file does not have them. `end` is the offset after the head; None while the server writes the head.
+    `created` is when the server started the file (UTC seconds). `previous` are the GTIDs before the file; None if the
+    file does not have them. `end` is the offset after the head; None while the server writes the head.
     """
 
     flavour: Flavour
@@ -84,7 +80,7 @@ class Head:
 def read_head(file: BinaryIO, name: str) -> Head | None:
     """Return the head of an open binlog; None if the first event is not written yet.
 
-    DamagedError if an event is wrong, PreflightError if the file is encrypted.
+    Raise DamagedError if an event is wrong, PreflightError if the file is encrypted.
     """
     size = file.seek(0, 2)
     walk = Walk()
@@ -99,7 +95,7 @@ def read_head(file: BinaryIO, name: str) -> Head | None:
                 walk.see(event)
                 return Head(head.flavour, head.version, head.server_id, head.created, walk.gtids(), event.end)
             else:
-                # MariaDB before 10.0 and MySQL before 5.6 begin with transactions.
+                # Files of MariaDB before 10.0 and MySQL before 5.6 start with transactions.
                 break
     except MALFORMED as error:
         raise malformed(name, error) from error
@@ -115,12 +111,10 @@ def transactions(
 ) -> Generator[BinlogTransaction, None, int]:
     """Yield the complete transactions of an open binlog in order.
 
-    Return the offset after the last transaction and the events outside of transactions that follow it.
-
-    `start`: begin at this offset, which must be the end of a transaction or of the head. `size`: read at most this many
-    bytes of the file. `watch` gets each event that names a table, or that decides where transactions begin and end,
-    and whether it ends one.
-    DamagedError if an event in the middle is wrong; PreflightError if the file is encrypted.
+    Return the offset after the last transaction and any events that follow it outside transactions. `start` is the
+    offset to start at, the end of a transaction or of the head. At most `size` bytes of the file are read. `watch`
+    receives each table map and each decisive event, and whether it ends a transaction. Raise DamagedError if an event
+    before the end is wrong, PreflightError if the file is encrypted.
     """
     walk, others = Walk(), () if watch is None else (TABLE_MAP,)
     events = decisive_events(file, name, file.seek(0, 2) if size is None else size, start, others)

@@ -1,4 +1,4 @@
-"""Follows transactions through the decisive events of a binlog, of both families."""
+"""Tracking of transactions through the decisive events of a binlog, for both families."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HAS_ORIGINAL = 1 << 55
 
 
 def previous_gtids(body: memoryview) -> GtidSet:
-    """Decode a Previous-GTIDs event: Gtid_set::encode of MySQL 8.3+, where byte 7 marks the form with tags."""
+    """Decode a Previous-GTIDs event: Gtid_set::encode of MySQL 8.3+, where byte 7 marks the format with tags."""
     word = struct.unpack_from("<Q", body, 0)[0]
     tagged = word >> 56 == 1
     count = (word >> 8) & 0xFFFFFFFFFFFF if tagged else word & 0x00FFFFFFFFFFFFFF
@@ -65,11 +65,10 @@ def _varlen(body: memoryview, at: int) -> tuple[int, int]:
 
 
 def tagged_gtid(body: memoryview) -> tuple[str, int, int]:
-    """Decode source, number and commit time (microseconds UTC; 0 if it has none) of a tagged GTID event of MySQL 8.3+.
+    """Decode source, number and commit time (microseconds UTC; 0: none) of a tagged GTID event of MySQL 8.3+.
 
-    The form of mysql::serialization is: version, size, then id-value pairs.
-    Field 1 is the UUID as 16 variable-length integers, 2 the number (signed), 3 the tag, 6 the immediate commit
-    timestamp; 0, 4 and 5 are single integers.
+    The format of mysql::serialization is: version, size, then id-value pairs. Field 1 is the UUID as 16 variable-length
+    integers, 2 the number (signed), 3 the tag, 6 the immediate commit timestamp; 0, 4 and 5 are single integers.
     """
     _, at = _varlen(body, 0)
     _, at = _varlen(body, at)
@@ -102,10 +101,10 @@ def tagged_gtid(body: memoryview) -> tuple[str, int, int]:
 
 
 def committed_at(body: memoryview) -> int:
-    """Return the immediate commit timestamp of a GTID or anonymous GTID event of MySQL, microseconds UTC.
+    """Return the immediate commit timestamp of a GTID or anonymous GTID event of MySQL, in microseconds UTC.
 
-    0 if the event has none (before 8.0.1). The timestamp is the time at which this server wrote the transaction to its
-    binlog: 7 bytes after the logical clock. The highest bit says whether the timestamp of the original server follows
+    It is 0 before 8.0.1. The timestamp is when this server wrote the transaction to its binlog: 7 bytes after the
+    logical clock. Its highest bit tells whether the timestamp of the original server follows
     (Gtid_log_event::write_body_to_memory).
     """
     if len(body) < _COMMITTED_AT + 7:
@@ -120,7 +119,7 @@ _MOST_RUNS = 1 << 16
 
 
 def query_text(body: memoryview) -> bytes:
-    """Return the first 32 bytes of the statement of a query event; it follows header, status variables and schema."""
+    """Return the first 32 bytes of a query event's statement, which follows header, status variables and schema."""
     schema_length = body[8]
     variables = struct.unpack_from("<H", body, 11)[0]
     return bytes(body[13 + variables + schema_length + 1 :][:32])
@@ -140,7 +139,7 @@ class Numbers:
         else:
             runs.append([number, number])
             if len(runs) > self._most:
-                # Parallel appliers write numbers out of order; joining the intervals leaves few.
+                # Parallel appliers write numbers out of order; merging leaves few intervals.
                 joined = GtidSet.of((source, (run[0], run[1])) for run in runs).intervals[source]
                 self._runs[source] = [list(run) for run in joined]
                 self._most = max(self._most, 2 * len(joined))
@@ -153,11 +152,11 @@ class Numbers:
 
 
 class Walk:
-    """Follows transactions through the decisive events: the open transaction, and the last complete one.
+    """State of a walk through the decisive events: the open transaction and the last complete one.
 
-    `opened` is the event that began the transaction. `number` is the GTID of the transaction: source and number
-    (MySQL), or domain, server and sequence (MariaDB). `has_closed` tells whether the walk saw the end of a transaction,
-    `last` is the GTID of the last complete one.
+    `opened` is the event that started the transaction. `number` is its GTID: source and number (MySQL), or domain,
+    server and sequence (MariaDB). `has_closed` tells whether the walk saw a transaction end. `last` is the GTID of the
+    last complete one.
     """
 
     def __init__(self) -> None:
@@ -177,7 +176,7 @@ class Walk:
 
     @classmethod
     def after(cls, gtids: Gtids) -> Walk:
-        """Return a walk that begins behind the head of a file, after transactions with these GTIDs."""
+        """Return a walk that starts after the head of a file and after transactions with these GTIDs."""
         walk = cls()
         if isinstance(gtids, GtidPosition):
             walk.family, walk.has_gtids, walk.heads = Flavour.MARIADB, True, dict(gtids.heads)
@@ -187,11 +186,11 @@ class Walk:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the open transaction has a beginning and an end of its own, and is not a single statement."""
+        """Return whether the open transaction has its own BEGIN and end, and is not a single statement."""
         return self._open and self._begun
 
     def see(self, event: Event) -> bool:
-        """Process the next event; return whether it ends a transaction."""
+        """Process the next event. Return whether it ends a transaction."""
         kind = event.kind
         if not self._open:
             # Events skipped since the last transaction belong to no transaction.
@@ -211,7 +210,7 @@ class Walk:
         return False
 
     def finish(self, end: int) -> None:
-        """Record that the walk ended at `end`. Events outside of a transaction are complete."""
+        """Record that the walk ended at `end`. Events outside a transaction are complete."""
         if not self._open:
             self.offset = end
 
@@ -233,12 +232,12 @@ class Walk:
         self.family, self.has_gtids = Flavour.MARIADB, True
         count = struct.unpack_from("<I", body, 0)[0] & 0x0FFFFFFF
         for index in range(count):
-            # Within a domain the last entry is the newest (MariaDB sql/log_event.cc, Gtid_list_log_event).
+            # In a domain, the last entry is the newest (MariaDB sql/log_event.cc, Gtid_list_log_event).
             domain, server, sequence = struct.unpack_from("<IIQ", body, 4 + 16 * index)
             self.heads[domain] = (server, sequence)
 
     def _ends(self, event: Event) -> bool:
-        # MySQL gives an incident (changes it could not log) a GTID, and nothing follows it (binlog.cc, write_incident).
+        # MySQL gives an incident (changes it could not log) a GTID; no event follows it (binlog.cc, write_incident).
         if event.kind in (XID, XA_PREPARE, PAYLOAD, INCIDENT):
             return True
         if event.kind == MARIADB_QUERY_COMPRESSED:

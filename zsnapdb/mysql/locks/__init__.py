@@ -1,6 +1,6 @@
-"""Lock strategies, one file each, and their registry.
+"""Lock strategies and their registry.
 
-A new strategy is a file with a class, its line in `_REGISTRY`, and a test.
+A new strategy needs a class, a line in `_REGISTRY`, and a test.
 """
 
 from __future__ import annotations
@@ -29,24 +29,23 @@ _REGISTRY: tuple[type[Strategy], ...] = (
     TableBackupLock,
     GlobalReadLock,
 )
-"""The strategies in the order of preference: the first that is sufficient for a server is used."""
+"""The strategies in order of preference: the first sufficient one for a server is used."""
 
 STRATEGIES: tuple[LockProperties, ...] = tuple(kind.properties for kind in _REGISTRY)
-"""The properties of each strategy, in the order of preference."""
+"""Properties of each strategy, in order of preference."""
 
 STATEMENTS: tuple[str, ...] = tuple(lock.statement for lock in STRATEGIES if lock.statement)
-"""The lock statements; each server is asked whether its parser understands them."""
+"""Lock statements; each server's parser is queried for them."""
 
 
 def properties(name: str) -> LockProperties:
-    """Return the properties of the strategy of that name."""
+    """Return the properties of the named strategy."""
     return next(lock for lock in STRATEGIES if lock.name == name)
 
 
 def strategy(name: str, *, longest: float, kill: str) -> Strategy:
-    """Return the strategy of that name.
+    """Return the named strategy.
 
-    A strategy that waits for statements uses `longest`, how many seconds a statement may have been running, and `kill`,
-    which statements the strategy may end (never, select, all).
+    `longest` and `kill` are those of `Strategy`.
     """
     return next(kind for kind in _REGISTRY if kind.properties.name == name)(longest, kill)

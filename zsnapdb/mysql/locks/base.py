@@ -1,6 +1,6 @@
-"""The interface of lock strategies, and how a lock is held.
+"""Interface of lock strategies, and the holding of a lock.
 
-One owned connection holds the lock, up to a deadline, and releases it on every way out.
+One owned connection holds the lock, up to a deadline, and releases it on every exit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Watchdog:
-    """Guards one lock at a time. Nothing else may use `session` while a lock is guarded."""
+    """Guard of one lock at a time. No other code may use `session` while a lock is guarded."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -30,10 +30,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def guarding(self, connection_id: int, seconds: float) -> Iterator[None]:
-        """Kill the connection if the block has not ended after `seconds`.
-
-        After the block nothing is killed any more.
-        """
+        """Kill the connection if the block has not ended after `seconds`. After the block nothing is killed."""
         self.has_fired = False
         done = threading.Event()
         thread = threading.Thread(target=self._wait_and_kill, args=(done, connection_id, seconds), daemon=True)
@@ -48,7 +45,7 @@ class Watchdog:
         if done.wait(seconds):
             return
         self.has_fired = True
-        # The connection may have ended by itself just now; then there is nothing to kill.
+        # The connection may have just ended.
         with contextlib.suppress(ServerError):
             self.session.query(f"KILL {connection_id}")
 
@@ -59,8 +56,8 @@ _INTERRUPTED = "(1317)"
 class Strategy:
     """A way to lock a server. The lock is granted after the last statement of `acquire`.
 
-    `longest` and `kill` matter only to strategies that wait for statements: how many seconds a statement may have been
-    running when the lock is tried, and which statements may be ended (never, select, all).
+    `longest` and `kill` only matter for strategies that wait for statements. `longest` is how many seconds a statement
+    may have been running when the lock is tried, `kill` which statements may be ended (never, select, all).
     """
 
     properties: LockProperties
@@ -72,19 +69,19 @@ class Strategy:
         self.kill = kill
 
     def prepare(self, session: Session) -> None:
-        """Do slow work before the lock is taken. LockNotGranted if the lock should not be tried now."""
+        """Do slow work before the lock is taken. Raise LockNotGranted if the lock should not be tried now."""
 
     def given_up(self, session: Session, waited: float) -> str:  # noqa: ARG002 - for those that leave something
         """Clean up, from another connection, after an attempt of `waited` seconds that was not granted.
 
-        Return a text about leftovers that remain, or an empty text.
+        Return a text about remaining leftovers, or an empty text.
         """
         return ""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """How long a lock may take, in seconds.
+    """Time limits of a lock in seconds.
 
     `deadline` is from the first statement to the release, `patience` from the first statement to the grant.
     """
@@ -101,33 +98,30 @@ class HeldLock:
     held_ms: float = 0.0
 
     def remaining(self) -> float:
-        """Return the seconds left."""
         return self.until - time.monotonic()
 
 
 @contextmanager
 def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Terms) -> Iterator[HeldLock]:
-    """Hold the lock for the block.
-
-    Afterwards the lock is always gone: it was released, or its connection was closed.
+    """Hold the lock for the block. Afterwards it was released, or its connection was closed.
 
     Three limits bound the lock. Each statement waits only for the remaining time (lock_wait_timeout has whole seconds,
     at least one). At the deadline the watchdog kills the connection from another one. If this process is frozen, the
-    server ends the idle connection after wait_timeout. Afterwards `held_ms` of the yielded HeldLock is the milliseconds
+    server ends the idle connection after wait_timeout. Finally, `held_ms` of the yielded HeldLock has the milliseconds
     from the first lock statement until the server answered the release.
 
-    LockNotGranted if the lock could not be acquired, LockError if it was lost. Nothing reconnects, so a successful
-    release on the same connection proves that the lock was never lost.
+    Raise LockNotGranted if the lock could not be acquired, LockError if it was lost. Nothing reconnects, so a
+    successful release on the same connection proves that the lock was never lost.
     """
     strategy.prepare(session)
     patience = _whole_seconds(min(terms.deadline, terms.patience))
-    # A client that is stopped or frozen cannot keep the lock: the server ends its idle connection. Each further
-    # statement would make the lock last longer, as its time begins with the first one.
+    # A stopped or frozen client cannot keep the lock: the server ends its idle connection. This is a single statement
+    # before the first lock statement, because each later one would make the lock last longer.
     session.query(f"SET SESSION wait_timeout = {math.ceil(terms.deadline) + 1}, SESSION lock_wait_timeout = {patience}")
     started = time.monotonic()
     try:
         with watchdog.guarding(session.connection_id, terms.deadline):
-            # The watchdog has begun. What starts its thread is not part of the lock.
+            # The start of the watchdog's thread does not count as lock time.
             started = time.monotonic()
             until = started + terms.deadline
             _acquire(strategy, session, watchdog, started + min(terms.deadline, terms.patience), terms, patience)
@@ -141,7 +135,7 @@ def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Ter
                 hint="the snapshot is discarded; run again",
             )
     except BaseException as error:
-        # The server drops the lock with the connection; a release that fails would hide the first error.
+        # The server drops the lock with the connection; a failed release would hide the first error.
         session.close()
         if isinstance(error, LockNotGranted):
             raise LockNotGranted(
@@ -162,14 +156,14 @@ def _left_behind(strategy: Strategy, watchdog: Watchdog, waited: float) -> str:
 
 
 def _whole_seconds(left: float) -> int:
-    """Return the lock_wait_timeout for a statement that begins when a little less than `left` seconds are left."""
+    """Return the lock_wait_timeout for a statement that starts slightly less than `left` seconds before the limit."""
     return max(1, math.ceil(left) - 1)
 
 
 def _acquire(
     strategy: Strategy, session: Session, watchdog: Watchdog, until: float, terms: Terms, patience: int
 ) -> None:
-    """Acquire the lock. `patience` is the lock_wait_timeout that is set already."""
+    """Acquire the lock. `patience` is the current lock_wait_timeout."""
     for statement in strategy.acquire:
         left = until - time.monotonic()
         if left <= 0:

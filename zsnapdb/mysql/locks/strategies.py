@@ -1,4 +1,4 @@
-"""The lock strategies, from the weakest to the strongest."""
+"""Lock strategies."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _NO_SUCH_THREAD = "(1094)"
 
 
 class GlobalReadLock(Strategy):
-    """Refman 8.4, "FLUSH TABLES WITH READ LOCK". Needs RELOAD. Waits for every running statement, SELECTs too.
+    """FLUSH TABLES WITH READ LOCK (refman 8.4). Needs RELOAD. Waits for every running statement, SELECTs too.
 
-    While the lock waits, new writers already wait for it. On MySQL an abandoned attempt leaves tables marked for flush:
-    statements on these tables wait until the blocking statement ends (observed on 9.7: 57 s behind a SELECT after an
+    While the lock waits, new writers already wait for it. On MySQL an abandoned attempt leaves tables marked for flush.
+    Statements on these tables wait until the blocking statement ends (observed on 9.7: 57 s behind a SELECT after an
     attempt of 1 s). So the lock is not tried while a statement has been running for `longest` seconds. If a younger
-    statement blocks the lock, the strategy ends the statement if `kill` (never, select, all) allows this, and else
-    names the statement.
+    statement blocks the lock, the strategy ends it if `kill` (never, select, all) allows this, and otherwise reports
+    it.
     """
 
     properties = LockProperties(
         name="ftwrl", merit="", waits="every write", writers_wait=True, privileges=("RELOAD", "FLUSH_TABLES")
     )
-    # A flush without lock first makes the flush with lock short.
+    # A first flush without lock makes the flush with lock short.
     acquire = ("FLUSH NO_WRITE_TO_BINLOG TABLES", "FLUSH TABLES WITH READ LOCK")
     release = ("UNLOCK TABLES",)
 
@@ -55,8 +55,8 @@ class GlobalReadLock(Strategy):
             )
 
     def given_up(self, session: Session, waited: float) -> str:
-        # Only queries: a write of that age may have waited for this attempt. `prepare` of the next attempt sees a write
-        # that blocked the lock.
+        # Only reading statements count: a write of that age may have waited for this attempt. If a write blocked the
+        # lock, `prepare` of the next attempt sees it.
         waiting = [statement for statement in self._in_the_way(session, max(1.0, waited)) if statement.only_reads]
         killed = to_kill(waiting, self.kill)
         for statement in killed:
@@ -77,13 +77,13 @@ def _kill(session: Session, statement: Statement) -> None:
     try:
         session.query(f"KILL QUERY {statement.connection_id}")
     except ServerError as error:
-        # The statement has ended by itself in the meantime.
+        # The statement has just ended.
         if _NO_SUCH_THREAD not in error.message:
             raise
 
 
 class InstanceLock(Strategy):
-    """Refman 8.4, "LOCK INSTANCE FOR BACKUP". Needs BACKUP_ADMIN. Freezes no position."""
+    """LOCK INSTANCE FOR BACKUP (refman 8.4). Needs BACKUP_ADMIN. Does not freeze the position."""
 
     properties = LockProperties(
         name="instance",
@@ -99,7 +99,7 @@ class InstanceLock(Strategy):
 
 
 class NoLock(Strategy):
-    """For servers whose user tables and DDL all survive a crash; see planning/backup/lock_strategy.py.
+    """No lock, for servers whose user tables and DDL all survive a crash; see planning/backup/lock_strategy.py.
 
     A connection is still opened before and checked after the snapshot, so a restart of the server is noticed.
     """
@@ -123,9 +123,9 @@ def _refused(facts: ServerFacts) -> str | None:
 
 
 class TableBackupLock(Strategy):
-    """Percona Server 8.4 manual, "Backup locks".
+    """LOCK TABLES FOR BACKUP (Percona Server 8.4 manual, "Backup locks").
 
-    Needs BACKUP_ADMIN (8.0.13+) or RELOAD. Freezes no InnoDB write and no position.
+    Needs BACKUP_ADMIN (8.0.13+) or RELOAD. Freezes neither InnoDB writes nor the position.
     """
 
     properties = LockProperties(
@@ -141,7 +141,7 @@ class TableBackupLock(Strategy):
 
 
 class BackupStage(Strategy):
-    """MariaDB manual, "Storage Snapshots and BACKUP STAGE Commands". Needs RELOAD. The binlog position is frozen."""
+    """BACKUP STAGE (MariaDB manual, "Storage Snapshots and BACKUP STAGE Commands"). Needs RELOAD, freezes position."""
 
     properties = LockProperties(
         name="stage",

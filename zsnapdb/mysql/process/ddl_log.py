@@ -1,10 +1,8 @@
-"""Reads MariaDB's DDL log: does it show an unfinished statement?
+"""Reader of MariaDB's DDL log, which shows unfinished statements.
 
-Crash recovery would finish such a statement and write it to the binlog.
-
-MariaDB 10.6+ keeps `ddl_recovery.log` in the data directory (sql/ddl_log.cc: four bytes of magic, block size as u16,
-then blocks of that size whose first byte is their kind; 1 is an entry to be executed by recovery, any other kind is
-a part of an entry or finished).
+Crash recovery would finish such a statement and write it to the binlog. MariaDB 10.6+ keeps `ddl_recovery.log` in the
+data directory (sql/ddl_log.cc): four bytes of magic, the block size as u16, then blocks. The first byte of a block is
+its kind. Kind 1 is an entry for recovery to execute; any other kind is finished or a part of an entry.
 """
 
 from __future__ import annotations
@@ -21,10 +19,10 @@ _EXECUTE = 1
 
 
 def statements_half_done(datadir: Path) -> int:
-    """Return how many DDL statements were running in the state that the files in `datadir` show.
+    """Return the number of DDL statements that were running in the state of the files in `datadir`.
 
-    PreflightError if there is no log. A running server always has one, so it then lies elsewhere (option
-    log_ddl_recovery).
+    Raise PreflightError if there is no log: a running server has one, elsewhere if log_ddl_recovery says so. Raise
+    DamagedError if the file is not a known DDL log.
     """
     try:
         with open_to_read(datadir / FILE) as file:

@@ -1,8 +1,8 @@
-"""Finds the servers that run on this host, by facts of the kernel: programs, sockets and working directories.
+"""Discovery of the servers on this host by kernel facts: programs, sockets and working directories.
 
-A server changes into its data directory at its start. A process with another root (a container, a clone of ours), or
-whose data directory is another one on this host, is left out: its paths are not paths of this host. A service of
-systemd has a mount namespace of its own and the root of the host (systemd.exec(5), "ProtectSystem="): it counts.
+A server changes into its data directory at its start. A process is skipped if its paths are not paths of this host: it
+has another root (a container, a clone of zsnapdb), or another data directory than this host has at that path. A systemd
+service counts: it has its own mount namespace, but the root of the host (systemd.exec(5), "ProtectSystem=").
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from zsnapdb.mysql.variables import global_variables
 
 _PROGRAMS = ("mysqld", "mariadbd", "mysqld-debug")
 _NAMED_PROGRAM = re.compile(r"(mysqld|mariadbd)([.-][A-Za-z0-9._-]+)?")
-"""Names of programs that a site may configure, such as mysqld-9.7."""
+"""Program names that a site may configure, such as mysqld-9.7."""
 _LISTENS = 0x10000
-"""The flag of a socket that accepts connections (proc(5), /proc/net/unix; __SO_ACCEPTCON)."""
+"""Flag of a socket that accepts connections (proc(5), /proc/net/unix; __SO_ACCEPTCON)."""
 _LOADER = re.compile(r"ld-linux[a-z0-9_.-]*|ld-[0-9.]+\.so|ld\.so[0-9.]*")
-"""The dynamic loader, with which a program can be started by name (ld.so(8)). The kernel calls it the program then."""
+"""The dynamic loader, which can start a program given as its argument (ld.so(8)); then it is /proc/PID/exe."""
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 _X_PROTOCOL = "mysqlx"
 SERVICE_NAME = r"[A-Za-z0-9:_.@\\-]{1,200}\.service"
@@ -45,9 +45,9 @@ PATH_VARIABLES = (*FOLDER_VARIABLES, "log_bin_basename", "log_bin_index", "relay
 
 @dataclass(frozen=True)
 class DiscoveredProcess:
-    """A process of a server program: its account, its program, the sockets it listens on, its data directory.
+    """A process of a server program: its account, program, listening sockets and data directory.
 
-    `is_by_loader`: the dynamic loader started the program, which may not start by itself.
+    `is_by_loader`: the dynamic loader started the program, which may be unable to start by itself.
     """
 
     pid: int
@@ -60,21 +60,21 @@ class DiscoveredProcess:
 
 @dataclass(frozen=True)
 class SeenByRoot:
-    """What root sees in a server: the page size of InnoDB, how an account of zsnapdb can be made, and its paths."""
+    """Facts about a server from a root login: InnoDB page size, how an account can be created, paths."""
 
     page_size: int
     is_read_only: bool
     has_socket_login: bool
     paths: Mapping[str, str] = field(default_factory=dict)
-    """The variables that name folders and files, by name."""
+    """Values of the variables that name folders and files, by variable."""
     row_metadata: str = ""
-    """The variable binlog_row_metadata; "" if the server does not have it."""
+    """Value of binlog_row_metadata; "" if the server does not have it."""
 
 
 def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
-    """Return the servers whose files are where this host has them. Processes that end meanwhile are left out.
+    """Return the servers whose files are at the same paths on this host. Processes that end meanwhile are skipped.
 
-    Only root sees the sockets of processes of other accounts.
+    Only root sees the sockets of other accounts' processes.
     """
     listening = _listening(proc)
     namespace = _link(proc / "self/ns/mnt")
@@ -92,12 +92,12 @@ def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
 
 
 def is_server_program(process: Path) -> bool:
-    """Whether the process, a folder of proc(5), runs a server program."""
+    """Return whether the process, a folder of proc(5), runs a server program."""
     return _NAMED_PROGRAM.fullmatch(os.path.basename(_program(process))) is not None
 
 
 def _sees_this_host(entry: Path, namespace: str) -> bool:
-    """Whether the root and the working directory of a process are the same on this host, by device and inode."""
+    """Return whether root and working directory of a process are the same on this host, by device and inode."""
     if _link(entry / "ns/mnt") == namespace:
         return True
     datadir = _link(entry / "cwd")
@@ -109,7 +109,7 @@ def _sees_this_host(entry: Path, namespace: str) -> bool:
 
 
 def _program(entry: Path) -> str:
-    """Return the program of a process. If the loader started it, that is the server program among its mapped files."""
+    """Return the program of a process. If the loader started it, return the server program among its mapped files."""
     program = _executable(entry)
     if _LOADER.fullmatch(os.path.basename(program)):
         with contextlib.suppress(OSError):
@@ -132,7 +132,7 @@ def _link(path: Path) -> str:
 
 
 def _listening(proc: Path) -> dict[str, str]:
-    """Return the paths of listening sockets by inode. A name that is not a path (an abstract socket) is left out."""
+    """Return the paths of listening sockets by inode, without abstract sockets."""
     paths = {}
     for line in os.fsdecode((proc / "net/unix").read_bytes()).split("\n")[1:]:
         words = line.split(maxsplit=7)
@@ -150,7 +150,7 @@ def _sockets(entry: Path, listening: dict[str, str]) -> Iterator[str]:
 
 
 def service_of(pid: int, proc: Path = Path("/proc")) -> str:
-    """Return the unit of systemd that runs the process, "" if it is no service (systemd names its control groups)."""
+    """Return the systemd service that runs the process, by the name of its control group; "" if there is none."""
     try:
         lines = (proc / str(pid) / "cgroup").read_text().split("\n")
     except OSError:
@@ -160,7 +160,7 @@ def service_of(pid: int, proc: Path = Path("/proc")) -> str:
 
 
 def seen_by_root(socket: Path) -> SeenByRoot | None:
-    """Return what root sees in the server, None if root may not log in by the socket without a password."""
+    """Return facts from a root login; None if root cannot log in by the socket without a password."""
     plugins = "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME = %s AND PLUGIN_STATUS = 'ACTIVE'"
     try:
         with Session.open(Address("root", socket), SecretStr("")) as session:
@@ -182,10 +182,10 @@ _PATIENCE_MS = 20_000
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A process that serves files below one of our mount folders.
+    """A process that serves files below a mount folder of zsnapdb.
 
-    `place` is the folder in that mount folder: everything of one restore or clone is mounted at it or below it.
-    `started` is in clock ticks since boot.
+    `place` is the subfolder where everything of one restore or clone is mounted. `started` is in clock ticks since
+    boot.
     """
 
     pid: int
@@ -195,9 +195,9 @@ class RunningServer:
 
 
 def servers_below(roots: Collection[Path], private_folder: str) -> list[RunningServer]:
-    """Return the servers whose option file and data directory both lie below the same place in one of the folders.
+    """Return the servers whose option file and data directory are below the same subfolder of one of `roots`.
 
-    `private_folder` is the name of the folder with the option file. Processes that end meanwhile are left out.
+    `private_folder` is the name of the folder with the option file. Processes that end during the scan are skipped.
     """
     servers = []
     for name in os.listdir("/proc"):
@@ -228,10 +228,10 @@ def _server(pid: int, roots: Collection[Path], private_folder: str) -> RunningSe
 
 
 def end(server: RunningServer, private_folder: str) -> bool:
-    """Kill the server and wait until it is gone; only for a copy that is rolled back or removed afterwards.
+    """Kill the server and wait until it has ended; only for a copy that is rolled back or removed afterwards.
 
-    Return False, and touch no process, if this very process does not run any more. The kernel's handle of the process
-    (pidfd_open(2)) is taken first, so the signal cannot reach a later process with the same number.
+    Return False, and kill nothing, if this process no longer runs; also False if it has not ended after 20 s. The
+    process handle (pidfd_open(2)) is taken first, so a later process with the same number cannot get the signal.
     """
     try:
         handle = os.pidfd_open(server.pid)
@@ -253,21 +253,22 @@ _LONGEST = 2048
 _HEADER = 4
 _PROTOCOL, _ERROR = 10, 0xFF
 _VERSION = re.compile(rb"[\x20-\x7e]{1,80}")
-"""A version may have spaces: that of Debian is `11.8.6-MariaDB-0+deb13u1 from Debian-log`."""
+"""A version may contain spaces, as on Debian: `11.8.6-MariaDB-0+deb13u1 from Debian-log`."""
 
 
 @dataclass(frozen=True)
 class ServerGreeting:
-    """A server greeted: with its version, or with an error (`refusal`, a number) that it sends instead of one."""
+    """Greeting of a server: its version, or the number of the error (`refusal`) that it sent instead."""
 
     version: str = ""
     refusal: int = 0
 
 
 def read_greeting(packet: bytes) -> ServerGreeting | None:
-    """Return the greeting that the bytes begin with; None if they are not the complete greeting of a server.
+    """Return the greeting at the start of the bytes; None if they are not a complete server greeting.
 
-    An error counts, for example 1130 (this host may not log in) and 1040 (too many connections): a server sent it.
+    An error packet counts, for example 1130 (this host may not log in) or 1040 (too many connections): a server sent
+    it.
     """
     if len(packet) <= _HEADER or packet[3] != 0:
         return None
@@ -284,11 +285,11 @@ def read_greeting(packet: bytes) -> ServerGreeting | None:
 
 
 def greeting_of(address: str, port: int, patience: float) -> ServerGreeting | None:
-    """Return the greeting of the server at the address, or None if none came within `patience` seconds.
+    """Return the greeting of the server at the address; None if none came within `patience` seconds.
 
-    No more is read than the longest greeting, and nothing is sent. This host is not asked: a guest may name an address
-    that it shares with the host, such as that of a bridge. A server counts a connection without a login as an error of
-    the host (max_connect_errors), so the caller does not ask again once a server greeted.
+    At most the longest greeting is read, and nothing is sent. An address of this host is never queried, because a guest
+    may name one that it shares with the host, such as that of a bridge. A server counts a connection without login as a
+    host error (max_connect_errors), so callers must not repeat the query once a server greeted.
     """
     deadline, got = time.monotonic() + patience, b""
     with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=patience) as connection:

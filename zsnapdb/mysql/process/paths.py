@@ -1,6 +1,6 @@
-"""Every path a server writes, from its variables and its tablespaces, and the real block sizes of its files.
+"""Paths that a server writes, from its variables and tablespaces, and the real block sizes of its files.
 
-Reads files and changes none.
+This module only reads files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FILES = ("log_bin_index", "relay_log_index")
 
 @dataclass(frozen=True, order=True)
 class ServerPath:
-    """A path the server writes, with symbolic links resolved, and the setting or file that names the path."""
+    """A path that the server writes, with symbolic links resolved, and the setting or file that names it."""
 
     what: str
     path: str
@@ -68,7 +68,7 @@ def _from_variables(facts: ServerFacts, datadir: str) -> Iterator[ServerPath]:
 
 
 def links_in(datadir: str, depth: int = 2) -> Iterator[ServerPath]:
-    """Yield the symbolic links in the data directory and in its databases; they point to tables elsewhere."""
+    """Yield the symbolic links in the data directory and in its databases; they lead to tables elsewhere."""
     try:
         with os.scandir(datadir) as entries:
             for entry in entries:
@@ -109,7 +109,7 @@ def with_real_paths(facts: ServerFacts) -> ServerFacts:
 
 
 def written_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
-    """Return every path the server writes, without repetition, sorted."""
+    """Return every path that the server writes, without duplicates, sorted."""
     datadir = os.path.realpath(facts.variables["datadir"])
     paths = {*_from_variables(facts, datadir), *links_in(datadir)}
     for file in facts.tablespace_files:
@@ -134,16 +134,16 @@ _KEYRING_COMPONENTS = ("component_keyring_file.cnf", "component_keyring_encrypte
 
 
 KEYRING_VARIABLES = (*_KEYRING_FILES, _PASSPHRASE, "plugin_dir", "datadir")
-"""The variables that `keyring_paths` asks for."""
+"""The variables that `keyring_paths` reads."""
 
 
 def keyring_paths(variables: Mapping[str, str]) -> tuple[ServerPath, ...]:
-    """Return the files with the keys of encrypted tablespaces and logs of the server with these variables.
+    """Return the files with the encryption keys of tablespaces and logs for a server with these variables.
 
-    A plugin names its file in a variable, a component in its own configuration: <plugin_dir>/NAME.cnf, which may
-    point to a file in the data directory (refman 8.4, "The component_keyring_file"). The file with the passphrase of an
-    encrypted key file is one of them. A passphrase that is itself the value of its variable is not: it is a secret, and
-    no path (MariaDB manual, "File Key Management Encryption Plugin").
+    A plugin names its file in a variable. A component names it in its configuration <plugin_dir>/NAME.cnf, which may
+    point to a file in the data directory (refman 8.4, "The component_keyring_file"). The result includes the file with
+    the passphrase of an encrypted key file. A passphrase given directly in its variable is a secret, not a path
+    (MariaDB manual, "File Key Management Encryption Plugin").
     """
     datadir = os.path.realpath(variables["datadir"])
     paths = {ServerPath(name, _real(variables[name], datadir)) for name in _KEYRING_FILES if variables.get(name)}
@@ -156,7 +156,7 @@ def keyring_paths(variables: Mapping[str, str]) -> tuple[ServerPath, ...]:
             except (OSError, ValueError):
                 continue
             except UnsafeFileError:
-                # It is not read, but the server reads it: the keys are somewhere else.
+                # Only the server reads this file, so the keys are elsewhere.
                 path = str(Path(folder, name))
             if isinstance(path, str) and path and is_line(path):
                 paths.add(ServerPath(name, _real(path, datadir)))
@@ -164,7 +164,7 @@ def keyring_paths(variables: Mapping[str, str]) -> tuple[ServerPath, ...]:
 
 
 def needed_by_appliers(facts: ServerFacts) -> tuple[ServerPath, ...]:
-    """Return the folder where a replica keeps the files of a replicated LOAD DATA until they are applied.
+    """Return the folder where a replica keeps replicated LOAD DATA files until they are applied.
 
     See refman 8.4, "replica_load_tmpdir".
     """
@@ -179,7 +179,7 @@ def needed_by_appliers(facts: ServerFacts) -> tuple[ServerPath, ...]:
 def data_file_blocks(facts: ServerFacts) -> BlockSizes:
     """Return the real block sizes of the InnoDB data files.
 
-    On ZFS st_blksize is the record size of the file itself (zfs_getattr), not the present recordsize property.
+    On ZFS st_blksize is the record size of the file itself (zfs_getattr), not the current recordsize property.
     """
     datadir = os.path.realpath(facts.variables["datadir"])
     counts: Counter[int] = Counter()

@@ -1,6 +1,6 @@
-"""Process managers for the servers that zsnapdb starts: detached processes, or transient units of systemd.
+"""Process managers for servers that zsnapdb starts: detached processes or transient systemd units.
 
-Nothing restarts by itself.
+Neither restarts a server.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _COMMAND_SECONDS = 30.0
 class Limits:
     """Resource limits of a server. None means no limit.
 
-    `memory` is bytes of private writable memory, `processors` a number that may have a fraction, `nice` a niceness from
-    0 to 19 (None: the niceness of this process).
+    `memory` is the private writable memory in bytes. `processors` may have a fraction. `nice` is a niceness from 0 to
+    19 (None: the niceness of this process).
     """
 
     memory: int | None = None
@@ -51,14 +51,14 @@ class Launched(Protocol):
     """A launched server."""
 
     def ended(self) -> str | None:
-        """Return how the server ended, in a few words; None while the server runs."""
+        """Return how the server ended, in a few words; None while it runs."""
 
     def kill(self) -> None:
         """Kill the server and wait until it has ended."""
 
 
 class ProcessManager(Protocol):
-    """Starts a server within its limits, so that the server outlives the process that started it."""
+    """Launcher of a server within its limits. The server outlives the process that started it."""
 
     def launch(
         self,
@@ -72,14 +72,14 @@ class ProcessManager(Protocol):
     ) -> Launched:
         """Start the server in the sandbox (None: without one) as the account `user`; append its output to `log`.
 
-        If this is root, the server is that account from its first instruction; otherwise it has our own account.
-        `name` labels the server for people, `zone` is TZ of its environment (None: it has no TZ). ServerError or
-        PreflightError if the server cannot be started.
+        If the caller is root, the server has that account from its first instruction; otherwise it has the caller's
+        account. `name` labels the server for people. `zone` is TZ in its environment (None: unset). Raise ServerError
+        or PreflightError if the server cannot be started.
         """
 
 
 def choose(manager: str) -> ProcessManager:
-    """Return the manager: `detached`, `systemd`, or `auto` (systemd if it is process 1 and we are root)."""
+    """Return the manager: `detached`, `systemd`, or `auto` (systemd if it is process 1 and the caller is root)."""
     if manager == "systemd" and not SYSTEMD_RUNS.is_dir():
         raise PreflightError(
             f"server.manager is systemd, but systemd does not run on this host: there is no {SYSTEMD_RUNS}",
@@ -92,10 +92,10 @@ def choose(manager: str) -> ProcessManager:
 
 @dataclass(frozen=True)
 class Detached:
-    """A process in its own session and process group.
+    """Manager for a process in its own session and process group.
 
-    Signals of a terminal or a service to the group of the starter do not reach the process. A service manager that ends
-    a whole control group ends the process too; where systemd runs, a unit is the better choice.
+    Signals to the starter's group, from a terminal or a service, do not reach the process. A service manager that ends
+    a whole control group does end it; with systemd, a unit is the better choice.
     """
 
     def launch(
@@ -123,17 +123,16 @@ class Detached:
                     f"{argv[0]} cannot be started: {error.strerror}", hint="check server.binary of the instance"
                 ) from error
         if limits.nice:
-            # If the kernel schedules by session, this value weighs the sessions against each other (sched(7), "The
-            # autogroup feature").
+            # If the kernel schedules by session, this is the weight of the session (sched(7), "The autogroup feature").
             with contextlib.suppress(OSError):
                 Path(f"/proc/{process.pid}/autogroup").write_text(str(limits.nice))
         return _Child(process)
 
 
 def started_at(process: int) -> int | None:
-    """Return when a process was started, in clock ticks since boot; None if it is gone.
+    """Return the start time of a process in clock ticks since boot; None if it has ended.
 
-    No later process with the same number has it. Source: proc_pid_stat(5), starttime.
+    With its number, the time identifies a process. Source: proc_pid_stat(5), starttime.
     """
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
@@ -142,14 +141,14 @@ def started_at(process: int) -> int | None:
 
 
 def is_younger(process: int, seconds: float) -> bool:
-    """Whether a process was started less than so many seconds ago. One that is gone is not."""
+    """Return whether a process started less than `seconds` ago; False if it has ended."""
     started = started_at(process)
     now = float(Path("/proc/uptime").read_text().split()[0])
     return started is not None and now - started / os.sysconf("SC_CLK_TCK") < seconds
 
 
 def resident_bytes(process: int) -> int:
-    """Return the memory of a process that is resident, in bytes; 0 if it is gone. Source: proc(5), statm."""
+    """Return the resident memory of a process in bytes; 0 if it has ended. Source: proc(5), statm."""
     try:
         return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -157,18 +156,15 @@ def resident_bytes(process: int) -> int:
 
 
 def _relative(limits: Limits) -> Limits:
-    """Return the limits with `nice` as the difference to the niceness of this thread.
-
-    Only root may lower the niceness.
-    """
+    """Return the limits with `nice` relative to this thread's niceness. Only root may lower the niceness."""
     steps = 0 if limits.nice is None else limits.nice - os.getpriority(os.PRIO_PROCESS, 0)
     return replace(limits, nice=steps if os.geteuid() == 0 else max(0, steps))
 
 
 _OPEN_FILES = 524_288
-"""The open files that a service of systemd may have (systemd.exec(5), DefaultLimitNOFILE), if the kernel allows it."""
+"""The open files that a systemd service may have (systemd.exec(5), DefaultLimitNOFILE), if the kernel allows it."""
 _CAP_SYS_RESOURCE = 1 << 24
-"""The right to raise a hard limit (capabilities(7)). The root of a container may lack it."""
+"""The capability to raise a hard limit (capabilities(7)). The root of a container may lack it."""
 _INHERITED = {
     "nofile": resource.RLIMIT_NOFILE,
     "fsize": resource.RLIMIT_FSIZE,
@@ -179,7 +175,7 @@ _INHERITED = {
 
 
 def _inherited() -> dict[str, tuple[int, int]]:
-    """Return the soft and hard limits of this process that its children inherit; none if it may not widen them."""
+    """Return the soft and hard limits that children of this process inherit; empty if it may not widen them."""
     rights = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
     if rights is None or not int(rights[1], 16) & _CAP_SYS_RESOURCE:
         return {}
@@ -187,9 +183,9 @@ def _inherited() -> dict[str, tuple[int, int]]:
 
 
 def widening_words(inherited: Mapping[str, tuple[int, int]], limits: Limits) -> list[str]:
-    """Return the command words that take the limits of the starter's shell away; none if nothing is narrow.
+    """Return the command prefix that removes the limits of the starter's shell; empty if none is too low.
 
-    A server that cannot open its files calls them damaged.
+    A server that cannot open its files reports them as damaged.
     """
     options = [
         f"--{name}=unlimited:unlimited"
@@ -203,7 +199,7 @@ def widening_words(inherited: Mapping[str, tuple[int, int]], limits: Limits) -> 
 
 
 def _most_open_files() -> int:
-    """Return the highest limit that the kernel lets a process have (proc_sys_fs(5), nr_open)."""
+    """Return the highest limit that the kernel allows (proc_sys_fs(5), nr_open)."""
     try:
         return int(Path("/proc/sys/fs/nr_open").read_text())
     except (OSError, ValueError):
@@ -211,11 +207,11 @@ def _most_open_files() -> int:
 
 
 def limiting_words(name: str, limits: Limits, processors: Sequence[int]) -> list[str]:
-    """Return the command words that put a program under the limits; none if there is no limit.
+    """Return the command prefix that limits a program; empty if there is no limit.
 
-    RLIMIT_DATA counts private writable memory, mapped as well as heap (getrlimit(2), Linux 4.7): the kernel refuses
-    memory above the limit and kills no process. Processors are given by affinity; a fraction is rounded up. The name
-    decides which processors, so that several servers spread. `limits.nice` is relative to the starter here.
+    RLIMIT_DATA counts private writable memory, mapped as well as heap (getrlimit(2), Linux 4.7): above it the kernel
+    refuses memory and kills no process. Processors are limited by affinity; a fraction is rounded up. The name selects
+    the processors, so that several servers spread. `limits.nice` is relative to the starter here.
     """
     words = ["nice", "-n", str(limits.nice)] if limits.nice else []
     if limits.memory is not None:
@@ -234,9 +230,9 @@ def _entry_words(user: str, sandbox: Sandbox | None) -> list[str]:
 
 
 def _account_words(user: str) -> list[str]:
-    """Return the command words that give up root for the account, its group and its other groups (setpriv(1)).
+    """Return the command prefix that switches from root to the account and its groups (setpriv(1)).
 
-    They stand after the limits, which root sets.
+    It follows the limits, which root sets.
     """
     entry = pwd.getpwnam(user)
     return ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--init-groups", "--"]
@@ -266,7 +262,7 @@ class _Child:
 
 @dataclass(frozen=True)
 class SystemdUnits:
-    """A transient service per server (systemd-run(1)), limited by its control group.
+    """Manager for a transient service per server (systemd-run(1)), limited by its control group.
 
     systemd forgets the unit when the server ends.
     """
@@ -285,8 +281,8 @@ class SystemdUnits:
         # Each start has a new name: systemd may not have forgotten the unit of a server that just ended.
         unit = f"zsnapdb-{name}-{secrets.token_hex(3)}.service"
         with open_to_append(log, None) as file:
-            # systemd opens the log as root. Under this name it opens the very file that was checked (proc_pid_fd(5)),
-            # whatever the server's account has put in its place.
+            # systemd opens the log as root. By this path it opens the checked file (proc_pid_fd(5)), even if the
+            # server's account has replaced it.
             opened = Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
             properties = unit_properties(name, opened, limits, user, sandbox)
             properties += [] if zone is None else [f"--property=Environment=TZ={zone}"]
@@ -296,11 +292,11 @@ class SystemdUnits:
 
 
 def unit_properties(name: str, log: Path, limits: Limits, user: str, sandbox: Sandbox | None) -> list[str]:
-    """Return the unit's properties as words of systemd-run. With a sandbox its launcher gives up root, not systemd.
+    """Return the unit's properties as systemd-run arguments. With a sandbox, the launcher gives up root, not systemd.
 
-    `exec`: the command succeeds only once the server program runs (systemd.service(5)). MemoryMax and CPUQuota are the
-    control group's (systemd.resource-control(5)). A kernel without these controllers ignores them, so LimitDATA limits
-    memory too, as for a detached server.
+    `exec`: the command succeeds only once the server program runs (systemd.service(5)). MemoryMax and CPUQuota belong
+    to the control group (systemd.resource-control(5)). A kernel without these controllers ignores them, so LimitDATA
+    also limits memory, as for a detached server.
     """
     properties = {
         "Type": "exec",
@@ -311,8 +307,8 @@ def unit_properties(name: str, log: Path, limits: Limits, user: str, sandbox: Sa
         "KillMode": "control-group",
     }
     if limits.nice is not None:
-        # The weight counts between control groups: one step of niceness is a factor of 1.25 (sched(7)); 100 is the
-        # default weight.
+        # The weight applies between control groups: one step of niceness is a factor of 1.25 (sched(7)), 100 is the
+        # default.
         properties |= {"Nice": str(limits.nice), "CPUWeight": str(max(1, round(100 / 1.25**limits.nice)))}
     if limits.memory is not None:
         properties |= {"MemoryMax": str(limits.memory), "LimitDATA": str(limits.memory)}
@@ -330,7 +326,8 @@ def _systemd(argv: Sequence[str]) -> str:
 def run(argv: Sequence[str], *, timeout: float) -> str:
     """Run a program that works on a server of zsnapdb, wait for its end, and return its output.
 
-    ServerError with the output of the program if it fails or takes too long.
+    Raise PreflightError if it cannot be started. Raise ServerError if it fails (with its output) or takes longer than
+    `timeout` seconds.
     """
     try:
         done = program_start.run(argv, timeout=timeout)
@@ -368,15 +365,15 @@ class _Unit:
             try:
                 _systemd(words)
             except ServerError:
-                # systemd no longer knows a unit that ended by itself; any other error is raised.
+                # systemd no longer knows a unit that ended by itself.
                 if self.ended() is None:
                     raise
 
 
 def version_of(binary: Path) -> str:
-    """Return the version that a server program prints, as in its `version` variable. A file is asked once.
+    """Return the version that a server program prints, as in its `version` variable; cached per file.
 
-    PreflightError if it prints none.
+    Raise PreflightError if it prints none.
     """
     try:
         seen = binary.stat()
@@ -407,9 +404,9 @@ def _printed_version(binary: Path, _file: tuple[int, ...]) -> str:
 
 
 def help_of(binary: Path, *options: str) -> str:
-    """Return what a server program prints of itself with these options: its variables and plugins; "" if nothing.
+    """Return the variables and plugins that a server program prints with these options; "" on failure. Cached per file.
 
-    It starts no server and reads no option file. A file is asked once.
+    This starts no server and reads no option file.
     """
     try:
         seen = binary.stat()

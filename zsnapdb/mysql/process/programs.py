@@ -1,6 +1,6 @@
-"""The programs that come with a server: innochecksum, the dump program, the client.
+"""Programs that come with a server: innochecksum, the dump program, the client.
 
-This module locates them, checks that they belong to the family of the server, and runs them.
+This module locates them, checks that they belong to the server's family, and runs them.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ INNOCHECKSUM = ("innochecksum",)
 
 
 def find(names: Sequence[str], settings: ServerSettings, flavour: Flavour, binary: Path) -> Path:
-    """Return the program in the configured folder, else next to the server program, else in the usual folders.
+    """Return the program from the configured folder, else next to the server program, else from the usual folders.
 
-    Programs of the other family are skipped: a host can have both, and they cannot read each other's files.
+    Programs of the other family are skipped: a host can have both, and they cannot read each other's files. Raise
+    PreflightError if none is found.
     """
     places = (
         [str(settings.programs)]
@@ -59,7 +60,7 @@ def find(names: Sequence[str], settings: ServerSettings, flavour: Flavour, binar
 
 
 def _is_of(program: str, flavour: Flavour) -> bool:
-    """Whether the program belongs to that family, by the version that it prints."""
+    """Return whether the program belongs to the family, by the version that it prints."""
     try:
         done = program_start.run([program, "--version"], timeout=20)
     except (OSError, subprocess.TimeoutExpired):
@@ -68,15 +69,15 @@ def _is_of(program: str, flavour: Flavour) -> bool:
 
 
 def has_option(program: Path, option: str) -> bool:
-    """Whether the program names the option in its help."""
+    """Return whether the program's help mentions the option."""
     done = program_start.run([str(program), "--no-defaults", "--help"], timeout=20)
     return option.encode() in done.stdout
 
 
 def is_version_of(text: str, flavour: Flavour) -> bool:
-    """Whether the version text of a program belongs to that family.
+    """Return whether the version text of a program belongs to the family.
 
-    MySQL's releases are 5.x, 8.x and 9.x. innochecksum of MariaDB does not name its family, but its release is 10.x or
+    MySQL's releases are 5.x, 8.x and 9.x. MariaDB's innochecksum does not name its family, but its release is 10.x or
     later.
     """
     numbers = [word.strip(",") for word in text.split() if word[:1].isdigit() and "." in word]
@@ -87,8 +88,8 @@ def is_version_of(text: str, flavour: Flavour) -> bool:
 def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, timeout: float) -> str | None:
     """Return the output of innochecksum if a page of the file has a wrong checksum, else None.
 
-    The file must not be in use. `first` and `last` are the pages to check (None: to the end). A failure that names a
-    wrong page is damage; any other failure is a CommandError.
+    The file must not be in use. `first` and `last` are the pages to check (None: to the end). Raise CommandError for a
+    failure that does not name a wrong page.
     """
     argv = [str(program)]
     if first or last is not None:
@@ -115,7 +116,7 @@ def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, ti
 def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None, timeout: float) -> None:
     """Run a program that reads one open file and writes another.
 
-    CommandError with the output of the program if it fails or takes longer than `timeout` seconds.
+    Raise CommandError with its output if it fails or takes longer than `timeout` seconds.
     """
     try:
         done = program_start.run(
@@ -133,7 +134,7 @@ def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO 
 
 @dataclass(frozen=True)
 class Feed:
-    """What goes into a program: a text, then the output of another program (None: of none)."""
+    """Input for a program: a text, then the output of another program (None: nothing)."""
 
     text: bytes
     argv: Sequence[str] | None
@@ -142,13 +143,13 @@ class Feed:
 def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None:
     """Run both programs; the output of the first is the input of the second.
 
-    CommandError unless both end with status 0, with the error output of the failed one (the second if both failed).
+    Raise CommandError unless both exit with 0. It has the error output of the failed one, of the second if both failed.
     """
     feed([Feed(b"", first)], second, timeout=timeout)
 
 
 def feed(feeds: Sequence[Feed], second: Sequence[str], *, timeout: float) -> None:
-    """Run a program whose input are these feeds, one after the other. CommandError as `pipe`."""
+    """Run a program with these feeds as its input, in order. Raise CommandError as `pipe` does."""
     deadline = time.monotonic() + timeout
     argv: Sequence[str] = second
     with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as errors_of_second:
@@ -190,16 +191,16 @@ def feed(feeds: Sequence[Feed], second: Sequence[str], *, timeout: float) -> Non
 
 
 _SYSTEM_PAGE = 5
-"""The page of the transaction system (trx0sys.h, TRX_SYS_PAGE_NO)."""
+"""Page of the transaction system (trx0sys.h, TRX_SYS_PAGE_NO)."""
 _AT = -200
-"""Where its part about the doublewrite buffer begins, from the page's end (trx0sys.h, TRX_SYS_DOUBLEWRITE)."""
+"""Offset of its doublewrite section from the page's end (trx0sys.h, TRX_SYS_DOUBLEWRITE)."""
 _FIELDS = struct.Struct(">10xIII")
 """A segment header, a magic number, the first pages of two blocks (trx0sys.h)."""
 _MAGIC = 536853855
 
 
 def doublewrite_pages(file: Path, page_size: int) -> tuple[range, ...]:
-    """Return the pages of the buffer in the first file of a system tablespace; none if the buffer is not there.
+    """Return the pages of the doublewrite buffer in the first file of a system tablespace; empty if it is not there.
 
     A block is an extent: 1 MiB for pages up to 16 KiB, else 64 pages (fsp0types.h; 32 KiB: 2 MiB, 64 KiB: 4 MiB).
     """

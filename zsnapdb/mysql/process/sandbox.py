@@ -1,4 +1,4 @@
-"""Puts a server of ours into its sandbox, and looks at a running one."""
+"""Start of a zsnapdb server in its sandbox, and inspection of a running one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zsnapdb.planning.server_copy.sandbox import MountSeen, ProcessSeen, Sandbox
 
 _LAUNCHER = Path(__file__).with_name("sandbox_launcher.py")
 FAILED = "zsnapdb sandbox: "
-"""The beginning of the line that the launcher writes to the server's log if it cannot build the sandbox."""
+"""Prefix of the line that the launcher writes to the server's log if it cannot build the sandbox."""
 _HINT = (
     'start zsnapdb as root on a kernel with mount namespaces and seccomp; only sandbox = "off" under server of the'
     " instance starts such a server without walls"
@@ -22,9 +22,9 @@ _HINT = (
 
 
 def words(sandbox: Sandbox, user: str) -> list[str]:
-    """Return the command words that put a program into the sandbox, as the account `user`.
+    """Return the command prefix that starts a program in the sandbox as the account `user`.
 
-    They must be run by root. PreflightError if this is not root.
+    Root must run the command. Raise PreflightError if the caller is not root.
     """
     if os.geteuid() != 0:
         raise PreflightError("only root can start the server of a copy in a sandbox", hint=_HINT)
@@ -35,7 +35,7 @@ def words(sandbox: Sandbox, user: str) -> list[str]:
 
 
 def refusal(log: str) -> PreflightError | None:
-    """Return the error if the end of the server's log says that there is no sandbox."""
+    """Return the error if the end of the server's log says that the sandbox could not be built."""
     last = log.splitlines()[-1] if log else ""
     if not last.startswith(FAILED):
         return None
@@ -43,7 +43,7 @@ def refusal(log: str) -> PreflightError | None:
 
 
 def look_at(pid: int) -> ProcessSeen:
-    """Return what the kernel says of the running server. OSError if the process has ended."""
+    """Return the kernel's facts about the running server. Raise OSError if the process has ended."""
     process = Path(f"/proc/{pid}")
     lines = (process / "status").read_text(errors="replace").splitlines()
     return ProcessSeen(
@@ -54,7 +54,7 @@ def look_at(pid: int) -> ProcessSeen:
 
 
 def mounts_in(text: str) -> tuple[MountSeen, ...]:
-    """Return the mounts of a mountinfo file (proc(5)) in mount order; `ro` of mount or file system counts."""
+    """Return the mounts of a mountinfo file (proc(5)) in mount order. Either `ro` makes one read-only."""
     mounts = []
     for line in text.split("\n"):
         left, separator, right = line.partition(" - ")
@@ -73,11 +73,11 @@ def _plain(word: str) -> str:
 
 
 def unit_properties(sandbox: Sandbox) -> dict[str, str]:
-    """Return the properties of a unit that runs the launcher: walls of systemd around those of the launcher.
+    """Return the properties of a unit that runs the launcher: systemd's restrictions around those of the launcher.
 
     The launcher needs root and its capabilities until the server runs; the server has none. IPAddressDeny and
     IPAddressAllow need a kernel with BPF for control groups (systemd.resource-control(5)); other kernels ignore them.
-    They filter both directions, so a server that answers other hosts, or calls them, has none.
+    They filter both directions, so a server that accepts or opens remote connections gets neither.
     """
     used = [*sandbox.writable, *sandbox.readable, sys.executable, str(_LAUNCHER)]
     is_temporary = any(path.startswith(("/tmp/", "/var/tmp/")) for path in used)  # noqa: S108 - not made here

@@ -1,18 +1,19 @@
-"""Builds the sandbox of one server and becomes that server: run as a script by root, `PLAN PROGRAM ARGUMENT…`.
+"""Launcher that builds the sandbox of one server and executes that server. Root runs it: `PLAN PROGRAM ARGUMENT…`.
 
-It uses the standard library alone. The plan (JSON) has:
+It uses only the standard library. The plan (JSON) has:
 
 - `account`: uid, gid and groups of the server.
-- `base`: the folder above the copy, in which only root can make links.
+- `base`: the folder above the copy, in which only root can create links.
 - `writable`: folders of the copy. No link may lead from `base` to one of them.
-- `readable`: files and folders that the server may read. Those that do not exist are left out.
+- `readable`: files and folders that the server may read. Missing ones are skipped.
 - `hidden`: folders that stay empty, even below a readable one.
 - `connects`: whether the server may connect to other servers.
 
-The server gets a mount namespace whose root is an empty file system in memory with these folders alone, so no other
-path of the host exists for it: neither files nor sockets. /proc has no processes: `/proc/PID/cwd` of another process
-of the same account would lead out (proc(5)). The server has no capabilities and cannot get any (no_new_privs), and its
-connect(2) fails. Anything that cannot be built ends the launcher before the server starts.
+The server gets a mount namespace whose root is an empty file system in memory with only these folders. No other path of
+the host exists for it, neither files nor sockets. Its /proc has no processes, because `/proc/PID/cwd` of another
+process with the same account would lead out (proc(5)). The server has no capabilities and cannot get any
+(no_new_privs), and its connect(2) fails unless `connects` is set. If a step fails, the launcher ends before the server
+starts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import struct
 import sys
 
 FAILED = "zsnapdb sandbox: "
-"""The beginning of the line that says why there is no sandbox."""
+"""Prefix of the line with the reason why there is no sandbox."""
 
 _CLONE_NEWNS, _CLONE_NEWIPC = 0x00020000, 0x08000000
 _RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
@@ -34,7 +35,7 @@ _PR_CAPBSET_DROP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 24, 2
 _CLEAR_ALL, _SECCOMP_FILTER = 4, 2
 
 _STAGE = "/tmp"  # noqa: S108 - nothing is made in the folder of the host
-"""The new root is built here; only this process sees it, and what is needed of the old folder is open already."""
+"""The new root is built here, visible only to this process. All that it needs from the old folder is already open."""
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _KERNEL = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/version", "/proc/sys", "/sys/devices/system")
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the sandbox
@@ -45,20 +46,20 @@ _CONNECT = {
     "riscv64": (0xC00000F3, 203),
     "ppc64le": (0xC0000015, 328),
 }
-"""For each machine its AUDIT_ARCH of linux/audit.h and the number of connect(2)."""
+"""AUDIT_ARCH (linux/audit.h) and the number of connect(2) for each machine."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(arguments: list[str]) -> None:
-    """Build the sandbox of the plan and execute the program in it. Ends with status 1 and a line if that fails."""
+    """Build the sandbox of the plan and execute the program in it. On failure write a line and exit with status 1."""
     try:
         plan = json.loads(arguments[0])
         _enter(plan, arguments[1])
         _give_up(plan["account"], is_open=plan["connects"])
         os.execv(arguments[1], arguments[1:])  # noqa: S606 - no shell
     except OSError as error:
-        # The server's log has this line: fds 1 and 2 are its log.
+        # File descriptors 1 and 2 are the server's log.
         os.write(2, f"{FAILED}{error.strerror}: {error.filename or 'the server program'}\n".encode())
         os._exit(1)
 
@@ -76,7 +77,7 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, data: 
 
 
 def _enter(plan: dict[str, object], program: str) -> None:
-    """Make the namespace with the plan's folders, and make it this process's root."""
+    """Create the namespace with the plan's folders and make it the root of this process."""
     base, hidden, origin = str(plan["base"]), _texts(plan["hidden"]), os.path.realpath(program)
     _checked(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWIPC), "unshare")
     _mount(None, "/", None, _REC | _PRIVATE)
@@ -107,7 +108,7 @@ def _enter(plan: dict[str, object], program: str) -> None:
             _mount("zsnapdb", _STAGE + path, "tmpfs", _NOSUID | _NODEV | _NOEXEC, "mode=1777,size=64m")
     for _, source in (*shown, *writable):
         os.close(source)
-    # The loader reads here which folder $ORIGIN is (ld.so(8)): servers from an archive find their libraries by it.
+    # The loader reads $ORIGIN from here (ld.so(8)): servers from an archive find their libraries by it.
     os.makedirs(_STAGE + "/proc/self", exist_ok=True)
     os.symlink(origin, _STAGE + "/proc/self/exe")
     _mount(None, _STAGE, None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV)
@@ -118,7 +119,7 @@ def _enter(plan: dict[str, object], program: str) -> None:
 
 
 def _leads_into(link: str, readable: list[str]) -> bool:
-    """Whether a link at the top, such as /bin, leads into another readable folder: it stays a link then."""
+    """Return whether a top-level link, such as /bin, leads into another readable folder; it then stays a link."""
     return link.count("/") == 1 and any(os.path.realpath(link).startswith(path + "/") for path in readable)
 
 
@@ -132,7 +133,7 @@ def _opened(path: str) -> int:
 
 
 def _opened_without_link(path: str, base: str) -> int:
-    """Open a folder of the copy. OSError if a link leads to it: the server's account could have made that link."""
+    """Open a folder of the copy. Raise OSError if a link leads to it: the server's account could have made it."""
     opened = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     expected = os.path.realpath(base) + path[len(base) :] if path.startswith(base + "/") else os.path.realpath(path)
     if os.readlink(f"/proc/self/fd/{opened}") != expected:
@@ -141,9 +142,9 @@ def _opened_without_link(path: str, base: str) -> int:
 
 
 def _with_inner_mounts(readable: list[str], hidden: list[str]) -> list[str]:
-    """Return the paths, and after each the mounts below it that are not below a hidden folder.
+    """Return the paths, each followed by the mounts below it that are not below a hidden folder.
 
-    A mount whose top folder belongs to another account than root is left out: databases have such mounts.
+    A mount is skipped unless root owns its top folder: databases have such mounts.
     """
     with open("/proc/self/mountinfo", "rb") as file:
         lines = file.read().split(b"\n")
@@ -165,7 +166,7 @@ def _plain(word: str) -> str:
 
 
 def _bind(path: str, source: int, flags: int) -> None:
-    """Show the open file or folder at its path in the new root."""
+    """Bind the open file or folder to its path in the new root."""
     at, target = f"/proc/self/fd/{source}", _STAGE + path
     if os.path.isdir(at):
         os.makedirs(target, exist_ok=True)
@@ -177,12 +178,12 @@ def _bind(path: str, source: int, flags: int) -> None:
 
 
 def _give_up(account: dict[str, object], *, is_open: bool) -> None:
-    """Become the account, without capabilities and without a way to get any, and without connect(2)."""
+    """Switch to the account, drop all capabilities for good, and block connect(2) unless `is_open`."""
     number = 0
     while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
         number += 1
     if ctypes.get_errno() != errno.EINVAL:
-        # EINVAL: there is no capability of this number (PR_CAPBSET_DROP(2const)).
+        # EINVAL: no capability has this number (PR_CAPBSET_DROP(2const)).
         _checked(1, "drop of capabilities")
     _libc.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
     uid, gid, groups = account["uid"], account["gid"], account["groups"]
@@ -198,7 +199,7 @@ def _give_up(account: dict[str, object], *, is_open: bool) -> None:
 
 
 def _refuse_connect() -> None:
-    """Let connect(2) fail with EACCES from here on, in this process and all that it starts (seccomp(2))."""
+    """Make connect(2) fail with EACCES in this process and all its children (seccomp(2))."""
     machine = os.uname().machine
     if machine not in _CONNECT:
         raise OSError(errno.ENOSYS, f"the number of connect(2) on {machine} is not known", "seccomp")

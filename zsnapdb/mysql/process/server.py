@@ -1,4 +1,4 @@
-"""The servers that zsnapdb starts: private files, start, stop. No other server is ever touched."""
+"""Servers that zsnapdb starts: private files, start, stop. No other server is touched."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.sandbox import Sandbox, breaches
 
 PRIVATE_FOLDER = ".zsnapdb"
-"""The folder of what runs a server of ours, beside the volumes that are mounted for it."""
+"""The folder with the files that run a server of zsnapdb, next to the volumes that are mounted for it."""
 _OPTION = "--defaults-file="
 _SOCKET_LIMIT = 107
 """Longest path of a Unix socket in bytes (unix(7))."""
 
 _GREETING_SECONDS = 10.0
 _ENTERING_SECONDS = 60.0
-"""Within this time a server that was started has entered its data directory; it recovers its files only there."""
+"""A started server has entered its data directory within this time; only there it recovers its files."""
 _TAIL_BYTES = 64 << 10
 
 _PLACES = (
@@ -52,7 +52,7 @@ _PLACES = (
 
 
 def find_binary(configured: Path | None, flavour: Flavour) -> Path:
-    """Return the server program: the configured one, else one in the usual folders. PreflightError if none exists."""
+    """Return the configured server program, else one from the usual folders. Raise PreflightError if none exists."""
     if configured is not None:
         if not os.access(configured, os.X_OK):
             raise PreflightError(
@@ -68,7 +68,7 @@ def find_binary(configured: Path | None, flavour: Flavour) -> Path:
 
 
 def account(user: str) -> tuple[int, int]:
-    """Return uid and gid of the account the server runs as. PreflightError if it does not exist."""
+    """Return uid and gid of the account that the server runs as. Raise PreflightError if it does not exist."""
     try:
         entry = pwd.getpwnam(user)
     except KeyError as error:
@@ -79,9 +79,9 @@ def account(user: str) -> tuple[int, int]:
 
 
 def owner_of_files(datadir: str) -> tuple[int, int] | None:
-    """Return who owns the files of a server on this host: the uid of its data directory, and that account's first gid.
+    """Return the owner of a server's files on this host: uid of its data directory, primary gid of that account.
 
-    None if that is root, or if the folder is not here.
+    None if that is root, or if the folder does not exist here.
     """
     try:
         status = os.stat(datadir)
@@ -96,7 +96,7 @@ def owner_of_files(datadir: str) -> tuple[int, int] | None:
 
 
 def make_private_folder(folder: Path, user: str) -> None:
-    """Make the folder for socket, pid, log and temporary files. Only the server's account can enter the folder."""
+    """Create the folder for socket, pid, log and temporary files. Only the server's account can enter it."""
     if len(str(folder / "server.sock").encode()) > _SOCKET_LIMIT:
         raise PreflightError(
             f"{folder}/server.sock is longer than {_SOCKET_LIMIT} bytes", hint="choose a shorter name or mount_root"
@@ -106,7 +106,7 @@ def make_private_folder(folder: Path, user: str) -> None:
 
 
 def _made_anew_if_planted(path: Path, make: Callable[[], object]) -> None:
-    """Make what belongs at a path of ours. A link, pipe or file that the server's account put there is removed."""
+    """Create a private path. A link, pipe or file that the server's account put there is removed first."""
     try:
         make()
     except (UnsafeFileError, NotADirectoryError, IsADirectoryError):
@@ -120,24 +120,24 @@ def write_private(path: Path, text: str, user: str) -> None:
 
 
 class _Proof(Enum):
-    """What proves that a process is a server of ours, best first: where it runs; the account that started it."""
+    """Evidence that a process is a zsnapdb server, best first: its working directory; its account."""
 
     PLACE = "place"
     ACCOUNT = "account"
 
 
 class OptionFileUsers:
-    """The processes whose command lines name an option file, as they are when one is first asked for."""
+    """Processes whose command lines name an option file, scanned once at the first request."""
 
     def of(self, option_file: Path) -> Sequence[int]:
-        """Return the processes that name this file. Whose they are is not known."""
+        """Return the processes that name this file. Their owners are not checked."""
         return self._found.get(f"{_OPTION}{option_file}".encode(), ())
 
     @functools.cached_property
     def _found(self) -> Mapping[bytes, list[int]]:
         found: dict[bytes, list[int]] = {}
         for name in os.listdir("/proc"):
-            # One that ended meanwhile, or that is no process, names nothing.
+            # Skip entries that are no process, and processes that have just ended.
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0") if name.isdigit() else []
                 for word in words:
@@ -148,7 +148,7 @@ class OptionFileUsers:
 
 @dataclass(frozen=True)
 class ServerProcess:
-    """A server started by zsnapdb, running or not. The private folder identifies it."""
+    """A server of zsnapdb, running or not. Its private folder identifies it."""
 
     folder: Path
 
@@ -169,11 +169,11 @@ class ServerProcess:
         return self.folder / "error.log"
 
     def pid(self, users: OptionFileUsers | None = None) -> int | None:
-        """Return the process id if the server runs; its command line must name our option file.
+        """Return the process id if the server runs; its command line must name its option file.
 
-        The pid file is only a first guess: a starting server has none yet, and a file can be lost. `users` are looked
-        through then (None: the processes of now). Who asks for many servers gives all the same. One that runs in its
-        data directory comes before one that was just started: that may be another one.
+        The pid file is only a first guess: a starting server has none yet, and a file can be lost. Otherwise `users`
+        are searched (None: the current processes); a caller with many servers passes the same object for all. A process
+        in its data directory precedes one that has just started, which may be another one.
         """
         with contextlib.suppress(OSError, ValueError, UnsafeFileError):
             number = int(server_files.read_text(self.pid_file))
@@ -184,11 +184,11 @@ class ServerProcess:
         return next((number for proof in _Proof for number in known if proofs[number] is proof), None)
 
     def _is_ours(self, number: int) -> _Proof | None:
-        """Return how the kernel proves that the process is this server; None if it does not. Its words are its own.
+        """Return the evidence that the process is this server; None if there is none.
 
-        It runs a server program. A server runs in its data directory, which is enough if its private folder was lost.
-        One that runs in another folder of this host is none of ours, unless it was just started and has not entered
-        its own.
+        Its command line alone proves nothing. It must run a server program. Running in the data directory suffices,
+        even if the private folder was lost. A process in another folder of this host is rejected, unless it has just
+        started and not entered its data directory.
         """
         process = Path(f"/proc/{number}")
         try:
@@ -201,7 +201,7 @@ class ServerProcess:
             return None
         if not is_server_program(process):
             return None
-        # Of a process with mounts of its own, the path may be of another folder than ours (mount_namespaces(7)).
+        # In another mount namespace, the same path may be another folder (mount_namespaces(7)).
         with contextlib.suppress(OSError):
             if os.path.samestat(os.stat(place), folder):
                 if place.is_relative_to(os.path.realpath(self.folder.parent)):
@@ -212,14 +212,13 @@ class ServerProcess:
         return _Proof.ACCOUNT if uid in self._accounts() else None
 
     def _accounts(self) -> set[int]:
-        """Return the accounts that a server of ours has: this one, root's, that of its private folder."""
+        """Return the possible accounts of this server: the caller's, root's, and the owner of its private folder."""
         try:
             return {0, os.geteuid(), os.lstat(self.folder).st_uid}
         except OSError:
             return {0, os.geteuid()}
 
     def log_tail(self, lines: int = 15) -> str:
-        """Return the last lines of the error log."""
         try:
             with server_files.open_to_read(self.error_log) as log:
                 log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
@@ -240,17 +239,17 @@ class ServerProcess:
         sandbox: Sandbox | None,
         zone: str | None = None,
     ) -> Session:
-        """Start the server within limits and sandbox and return a session as soon as the server answers.
+        """Start the server within limits and sandbox; return a session as soon as it answers.
 
-        PreflightError if the sandbox cannot be made, ConsistencyError if the server is not in it. ServerError with the
-        end of the error log if the server does not answer within `timeout` seconds. `user` owns the files of the
-        server, which runs as this account from its first instruction; `login` is its address. `zone` is the time zone
-        of its process (None: that of this host).
+        `user` owns the server's files and is its account from the first instruction. `login` is its address. `zone` is
+        the time zone of its process (None: that of this host). Raise PreflightError if the sandbox cannot be built,
+        ConsistencyError if the server is not in it. Raise ServerError with the end of the error log if it does not
+        answer within `timeout` seconds.
         """
         if self.pid() is not None:
             raise ServerError(f"a server already runs with {self.option_file}", hint="stop it first")
-        # MySQL keeps its pid in a lock file beside its socket, and does not start while a process has that pid. After a
-        # power cut or in a copy that is any process.
+        # MySQL keeps its pid in a lock file next to its socket, and does not start while a process has that pid. After
+        # a power cut or in a copy, that can be any process.
         for stale in (self.pid_file, self.socket, self.folder / f"{self.socket.name}.lock"):
             server_files.remove(stale)
         owner = Owner(*account(user))
@@ -267,7 +266,6 @@ class ServerProcess:
             raise
 
     def _check_inside(self, sandbox: Sandbox | None) -> None:
-        """Raise ConsistencyError unless the running server is in the sandbox."""
         wrong = self.breaches(sandbox) if sandbox is not None else ()
         if wrong:
             raise ConsistencyError(
@@ -276,7 +274,7 @@ class ServerProcess:
             )
 
     def breaches(self, sandbox: Sandbox) -> tuple[str, ...]:
-        """Return everything by which the running server can reach more than the sandbox."""
+        """Return every way in which the running server can reach more than the sandbox allows."""
         number = self.pid()
         return ("it does not run",) if number is None else breaches(sandboxes.look_at(number), sandbox)
 
@@ -295,7 +293,7 @@ class ServerProcess:
                     hint=f"see the error log {self.error_log}",
                 )
             if self.socket.exists():
-                # A first connection may be accepted and never served; the loop then tries another one.
+                # A first connection may be accepted but never served; then the loop tries another one.
                 with contextlib.suppress(ServerError):
                     Session.open(login, password, timeout=_GREETING_SECONDS, read_timeout=_GREETING_SECONDS).close()
                     return Session.open(login, password, timeout=_GREETING_SECONDS)
@@ -307,7 +305,7 @@ class ServerProcess:
             time.sleep(0.05)
 
     def stop(self, *, timeout: float) -> None:
-        """Shut the server down cleanly if it runs. ServerError if the server does not end in time."""
+        """Shut the server down cleanly if it runs. Raise ServerError if it does not end within `timeout` seconds."""
         number = self.pid()
         if number is not None and not _end(number, signal.SIGTERM, timeout, lambda: self._is_ours(number) is not None):
             raise ServerError(
@@ -322,7 +320,7 @@ class ServerProcess:
             _end(number)
 
     def kill_all(self) -> None:
-        """Kill every process that was started with our option file, even if it has no pid file yet."""
+        """Kill every process that was started with this option file, even without a pid file."""
         word = f"{_OPTION}{self.option_file}".encode()
         for file in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
@@ -336,9 +334,9 @@ def _end(
     timeout: float | None = None,
     is_meant: Callable[[], bool] = lambda: True,
 ) -> bool:
-    """Send the process a signal and wait until it has ended with all its threads. False if it has not in `timeout` s.
+    """Send the process a signal and wait until it and its threads have ended; False after `timeout` seconds.
 
-    The kernel's handle is taken first (pidfd_open(2)). So no later process of the same number gets the signal.
+    The process handle is taken first (pidfd_open(2)), so a later process with the same number cannot get the signal.
     """
     try:
         handle = os.pidfd_open(number)
@@ -360,7 +358,7 @@ def _end(
 
 
 def _reap(number: int) -> None:
-    """Collect the exit status of a child of this process; another parent collects its own children."""
+    """Collect the exit status if the process is a child; another parent collects its own children."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(number, 0)
 
@@ -369,7 +367,7 @@ _TLS_FILES = (
     *("ca.pem", "ca-key.pem", "server-cert.pem", "server-key.pem", "client-cert.pem", "client-key.pem"),
     *("private_key.pem", "public_key.pem"),
 )
-"""The keys and certificates that mysqld makes in its data directory.
+"""Keys and certificates that mysqld creates in its data directory.
 
 Sources: refman 8.4, "Creating SSL and RSA Certificates and Keys using MySQL" and "Caching SHA-2 Pluggable
 Authentication".
@@ -379,20 +377,20 @@ Authentication".
 def remove_uuid(datadir: Path) -> None:
     """Remove auto.cnf (server_uuid) from a copied data directory: mysqld creates a new one (refman 8.4, "server_uuid").
 
-    What takes the place of a server keeps the variables that the server persisted (SET PERSIST).
+    The persisted variables (SET PERSIST) stay, for a copy that replaces its source.
     """
     server_files.remove(datadir / "auto.cnf")
 
 
 def remove_persisted(datadir: Path) -> None:
-    """Remove the persisted variables from a copied data directory: they would override our option file (WL#8688)."""
+    """Remove the persisted variables from a copied data directory: they would override its option file (WL#8688)."""
     server_files.remove(datadir / "mysqld-auto.cnf")
 
 
 def remove_keys(datadir: Path) -> None:
-    """Remove the keys of TLS that the source's mysqld made from a copied data directory.
+    """Remove the TLS keys that the source's mysqld created from a copied data directory.
 
-    With them a copy could pose as its source. mysqld makes new ones when it listens to a network.
+    With them a copy could pose as its source. mysqld creates new ones when it listens to a network.
     """
     for name in _TLS_FILES:
         server_files.remove(datadir / name)

@@ -1,4 +1,4 @@
-"""Chooses the server program for files of a given version, and refuses a program that does not fit them."""
+"""Choice of the server program for files of a given version; programs that do not fit are refused."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ class ServerProgram:
 
 
 def chosen(settings: ServerSettings, flavour: Flavour, recorded: str) -> Path:
-    """Return the program for files of version `recorded`. Whether it fits is not checked.
+    """Return the program for files of version `recorded`, without checking that it fits.
 
-    It is that of their series, else `server.binary`, else an installed one. PreflightError if there is none.
+    The order is: the program for their series, `server.binary`, an installed one. Raise PreflightError if there is
+    none.
     """
     return server.find_binary(settings.binaries.get(series_of(recorded), settings.binary), flavour)
 
 
 def fitting(settings: ServerSettings, flavour: Flavour, recorded: str) -> ServerProgram:
-    """Return the program for files of version `recorded`. PreflightError if there is none, or if it does not fit."""
+    """Return the program for files of version `recorded`. Raise PreflightError if none exists or it does not fit."""
     path = chosen(settings, flavour, recorded)
     version = processes.version_of(path)
     objection = objection_to(flavour, recorded, version)

@@ -1,7 +1,7 @@
-"""Stops and starts the site's own server: by its systemd unit, or by the commands of the configuration.
+"""Stop and start of the site's own server, by its systemd unit or by configured commands.
 
-What the server's account writes proves nothing here. The process is found by facts of the kernel (`discovery.py`), and
-its unit by the kernel and by systemd, which must agree.
+Nothing that the server's account writes is trusted here. Kernel facts identify the process (`discovery.py`). Kernel and
+systemd must agree on its unit.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _HINT = "set control.unit of the instance, or control.stop and control.start"
 
 @dataclass(frozen=True)
 class ServingProcess:
-    """The process that serves a data directory: its number and the words of its command line.
+    """The process that serves a data directory: its number and its command line.
 
-    `started` is in clock ticks since boot: no later process with the same number has it (proc_pid_stat(5), starttime).
+    `started` is in clock ticks since boot; with the number it identifies the process (proc_pid_stat(5), starttime).
     """
 
     pid: int
@@ -40,13 +40,13 @@ class ServingProcess:
 
     @property
     def since(self) -> datetime:
-        """When the process was started (UTC), to a hundredth of a second: proc_stat(5), btime."""
+        """Start time of the process (UTC), to 0.01 s: proc_stat(5), btime."""
         words = dict(line.partition(" ")[::2] for line in Path("/proc/stat").read_text().split("\n"))
         return datetime.fromtimestamp(int(words["btime"]) + self.started / os.sysconf("SC_CLK_TCK"), UTC)
 
     @property
     def option_words(self) -> tuple[str, ...]:
-        """The words that name its option files. A server takes them only before all others."""
+        """Arguments that name its option files. A server accepts them only before all others."""
         chosen: list[str] = []
         for word in self.words[1:]:
             if not _DEFAULTS.fullmatch(word):
@@ -56,11 +56,11 @@ class ServingProcess:
 
 
 def serving(datadir: Path) -> ServingProcess | None:
-    """Return the server process whose working directory is the data directory; None if none is.
+    """Return the server process whose working directory is the data directory; None if there is none.
 
-    It has the account that owns the data directory, or is root's: any account can start a program of that name there.
-    Of several the one counts that holds a lock on files of that filesystem, as InnoDB does from its start to its end.
-    PreflightError if there are several even so: then it is not known which of them is the server.
+    Its account must own the data directory or be root: any account can start a program with that name there. If there
+    are several, the one counts that locks files of that filesystem, as InnoDB does from start to end. Raise
+    PreflightError if several remain.
     """
     real = os.path.realpath(datadir)
     accounts = _accounts_of(real)
@@ -82,16 +82,16 @@ def serving(datadir: Path) -> ServingProcess | None:
         words = [os.fsdecode(word) for word in (process / "cmdline").read_bytes().split(b"\0") if word]
         started = int((process / "stat").read_text().rpartition(")")[2].split()[19])
     except (OSError, ValueError, IndexError):
-        # It has ended meanwhile.
+        # The process has just ended.
         return None
-    # The dynamic loader may have started it: then the words of the program come later.
+    # If the dynamic loader started it, the program's own arguments come later.
     name = os.path.basename(there[0].program)
     at = next((at for at, word in enumerate(words) if os.path.basename(word) == name), 0)
     return ServingProcess(there[0].pid, tuple(words[at:]), started)
 
 
 def _accounts_of(datadir: str) -> set[str]:
-    """Return the accounts that can serve the data directory: its owner's, and root's. Empty if it is not there."""
+    """Return the accounts that can serve the data directory: its owner and root. Empty if it does not exist."""
     try:
         return {pwd.getpwuid(uid).pw_name for uid in (os.stat(datadir).st_uid, 0)}
     except (OSError, KeyError):
@@ -99,7 +99,7 @@ def _accounts_of(datadir: str) -> set[str]:
 
 
 def _lockers(datadir: str) -> set[int]:
-    """Return the processes that hold locks on files of the filesystem of the data directory (proc_locks(5))."""
+    """Return the processes that hold locks on the filesystem of the data directory (proc_locks(5))."""
     device = os.stat(datadir).st_dev
     wanted = f"{os.major(device):02x}:{os.minor(device):02x}"
     lines = [line.split() for line in Path("/proc/locks").read_text().split("\n")]
@@ -112,7 +112,7 @@ def _lockers(datadir: str) -> set[int]:
 
 @dataclass(frozen=True)
 class ServerService:
-    """How the site's server is stopped and started: two commands. `timeout`, in seconds, is that of each.
+    """The commands that stop and start the site's server. `timeout`, in seconds, applies to each.
 
     `unit` is its unit, if systemd runs it.
     """
@@ -123,16 +123,16 @@ class ServerService:
     unit: str | None = None
 
     def stop(self) -> None:
-        """Stop the server. It has ended on return, as far as the command knows. ServerError if the command fails."""
+        """Stop the server; as far as the command knows, it has ended. Raise ServerError if the command fails."""
         _run(self.stop_words, self.timeout)
 
     def start(self) -> None:
-        """Start the server. ServerError if the command fails."""
+        """Start the server. Raise ServerError if the command fails."""
         _run(self.start_words, self.timeout)
 
 
 def _run(words: tuple[str, ...], timeout: float) -> None:
-    # A server that the command starts keeps the command's output open: a pipe would wait for the end of the server.
+    # A server started by the command keeps its output open: a pipe would wait for the end of the server.
     with tempfile.TemporaryFile() as output:
         try:
             # Ctrl-C on the terminal must not reach a command that stops or starts the server.
@@ -155,9 +155,9 @@ def _run(words: tuple[str, ...], timeout: float) -> None:
 
 
 def service_of(settings: ControlSettings, process: ServingProcess | None, known: str | None = None) -> ServerService:
-    """Return how the server is stopped and started. PreflightError if nothing says it.
+    """Return the commands that stop and start the server. Raise PreflightError if they are unknown.
 
-    Without a setting it is the systemd unit whose main process the running server is, else the one `known` from before.
+    Without a setting, it is the systemd unit whose main process is the running server, else the recorded unit `known`.
     """
     if settings.stop is not None and settings.start is not None:
         return ServerService(settings.stop, settings.start, settings.timeout)
@@ -177,10 +177,11 @@ def unit_of(pid: int) -> str | None:
 
 
 def configured_server_id(program: Path, process: ServingProcess) -> int | None:
-    """Return the server_id that the process would have after its next start; None if no option says it.
+    """Return the server_id that the process would have after its next start; None if no option sets it.
 
-    The server program prints what its option files hold (`--print-defaults`, MariaDB and MySQL manuals, "Command-Line
-    Options that Affect Option-File Handling"). The last option counts, and those of the command line come last.
+    The server program prints the contents of its option files (`--print-defaults`, MariaDB and MySQL manuals,
+    "Command-Line Options that Affect Option-File Handling"). The last option counts; those of the command line come
+    last.
     """
     printed = processes.run([str(program), *process.option_words, "--print-defaults"], timeout=30.0)
     named = _SERVER_ID.findall(" ".join([printed, *process.words[1:]]))

@@ -1,4 +1,4 @@
-"""The time zone of a server's process: asked of the server, of the kernel, and of the files of this host."""
+"""Time zone of a server's process, from the server, the kernel and the zone files of this host."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _ZONES = Path("/usr/share/zoneinfo")
 _LOCAL = Path("/etc/localtime")
 _NAME = Path("/etc/timezone")
 _MOST_BYTES = 1 << 20
-"""A file of a zone has some kilobytes (tzfile(5))."""
+"""A zone file has some kilobytes (tzfile(5))."""
 
 
 def offsets_of(session: Session) -> tuple[int, ...]:
-    """Return the offsets that the server's time zone SYSTEM has, whatever the zone of the session is."""
+    """Return the offsets of the server's time zone SYSTEM in seconds, independent of the session's zone."""
     asked = ", ".join(
         f"TIMESTAMPDIFF(SECOND, '{instant}', CONVERT_TZ('{instant}', '+00:00', 'SYSTEM'))" for instant in INSTANTS
     )
@@ -31,9 +31,9 @@ def offsets_of(session: Session) -> tuple[int, ...]:
 
 
 def server_zone(session: Session, pid: int | None, *, is_default: bool) -> ServerZone:
-    """Return the zone of the server's process (None: it is not known which process that is).
+    """Return the zone of the server's process (`pid` None: the process is unknown).
 
-    The name is that of its environment or of this host, and only if this host's data for it give the server's answers.
+    The name comes from its environment or from this host, and only if this host's data give the server's offsets.
     """
     offsets = offsets_of(session)
     name = next((name for name in _candidates(pid) if offsets_in(name) == offsets), None)
@@ -41,7 +41,7 @@ def server_zone(session: Session, pid: int | None, *, is_default: bool) -> Serve
 
 
 def host_zones(zone: ServerZone) -> HostZones:
-    """Return what this host makes of a zone."""
+    """Return the offsets that this host has for a zone, and its local ones."""
     return HostZones(None if zone.name is None else offsets_in(zone.name), _offsets(_local_zone()))
 
 
@@ -62,13 +62,13 @@ def _candidates(pid: int | None) -> Iterator[str]:
         named = named_zone(os.fsdecode(said))
         if named is not None and is_file_name(named) and _bytes(_ZONES / named) == data:
             names.append(named)
-        # The last line describes the times after the last change in the file (tzfile(5)).
+        # The last line is the rule for times after the last change in the file (tzfile(5)).
         names.append(named_zone(os.fsdecode(data.rstrip(b"\n").rpartition(b"\n")[2])))
     yield from (name for name in (*names, "UTC0") if name is not None)
 
 
 def _environment(pid: int | None) -> dict[bytes, bytes]:
-    """Return the variables with which a process was started; none if it is not known, or belongs to another account."""
+    """Return the start environment of a process; empty if it is unknown or belongs to another account."""
     try:
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if pid is not None else []
     except OSError:
@@ -81,7 +81,7 @@ def _local_zone() -> bytes:
 
 
 def _bytes(path: Path) -> bytes:
-    """Return a file of this host; "" if there is none."""
+    """Return the contents of a local file; "" if there is none."""
     try:
         with path.open("rb") as file:
             return file.read(_MOST_BYTES)
@@ -91,7 +91,6 @@ def _bytes(path: Path) -> bytes:
 
 @functools.cache
 def _offsets(data: bytes) -> tuple[int, ...] | None:
-    """Return the offsets of a zone; None if the bytes are no zone."""
     try:
         zone = ZoneInfo.from_file(io.BytesIO(data))
     except (ValueError, EOFError, struct.error, IndexError):
@@ -101,7 +100,7 @@ def _offsets(data: bytes) -> tuple[int, ...] | None:
 
 
 def _file_of(rule: str) -> bytes:
-    """Return a file of a zone that has this rule and no changes before it (RFC 8536)."""
+    """Return a zone file with this rule and no earlier changes (RFC 8536)."""
     head = b"TZif2" + bytes(15) + struct.pack(">6l", 0, 0, 0, 0, 1, 4)
     block = struct.pack(">lbb", 0, 0, 0) + b"UTC\0"
     return (head + block) * 2 + f"\n{rule}\n".encode()

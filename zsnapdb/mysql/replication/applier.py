@@ -1,4 +1,4 @@
-"""Stops, starts and removes the replication channels of a server."""
+"""Control of a server's replication channels: stop, start and remove."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def stop(session: Session, flavour: Flavour, dialect: Dialect, names: Iterable[s
 
 
 def start(session: Session, flavour: Flavour, dialect: Dialect, names: Iterable[str]) -> None:
-    """Start the appliers of the named channels. The server first waits for a stop that is still running."""
+    """Start the appliers of the named channels. The server first waits for a stop that is in progress."""
     for name in names:
         session.query(_of_channel(flavour, dialect.start_applier, name))
 
 
 def _of_channel(flavour: Flavour, statement: str, name: str) -> str:
-    """Return the statement as it is for the applier of one channel. The default channel has an empty name."""
+    """Return the statement for the applier of one channel. The default channel has an empty name."""
     value = "'" + name.replace("'", "''") + "'"
     return (
         f"{statement.removesuffix(' SQL_THREAD')} {value} SQL_THREAD"
@@ -36,8 +36,8 @@ def _of_channel(flavour: Flavour, statement: str, name: str) -> str:
 
 
 def open_temporary_tables(session: Session) -> int:
-    """Return how many temporary tables of its source the replica has open."""
-    # The variable has an old and a new name, and some servers show both.
+    """Return the number of temporary tables that the replica holds open for its source."""
+    # The variable has an old and a new name; some servers show both.
     rows = session.query(
         "SHOW GLOBAL STATUS WHERE variable_name IN ('Slave_open_temp_tables', 'Replica_open_temp_tables')"
     )
@@ -45,7 +45,7 @@ def open_temporary_tables(session: Session) -> int:
 
 
 def forget(session: Session) -> None:
-    """Remove every replication channel, credentials included."""
+    """Remove every replication channel, including credentials."""
     flavour, dialect = flavour_and_dialect(session)
     word = "REPLICA" if "REPLICA" in dialect.stop_applier else "SLAVE"
     configured = channels(session, dialect)
@@ -60,7 +60,7 @@ def forget(session: Session) -> None:
 
 
 def go_on(session: Session) -> None:
-    """Resume the replication of a replica at its old position. A server without a source is not changed."""
+    """Resume replication at the old position. A server without a source is not changed."""
     _, dialect = flavour_and_dialect(session)
     if channels(session, dialect):
         session.query(dialect.start_applier.removesuffix(" SQL_THREAD"))
@@ -68,7 +68,7 @@ def go_on(session: Session) -> None:
 
 
 def follow_neighbour(session: Session, port: int, user: str, password: str) -> None:
-    """Make the server a replica of the source on that port of this host, from their present position."""
+    """Make the server a replica of the source on this port of this host, from their current positions."""
     flavour, _ = flavour_and_dialect(session)
     if family(flavour).names_connections:
         session.query("SET GLOBAL gtid_slave_pos = @@GLOBAL.gtid_binlog_pos")
@@ -78,5 +78,5 @@ def follow_neighbour(session: Session, port: int, user: str, password: str) -> N
     )
     session.query(statements.change, (port, user, password))
     session.query(statements.start)
-    # Only accounts with a special right can write to a replica.
+    # On a replica, only accounts with a special privilege can write.
     refuse_writes_of_users(session)

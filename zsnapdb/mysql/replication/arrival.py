@@ -1,4 +1,4 @@
-"""Proves that replicas follow their source: a row that is written to the source arrives at the replica."""
+"""Check that replicas follow their source: a row written to the source must arrive at the replica."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def remove_rows(source: Session) -> None:
 
 
 def reached(source: Session) -> str:
-    """Return the GTIDs the source has now."""
+    """Return the current GTIDs of the source."""
     flavour, _ = flavour_and_dialect(source)
     return str(source.value(f"SELECT @@GLOBAL.{family(flavour).executed_variable}"))
 
 
 def has_reached(replica: Session, gtids: str, seconds: float) -> bool:
-    """Wait until the replica has applied the GTIDs; False if it did not within `seconds`."""
+    """Wait until the replica has applied the GTIDs. Return False if `seconds` pass before."""
     flavour, _ = flavour_and_dialect(replica)
     return replica.query(f"SELECT {family(flavour).wait_function}(%s, %s)", (gtids, seconds)) == [(0,)]
 
 
 def errors(replica: Session) -> list[str]:
-    """Return the replication errors that the replica reports; empty if there are none."""
+    """Return the replication errors of the replica."""
     _, dialect = flavour_and_dialect(replica)
     return [
         str(row[key])

@@ -1,15 +1,15 @@
-"""Replays binlogs as relay logs with the server's own applier, in parallel where the server can.
+"""Replay of binlogs as relay logs by the server's own applier, in parallel where the server supports it.
 
-A replication channel of zsnapdb gets the files as if it had received them. The conditions were tested on MySQL 9.7 and
-MariaDB 11.8 (tests/campaigns/points.py keeps testing them):
+zsnapdb writes the files into a replication channel as if the server had received them. These conditions were tested on
+MySQL 9.7 and MariaDB 11.8 (tests/campaigns/points.py keeps testing them):
 
-- the server needs another server_id than the events have, or it skips them as its own;
+- the server needs a server_id other than that of the events, or it skips them as its own;
 - relay_log_recovery must be off, or the server removes the files at its start;
-- MariaDB's parallel applier also needs the binlog name of the source: without it 11.8 crashes in compare_log_name().
+- MariaDB's parallel applier also needs the source's binlog name: without it 11.8 crashes in compare_log_name().
 
-The last file ends at the transaction boundary at which the replay ends. So the replay cannot go too far and needs no
-UNTIL clause for that; some UNTIL clauses fall back to a single thread. Only where the default engine of the source was
-another one, the applier stops and goes on with that.
+The last file ends at the transaction boundary where the replay must end, so the replay cannot go too far. It needs no
+UNTIL clause for that; some UNTIL clauses fall back to a single thread. The applier is stopped and started again only
+where the source had another default engine.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ ACCEPTING = (
     "loose_innodb_force_primary_key=OFF",
     "loose_system_versioning_alter_history=KEEP",
 )
-"""With these options a server refuses nothing that its source accepted. None of them changes what a statement does.
+"""Options with which a server refuses nothing that its source accepted. None changes the effect of a statement.
 
-They may have been set otherwise when the statement ran: no event of a binlog says so. `binlog_format`: a server with
-STATEMENT refuses events of rows.
+Their values on the source are unknown, because no binlog event records them. `binlog_format`: a server with STATEMENT
+refuses row events.
 """
 
 
@@ -63,7 +63,7 @@ def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
     """Return the option file lines for a replay; they must follow all other lines.
 
     With one worker the parallel applier is off, which saves the handover of transactions. Nothing is synced: an
-    interrupted replay goes back to the snapshot before the replay, and `make_durable` writes everything in the end.
+    interrupted replay rolls back to the snapshot before it, and `make_durable` writes everything at the end.
     """
     both = (
         "relay_log_recovery=OFF",
@@ -94,15 +94,15 @@ def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
 
 
 _OWN_DOMAIN = 4294967290
-"""The domain of MariaDB for what others write meanwhile: their GTIDs are in no order with those of the replay then."""
+"""MariaDB GTID domain for other clients' transactions: their GTIDs then have no order relative to replayed ones."""
 
 
 def paced_settings(flavour: Flavour, workers: int) -> tuple[str, ...]:
-    """Return the statements for a replay on a running server that others use, after its channel is made.
+    """Return the statements for a replay on a running server with other clients; its channel must exist.
 
-    What changes the schema `mysql` is left out, and with it every statement on accounts: both servers treat these as
-    updates of its tables (tests/system/test_migration_check.py tries it). The relay logs stay. MySQL tells only every
-    300 ms how far its workers are, unless it is told otherwise (refman 8.4, replica_checkpoint_period).
+    Changes to the schema `mysql` are filtered out, and with them every account statement, which both servers treat as
+    an update of its tables (tests/system/test_migration_check.py tries it). The relay logs are kept. By default, MySQL
+    reports the progress of its workers only every 300 ms (refman 8.4, replica_checkpoint_period).
     """
     ignored = "mysql.%"
     workers = workers if workers > 1 else 0
@@ -122,11 +122,11 @@ def paced_settings(flavour: Flavour, workers: int) -> tuple[str, ...]:
 
 
 def make_durable(session: Session) -> None:
-    """Have the server write what it has committed, as its shutdown does.
+    """Make the server write everything committed, as its shutdown does.
 
-    Without syncs, the binlog of a server that is killed in its shutdown has transactions that the tables lost: its
-    GTIDs would not show it. InnoDB of MariaDB flushes its log here only if commits do (ha_innodb.cc,
-    innobase_flush_logs); engines without a log write when their tables are closed. Nothing goes to the binlog.
+    Without syncs, a server killed during shutdown can have transactions in its binlog that its tables lost. Its GTIDs
+    would not show the loss. MariaDB's InnoDB flushes its log here only if commits do (ha_innodb.cc,
+    innobase_flush_logs); engines without a log write when their tables are closed. Nothing is written to the binlog.
     """
     for statement in (
         "SET GLOBAL innodb_flush_log_at_trx_commit = 1",
@@ -150,19 +150,19 @@ CLIENT_OPTIONS = (
     "loose_sql_generate_invisible_primary_key=OFF",
     "autocommit=ON",
 )
-"""The option file lines for a replay by a client.
+"""Option file lines for a replay by a client.
 
-Only the applier may write to a server that is super_read_only. The statements in a binlog name the key that a source
-added to its table; an applier never adds one.
+Only the applier may write to a server that is super_read_only. Binlog statements include the invisible primary key that
+a source added to its table; an applier never adds one.
 """
 
 
 def client_feeds(
     tool: Path, files: Sequence[Path], start: int, scratch: Path, stops: Sequence[EngineStop]
 ) -> list[Feed]:
-    """Return what goes into the one session of a client: the files, the first from the offset `start`, as statements.
+    """Return the input of the client's single session: the files as statements, the first one from offset `start`.
 
-    At each stop the default engine changes. The GTIDs do not change. `scratch` is a folder for files of LOAD DATA.
+    The default engine changes at each stop; the GTIDs do not. `scratch` is a folder for LOAD DATA files.
     """
     ends: list[tuple[int, int | None]] = [*((stop.number, stop.offset) for stop in stops), (len(files), None)]
     texts = [
@@ -183,14 +183,14 @@ def client_feeds(
 
 
 def client_argv(client: Path, login: Path) -> list[str]:
-    """Return the command of the client that replays; `login` is its option file."""
+    """Return the command of the replaying client; `login` is its option file."""
     return [str(client), f"--defaults-file={login}", "--binary-mode", "--max-allowed-packet=1G", "--local-infile=1"]
 
 
 def account_sql(password: str) -> str:
-    """Return the statements of an init file that create the account for the replay.
+    """Return the init file statements that create the replay account.
 
-    The statements are not written to the binlog and get no GTID.
+    The server does not write them to the binlog and assigns no GTID.
     """
     return "\n".join(
         [
@@ -204,17 +204,17 @@ def account_sql(password: str) -> str:
 
 
 def drop_account(session: Session) -> None:
-    """Drop the account of the replay, which may be the account of this session. Nothing goes to the binlog."""
+    """Drop the replay account, which may be the account of this session. Nothing is written to the binlog."""
     session.query("SET SESSION sql_log_bin = 0")
     session.query(f"DROP USER '{ACCOUNT}'@'localhost'")
 
 
 @dataclass(frozen=True)
 class RelayLogs:
-    """The relay log files of the channel. `base` is the server's relay_log (absolute, without number).
+    """Relay log files of the channel. `base` is the server's relay_log (absolute, without number).
 
-    `is_set`: the server's option says so. Else it is the server's own default, in its data directory, and the index
-    must name the files relative to that: MariaDB compares the names as they are (sql/log.cc, find_log_pos).
+    `is_set`: the option relay_log is set. Otherwise the default applies, which is in the data directory, and the index
+    must have names relative to it: MariaDB compares the names literally (sql/log.cc, find_log_pos).
     """
 
     base: Path
@@ -222,8 +222,8 @@ class RelayLogs:
 
     @property
     def _stem(self) -> Path:
-        # Servers put the channel's name before the extension of base and index (rpl_mi.cc of MariaDB, rpl_info_factory
-        # of MySQL).
+        # Both servers add the channel's name to base and index before the extension (MariaDB: rpl_mi.cc, MySQL:
+        # rpl_info_factory).
         return self.base.with_name(f"{self.base.name}-{CHANNEL}")
 
     @property
@@ -235,7 +235,7 @@ class RelayLogs:
         return self.base.with_name(f"{self._stem.name}.{number:06d}")
 
     def remove(self) -> None:
-        """Remove the files that an earlier replay left."""
+        """Remove the files of an earlier replay."""
         for path in self.base.parent.glob(f"{self._stem.name}.*"):
             server_files.remove(path)
 
@@ -250,11 +250,11 @@ class RelayLogs:
 
 @dataclass(frozen=True)
 class ChannelStatements:
-    """The statements of one family for the channel of the replay.
+    """Statements of one server family for the replay channel.
 
-    `change_paced` also takes a delay in seconds, `start_until` the name of a relay log and an offset in it.
-    `failed_worker` asks for the error of a worker, where the status of the channel only says that there is one ("": it
-    says the error itself).
+    `change_paced` also takes a delay in seconds, `start_until` a relay log name and an offset in it. `failed_worker`
+    queries the error of a worker where the channel status only reports that one failed. It is empty if the status has
+    the error.
     """
 
     change: str
@@ -304,9 +304,10 @@ class ChannelStatements:
 
 @dataclass(frozen=True)
 class ApplierStatus:
-    """The progress of the applier.
+    """Progress of the applier.
 
-    `number` and `offset` are the relay log and offset that the applier reads, `error` is what stopped it.
+    `number` and `offset` are the relay log and the offset in it that the applier reads. `error` is the error that
+    stopped it.
     """
 
     number: int
@@ -317,7 +318,7 @@ class ApplierStatus:
 
 
 def status(session: Session, words: ChannelStatements) -> ApplierStatus:
-    """Return how far the applier of the server is."""
+    """Return the progress of the server's applier."""
     (row,) = session.records(words.status)
 
     def first(*names: str) -> str:
@@ -337,17 +338,17 @@ def status(session: Session, words: ChannelStatements) -> ApplierStatus:
 
 
 def executed(session: Session, flavour: Flavour) -> Gtids:
-    """Return the transactions the server has executed."""
+    """Return the GTIDs that the server has executed."""
     return parse_gtids(flavour, str(session.value(ChannelStatements.of(flavour).executed)))
 
 
 @dataclass(frozen=True)
 class ReplayInput:
-    """The input of a replay and the expected result.
+    """Input and expected result of a replay.
 
-    `sizes` are the bytes of the relay logs in order. `start` is the offset in the first one and `file` its old binlog
-    name. `gtids` are the GTIDs of the server afterwards (None: unknown). At each of the `stops` the default engine
-    changes; the threads of an applier have that of their start.
+    `sizes` are the sizes of the relay logs in bytes, in order. `start` is the offset in the first one, `file` its
+    original binlog name. `gtids` are the server's GTIDs afterwards (None: unknown). The default engine changes at each
+    of the `stops`; applier threads keep the engine from their start.
     """
 
     sizes: tuple[int, ...]
@@ -358,15 +359,15 @@ class ReplayInput:
 
 
 def defaults(session: Session) -> Defaults:
-    """Return the engine and the row format of tables whose statement names none."""
+    """Return the default engine and row format of new tables."""
     engine = session.value("SELECT @@GLOBAL.default_storage_engine")
     return Defaults(str(engine), str(session.value("SELECT @@GLOBAL.innodb_default_row_format")))
 
 
 def _apply_to_stop(session: Session, words: ChannelStatements, logs: RelayLogs, stop: EngineStop) -> None:
-    """Apply what comes before the stop, with the engine before; then the engine is that of the stop.
+    """Apply everything before the stop with the old engine, then set the engine of the stop.
 
-    A table whose statement lacks its options is made with the collation of its database, which is another one for it.
+    A statement without table options takes the collation of its database, so that is changed for this one transaction.
     """
     _apply_until(session, words, logs, (stop.number, stop.offset))
     session.query("SET GLOBAL default_storage_engine = %s", (stop.engine,))
@@ -388,7 +389,7 @@ def _set_collation(session: Session, database: str, collation: str) -> None:
 
 
 def _apply_until(session: Session, words: ChannelStatements, logs: RelayLogs, place: tuple[int, int]) -> None:
-    """Apply what comes before the place (number of the relay log, offset), which is between two transactions."""
+    """Apply everything before the place (relay log number, offset), which is a transaction boundary."""
     number, offset = place
     progress = status(session, words)
     if (progress.number, progress.offset) >= place:
@@ -396,7 +397,7 @@ def _apply_until(session: Session, words: ChannelStatements, logs: RelayLogs, pl
     session.query(words.start_until, (logs.file(number).name, offset))
     while (progress := status(session, words)).is_running:
         time.sleep(_POLL_SECONDS)
-    # MySQL stops before the head of a file where its first transaction is the place.
+    # If the place is the first transaction of a file, MySQL stops before the file's header.
     if progress.error or progress.number != number:
         raise _stopped(progress.error)
 
@@ -404,10 +405,10 @@ def _apply_until(session: Session, words: ChannelStatements, logs: RelayLogs, pl
 def replay(
     session: Session, flavour: Flavour, logs: RelayLogs, source: ReplayInput, on_bytes: Callable[[int], None]
 ) -> None:
-    """Apply the relay logs to their end and remove the channel.
+    """Apply all relay logs, remove the channel, and check that exactly the expected transactions were executed.
 
-    Afterwards the server has executed exactly the expected transactions. ConsistencyError with the error of the applier
-    if it stopped, or if the result differs. `on_bytes` gets the number of binlog bytes read so far.
+    `on_bytes` receives the number of binlog bytes read so far. Raise ConsistencyError if the applier stopped with an
+    error or the result differs, ServerError if a plugin that the applier needs is not loaded.
     """
     words = ChannelStatements.of(flavour)
     replicated = _slave_position(session) if flavour is Flavour.MARIADB else None
@@ -431,7 +432,7 @@ def replay(
 
 
 def _stopped(error: str) -> ZsnapdbError:
-    """Return the error of a replay that the applier stopped. A plugin that is not loaded is no wrong result."""
+    """Return the error for a stopped applier. A missing plugin is a ServerError, since the result is not wrong."""
     message = f"the replay stopped: {error or 'see the error log'}"
     hint = plugin_hint(error)
     if hint:
@@ -447,12 +448,12 @@ def _done(sizes: Sequence[int], progress: ApplierStatus) -> int:
 def _is_finished(session: Session, flavour: Flavour, source: ReplayInput, progress: ApplierStatus) -> bool:
     if source.gtids is not None:
         return progress.has_read_all and contains(executed(session, flavour), source.gtids)
-    # The server adds one more relay log after the given ones, and reads it when it has applied the given ones.
+    # The server adds a relay log after the given ones and reads it once these are applied.
     return progress.has_read_all and progress.number > len(source.sizes)
 
 
 def check_executed(session: Session, flavour: Flavour, expected: Gtids | None) -> None:
-    """Raise ConsistencyError unless the server has executed exactly the expected transactions; None: no check."""
+    """Raise ConsistencyError unless the server executed exactly the expected transactions (None: no check)."""
     if expected is None:
         return
     actual = executed(session, flavour)
@@ -480,7 +481,7 @@ _ENDING_SECONDS = 60.0
 
 @dataclass
 class PacedReplay:
-    """A replay that runs. A thread with a session of its own notes how far it is, until it stops with an error."""
+    """A running replay. A thread with its own session samples its progress until the replay stops with an error."""
 
     words: ChannelStatements
     session: Session
@@ -500,7 +501,7 @@ class PacedReplay:
         delay: int,
         workers: int,
     ) -> PacedReplay:
-        """Let the server apply the relay logs, each event `delay` seconds after its time. The files stay."""
+        """Start to apply the relay logs, each event `delay` seconds after its original time. The files are kept."""
         words = ChannelStatements.of(flavour)
         with open_session() as session:
             session.query(words.change_paced, (source.file, source.start, logs.file(1).name, source.start, delay))
@@ -514,7 +515,7 @@ class PacedReplay:
 
     @property
     def seconds(self) -> float:
-        """How long it has been running."""
+        """Return the seconds since the start."""
         return time.monotonic() - self.began
 
     def _watch(self) -> None:
@@ -530,10 +531,10 @@ class PacedReplay:
                 return
 
     def end(self) -> None:
-        """Stop it; a transaction that is being applied ends first. Afterwards `samples` and `error` are final.
+        """Stop the replay after the transaction that is being applied. Afterwards `samples` and `error` are final.
 
-        The last sample has the moment of this call, and all that was applied. If it has not ended after a minute, that
-        is the error.
+        The last sample has the time of this call and includes everything applied. A thread that has not stopped after
+        60 s is abandoned; an error when stopping goes to `error`.
         """
         ended = self.seconds
         self.stopped.set()

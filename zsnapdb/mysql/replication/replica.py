@@ -1,4 +1,4 @@
-"""Makes a restored server a replica of a source, by GTID, and reports how far it is behind."""
+"""Conversion of a restored server into a GTID replica of a source, and its lag."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode, is_loopback, own_author
 
 @dataclass(frozen=True)
 class ReplicationSource:
-    """A replication source, the account for the replica, and how its connection is protected."""
+    """A replication source, the account for the replica, and the TLS settings of the connection."""
 
     host: str
     port: int
@@ -22,12 +22,12 @@ class ReplicationSource:
     tls: Tls = NO_SETTINGS
 
     def protection(self, flavour: Flavour) -> tuple[str, tuple[object, ...]]:
-        """Return the end of the statement that names the source, and its parameters.
+        """Return the TLS clauses of the statement that names the source, and their parameters.
 
-        A replica knows no TLS that is only preferred: it demands TLS, except over the loopback interface without a CA,
-        and where TLS is off. The certificate is verified as in our own sessions. MySQL asks for a public key only on a
-        line without TLS, and if our own sessions may (refman 8.4, "CHANGE REPLICATION SOURCE TO Statement"; MariaDB
-        manual, "CHANGE MASTER TO": since 11.4 a certificate is verified unless the statement says otherwise).
+        A replica cannot merely prefer TLS. It requires TLS, unless TLS is off, or the connection is loopback without a
+        CA. Certificates are verified as in the sessions of zsnapdb. MySQL requests a public key only without TLS, and
+        only if these sessions may (refman 8.4, "CHANGE REPLICATION SOURCE TO Statement"). MariaDB verifies a
+        certificate since 11.4 unless the statement turns that off (MariaDB manual, "CHANGE MASTER TO").
         """
         word = "MASTER" if flavour is Flavour.MARIADB else "SOURCE"
         mode, verifies = self.tls.mode_to(self.host), self.tls.verifies(self.host)
@@ -44,7 +44,7 @@ class ReplicationSource:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files of this host that the replica's server reads to connect."""
+        """Return the local files that the replica's server reads to connect."""
         return () if self.tls.mode_to(self.host) is TlsMode.OFF else tuple(self._files().values())
 
     def _files(self) -> dict[str, Path]:
@@ -61,7 +61,7 @@ def options(flavour: Flavour) -> tuple[str, ...]:
 
 
 def lasting_options(flavour: Flavour) -> tuple[str, ...]:
-    """Return the lines for all later starts: the replica replicates and takes writes only from its source."""
+    """Return the option file lines for all later starts: the replica takes writes only from its source."""
     if flavour is Flavour.MARIADB:
         return (*options(flavour), "read_only=ON", "skip_slave_start=OFF")
     return (*options(flavour), "super_read_only=ON", "loose_skip_replica_start=OFF")
@@ -75,9 +75,9 @@ def refuse_writes(session: Session, flavour: Flavour) -> None:
 def follow(session: Session, flavour: Flavour, source: ReplicationSource, gtids: Gtids) -> None:
     """Start to replicate from the source after the transactions `gtids`, which the server has.
 
-    Other sources are removed. MySQL: the binlogs of the replica are reset, with gtid_purged = `gtids`
-    (refman 8.4, "Setting Up Replication Using GTIDs"); MariaDB: gtid_slave_pos = `gtids` (MariaDB manual, "Global
-    Transaction ID").
+    Other sources are removed. On MySQL, the replica's binlogs are reset with gtid_purged = `gtids` (refman 8.4,
+    "Setting Up Replication Using GTIDs"). On MariaDB, gtid_slave_pos = `gtids` (MariaDB manual, "Global Transaction
+    ID").
     """
     protection, files = source.protection(flavour)
     if flavour is Flavour.MARIADB:
@@ -107,9 +107,9 @@ def follow(session: Session, flavour: Flavour, source: ReplicationSource, gtids:
 
 @dataclass(frozen=True)
 class Lag:
-    """Whether the replica has caught up with its source, and the error that stopped it (empty: none).
+    """State of a replica: whether it has caught up, and the error that stopped it (empty: none).
 
-    `refused`: why its last attempt to connect failed, while it tries again (empty: it is connected, or tries first).
+    `refused`: why the last connection attempt failed, during retries (empty: connected, or first attempt).
     """
 
     has_caught_up: bool

@@ -1,4 +1,4 @@
-"""The scheduled events of a server after a replay: which of them the applier disabled, and their states back."""
+"""Scheduled events of a server after a replay: events that the applier disabled get their states back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zsnapdb.planning.family import family
 from zsnapdb.planning.sql_text import quoted
 
 _CODECS = {"latin1": "cp1252", "utf8": "utf-8", "utf8mb3": "utf-8", "utf8mb4": "utf-8"}
-"""The character sets in which a statement with other than ASCII characters can be sent."""
+"""Character sets in which a statement with non-ASCII characters can be sent."""
 _IN_TABLE = {EventState.REPLICA: "SLAVESIDE_DISABLED"}
 _WORDS = {
     EventState.ENABLED: "ENABLE",
@@ -23,7 +23,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class ScheduledEvent:
-    """An event: its names, its state, the account that it acts for, the server_id of the server that made it."""
+    """A scheduled event. `definer` is the account that it runs as, `originator` the server_id that created it."""
 
     schema: str
     name: str
@@ -39,7 +39,7 @@ class ScheduledEvent:
         return self.schema, self.name.lower()
 
     def statement(self, state: EventState) -> str:
-        """Return the statement that gives it this state, and leaves its definer."""
+        """Return the statement that sets this state and keeps the definer."""
         user, _, host = self.definer.rpartition("@")
         return f"ALTER DEFINER = {quoted(user)}@{quoted(host)} EVENT {quoted(self.schema, self.name)} {_WORDS[state]}"
 
@@ -60,15 +60,15 @@ def scheduled_events(session: Session) -> list[ScheduledEvent]:
 
 
 def states_of(session: Session) -> EventStates:
-    """Return the state of each event."""
+    """Return the states of all events."""
     return {event.key: event.state for event in scheduled_events(session)}
 
 
 def give_back_definers(session: Session, flavour: Flavour, account: str, before: Sequence[ScheduledEvent]) -> list[str]:
-    """Give each event that a client altered as this account the account that it acted for before.
+    """Restore the definer of each event that a client altered as `account`, and return the names of the others.
 
-    ALTER EVENT makes whoever runs it the definer, and no binlog tool prints who that was. Return the names of the
-    events that were made in the same replay: nothing says whose they are.
+    ALTER EVENT makes its caller the definer, and no binlog tool prints the previous one. The others were created in the
+    same replay, so their definer is unknown, or cannot be sent. Nothing is written to the binlog.
     """
     known = {event.key: event.definer for event in before}
     unknown = []
@@ -86,11 +86,11 @@ def give_back_definers(session: Session, flavour: Flavour, account: str, before:
 
 
 def give_back(session: Session, flavour: Flavour, server_id: int, before: EventStates, after: EventStates) -> list[str]:
-    """Give each event that a replay disabled the state that it had at the source; nothing goes to the binlog.
+    """Restore the state that each event disabled by the replay had on the source. Nothing is written to the binlog.
 
-    `before` are the states before the replay, `after` those that the replayed statements lead to, `server_id` is that
-    of the source. Events that the source itself got from another server are disabled there, too. Return the statements
-    for those of which no statement says the state.
+    `before` has the states before the replay, `after` those that the replayed statements lead to, `server_id` is the
+    source's. Events that the source itself replicated from another server stay disabled. Return an ALTER statement for
+    each event whose state on the source is unknown.
     """
     unknown = []
     session.query("SET SESSION sql_log_bin = 0")
@@ -118,7 +118,7 @@ def _set(session: Session, flavour: Flavour, event: ScheduledEvent, state: Event
 
 
 def _set_in_table(session: Session, event: ScheduledEvent, state: EventState) -> None:
-    """Change the row of MariaDB's table alone. Its first timestamp would change with each update."""
+    """Update the row of MariaDB's event table. Without `created = created`, its first timestamp would change."""
     session.query(
         "UPDATE mysql.event SET status = %s, definer = %s, created = created, modified = modified"
         " WHERE db = %s AND name = %s",
@@ -127,7 +127,7 @@ def _set_in_table(session: Session, event: ScheduledEvent, state: EventState) ->
 
 
 def _alter(session: Session, event: ScheduledEvent, state: EventState) -> None:
-    """Alter the event as the session that made it: the server notes its character sets, its server_id and the time."""
+    """Alter the event in the environment of its creator: the server records character sets, server_id and time."""
     (before,) = session.query("SELECT @@GLOBAL.server_id")[0]
     text = event.statement(state).encode(_CODECS.get(event.client, "ascii")).decode("utf-8", "surrogateescape")
     session.query("SET GLOBAL server_id = %s", (event.originator,))

@@ -1,4 +1,4 @@
-"""What changes tables of users and is in no row: AUTO_INCREMENT counters, definitions, and statistics."""
+"""Changes to user tables that are in no row: AUTO_INCREMENT counters, definitions and statistics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STATISTICS = {
     "column_stats": "db_name, table_name, column_name, min_value, max_value, avg_frequency FROM mysql.column_stats",
     "index_stats": "db_name, table_name, index_name, prefix_arity, avg_frequency FROM mysql.index_stats",
 }
-"""What ANALYZE alone writes: the histograms of MySQL, the statistics of MariaDB that no engine keeps."""
+"""Data that only ANALYZE writes: MySQL's histograms, and MariaDB's engine-independent statistics."""
 _WITH_STATISTICS = (
     "SELECT table_name FROM information_schema.tables WHERE table_schema IN ('mysql', 'information_schema')"
     f" AND table_name IN ({', '.join(repr(name) for name in _STATISTICS)})"
@@ -42,15 +42,15 @@ _WITH_COUNTER = (
 )
 _NEXT = "SELECT table_schema, table_name, auto_increment FROM information_schema.tables"
 _FIRST = 1
-"""The next value of a table that had no row yet and may have no counter."""
+"""The next value of a table that never had a row and may have no counter."""
 
 
 def counters(session: Session, most: int) -> dict[tuple[str, str], int] | None:
-    """Return the next value of each table that has a counter, by schema and table; None beyond `most` tables.
+    """Return the next value of each table with a counter, by schema and table; None if there are over `most` tables.
 
-    MySQL keeps statistics for a day; they are read anew (refman 8.4, information_schema_stats_expiry). After a start it
-    shows the last value instead of the next one until a statement uses the table (seen with 9.7). MariaDB joins these
-    views four times as long as it takes to ask for both (seen with 11.8).
+    MySQL caches statistics for a day, so they are refreshed (refman 8.4, information_schema_stats_expiry). After a
+    start it shows the last value instead of the next one until a statement uses the table (seen with 9.7). In MariaDB a
+    join of these views takes four times as long as two queries (seen with 11.8).
     """
     if int(session.value(_COUNT)) > most:
         return None
@@ -63,10 +63,10 @@ def counters(session: Session, most: int) -> dict[tuple[str, str], int] | None:
 
 
 def counters_of(session: Session, tables: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """Return the next values of these tables, after `counters` was asked in the session."""
+    """Return the next values of these tables. `counters` must have run in the session before."""
     rows: list[Row] = []
     for names in tables:
-        # With both names a server opens this table alone.
+        # With both names, a server opens only this table.
         rows += session.query(f"{_NEXT} WHERE table_schema = %s AND table_name = %s", names)
     return _next(rows, tables)
 
@@ -77,10 +77,10 @@ def _next(rows: Iterable[Row], tables: Collection[tuple[str, str]]) -> dict[tupl
 
 
 def definitions(session: Session) -> str:
-    """Return the SHA-256 of the columns, keys, partitions and histograms of the tables of users.
+    """Return the SHA-256 of the columns, keys, partitions and histograms of user tables.
 
-    Not all that changes them is in a binlog: ALTER TABLE ... PARTITION NO_WRITE_TO_BINLOG and ANALYZE LOCAL are not
-    (sql_yacc.yy of both families).
+    Some changes to them are in no binlog: ALTER TABLE ... PARTITION NO_WRITE_TO_BINLOG and ANALYZE LOCAL (sql_yacc.yy
+    of both families).
     """
     seen = hashlib.sha256()
     there = {str(name) for (name,) in session.query(_WITH_STATISTICS)}
@@ -92,14 +92,14 @@ def definitions(session: Session) -> str:
 
 
 def server_time(session: Session) -> int:
-    """Return the time of the server, in seconds since 1970."""
+    """Return the server's time in seconds since 1970."""
     return int(session.value("SELECT UNIX_TIMESTAMP()"))
 
 
 def analyze_again(session: Session, since: int) -> None:
-    """Give each table of InnoDB statistics of its rows as they are now, if it got some since then (seconds since 1970).
+    """Analyze each InnoDB table again whose statistics changed since that time (seconds since 1970).
 
-    The engine makes new ones by itself after many changes, and ANALYZE LOCAL makes them of any rows.
+    InnoDB updates statistics after many changes, and ANALYZE LOCAL computes them from any rows.
     """
     seen = {(str(schema), _PARTITION.split(str(table))[0]) for schema, table in session.query(_ANALYZED, [since])}
     for schema, table in sorted(seen):

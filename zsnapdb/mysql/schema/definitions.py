@@ -1,4 +1,4 @@
-"""The definitions of tables and views, and of triggers, routines and events, as the server writes them."""
+"""Definitions of tables, views, triggers, routines and events, as the server writes them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ _COLUMN_OF_CODE = 2
 
 
 def definitions_of(session: Session) -> dict[TableName, str]:
-    """Return what SHOW CREATE TABLE says of each table and view of the users, without the counter of a table.
+    """Return the SHOW CREATE TABLE text of each user table and view, without AUTO_INCREMENT counters.
 
-    One that cannot be opened has its error.
-    SHOW CREATE TABLE takes views too (refman 8.4, "SHOW CREATE TABLE Statement").
+    A table that cannot be opened has its error message. SHOW CREATE TABLE also accepts views (refman 8.4, "SHOW CREATE
+    TABLE Statement").
     """
     tables = [TableName(schema, table) for schema in _of_users(session) for table in names(session, schema, _ALL)]
     return {table: definition(_definition(session, "TABLE", table.schema, str(table.table))) for table in tables}
 
 
 def all_definitions_of(session: Session) -> dict[str, str]:
-    """Return what SHOW CREATE says of each table, view, trigger, routine and event of the users.
+    """Return the SHOW CREATE text of each user table, view, trigger, routine and event.
 
-    The names are `schema.name` of tables and views, and `kind schema.name` of programs.
-
-    The statement is in another column for each kind (refman 8.4, "SHOW CREATE TRIGGER Statement", "SHOW CREATE EVENT
-    Statement", "SHOW CREATE PROCEDURE Statement").
+    The keys are `schema.name` for tables and views, and `kind schema.name` for programs. The column with the statement
+    depends on the kind (refman 8.4, "SHOW CREATE TRIGGER Statement", "SHOW CREATE EVENT Statement", "SHOW CREATE
+    PROCEDURE Statement").
     """
     return {
         **{str(table): text for table, text in definitions_of(session).items()},
@@ -93,10 +92,10 @@ _FULL_COLLATIONS = "SELECT full_collation_name, id FROM information_schema.colla
 
 
 class TableShapes:
-    """Reads definitions of tables in one session.
+    """Reader of table definitions in one session.
 
-    Its time zone is UTC, so that times have one meaning. An account without the privilege TRIGGER sees no triggers
-    (refman 8.4, "The INFORMATION_SCHEMA TRIGGERS Table").
+    The session's time zone becomes UTC, so that times are unambiguous. An account without the privilege TRIGGER sees no
+    triggers (refman 8.4, "The INFORMATION_SCHEMA TRIGGERS Table").
     """
 
     def __init__(self, session: Session) -> None:
@@ -107,7 +106,7 @@ class TableShapes:
         self._keys = _KEYS.format(expression="expression" if self._has("STATISTICS", "EXPRESSION") else "NULL")
 
     def read(self, schema: str, table: str) -> TableShape:
-        """Return the definition of a table. It has no columns if the table does not exist, or cannot be seen."""
+        """Return the definition of a table. It has no columns if the table does not exist or is not visible."""
         names = (schema, table)
         keys = self._session.query(self._keys, names)
         kinds = self._session.query(_TABLE, names)

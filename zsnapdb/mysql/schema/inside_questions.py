@@ -1,8 +1,8 @@
-"""What a server in a guest is asked through its own command-line client, and how the client's answers are read.
+r"""Queries to a server in a guest through its own command-line client, and parsers for the client's output.
 
-The client runs with --batch and --skip-column-names: a line per row, a tab between columns, and in a value a backslash
-before a backslash, n for a line break, t for a tab, 0 for NUL (refman 8.4, "mysql Client Options", --batch). The guest
-writes the answers, so each is read by its form.
+The client runs with --batch and --skip-column-names: a line per row, tabs between columns. In values a backslash
+escapes: \\ is a backslash, \n a line break, \t a tab and \0 a NUL (refman 8.4, "mysql Client Options", --batch). The
+guest is untrusted, so the format of each answer is checked.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LONGEST_WORD = 200
 _MOST_LOGS = 100_000
 TABLES_AT_ONCE = 10_000
-"""The agent's answer with so many tables has about a megabyte. libvirt takes at most 10 MiB."""
-# The events at the beginning of a binlog that say what the binlogs before it contain.
+"""An answer of the agent with this many tables has about 1 MB. libvirt accepts at most 10 MiB."""
+# Events at the start of a binlog with the GTIDs of all binlogs before it.
 _LISTING = ("Gtid_list", "Previous_gtids")
 _UNKNOWN_SERVER = re.compile(r"ERROR (?:2002|2003|2006|2013|1040|1053)\b")
-"""Errors of a client whose server does not answer yet: no socket, no connection, too many, it ends (errmsg manual)."""
+"""Client errors while the server does not answer yet: no socket, no connection, too many, shutdown (errmsg manual)."""
 
 Rows = Sequence[Sequence[str | None]]
 
 
 def rows(text: str) -> Rows:
-    """Return the rows that the client printed. A value NULL is None, and so is the text NULL: both look the same."""
+    """Return the rows that the client printed. NULL becomes None, and so does the text NULL: they look the same."""
     return [[_value(field) for field in line.split("\t")] for line in text.split("\n") if line]
 
 
@@ -50,17 +50,17 @@ def _value(field: str) -> str | None:
 
 
 def is_not_up(errors: str) -> bool:
-    """Whether the client failed because the server does not answer yet."""
+    """Return whether the client failed because the server does not answer yet."""
     return _UNKNOWN_SERVER.search(errors) is not None
 
 
 def question(sql: str) -> str:
-    """Return the stdin of the client for one statement."""
+    """Return the client's stdin for one statement."""
     return f"{sql.strip().rstrip(';')};\n"
 
 
 def variables(answer: Rows) -> Mapping[str, str]:
-    """Return the variables in the answer to VARIABLES. DamagedError if there is no version."""
+    """Return the variables in the answer to VARIABLES. Raise DamagedError if there is no version."""
     values = {row[0].lower(): row[1] for row in answer if len(row) == 2 and row[0] and row[1] is not None}
     known = {name: values[name] for name in _NAMES if name in values}
     if not known.get("version") or not all(is_line(v) and len(v) <= _LONGEST_WORD for v in known.values()):
@@ -69,12 +69,12 @@ def variables(answer: Rows) -> Mapping[str, str]:
 
 
 def has_binlog(known: Mapping[str, str]) -> bool:
-    """Whether the server writes a binlog."""
+    """Return whether the server writes a binlog."""
     return known.get("log_bin", "").upper() in ("ON", "1")
 
 
 def binlogs(answer: Rows) -> tuple[tuple[str, int], ...]:
-    """Return the names and bytes of the binlogs, oldest first, from the answer to BINLOGS. DamagedError otherwise."""
+    """Return names and sizes (bytes) of the binlogs, oldest first. Raise DamagedError if the answer is malformed."""
     listed = [(row[0] or "", row[1] or "") for row in answer if len(row) >= 2]
     if len(listed) != len(answer) or not 0 < len(listed) <= _MOST_LOGS:
         raise _strange("its binlogs")
@@ -84,14 +84,14 @@ def binlogs(answer: Rows) -> tuple[tuple[str, int], ...]:
 
 
 def beginning(binlog: str) -> str:
-    """Return the question how a binlog begins. DamagedError for a name that is none."""
+    """Return the query for the first events of a binlog. Raise DamagedError for an invalid name."""
     if not _BINLOG.fullmatch(binlog):
         raise _strange("its binlogs")
     return f"SHOW BINLOG EVENTS IN '{binlog}' LIMIT 4;\n"
 
 
 def recovered(flavour: Flavour, answer: Rows) -> Gtids | None:
-    """Return the GTIDs before the binlog's beginning, from the answer to `beginning`; None if it names none."""
+    """Return the GTIDs before the start of the binlog, from the answer to `beginning`; None if it has none."""
     for row in answer:
         if len(row) == 6 and row[2] in _LISTING:
             text = (row[5] or "").strip().removeprefix("[").removesuffix("]")
@@ -100,7 +100,7 @@ def recovered(flavour: Flavour, answer: Rows) -> Gtids | None:
 
 
 def executed(flavour: Flavour) -> str:
-    """Return the question which GTIDs are in the binlogs now."""
+    """Return the query for the GTIDs in the binlogs now."""
     return f"SELECT @@GLOBAL.{family(flavour).executed_variable};\n"
 
 
@@ -112,12 +112,12 @@ def gtids_now(flavour: Flavour, answer: Rows) -> Gtids | None:
 
 
 def tables_from(number: int) -> str:
-    """Return the question for at most TABLES_AT_ONCE tables, from the one with this number on."""
+    """Return the query for at most TABLES_AT_ONCE tables, starting at this number."""
     return f"{STORED_TABLES} LIMIT {TABLES_AT_ONCE} OFFSET {number};\n"
 
 
 def tables(answer: Rows) -> list[CatalogueTable]:
-    """Return the tables in the answer to STORED_TABLES. DamagedError for a row of another form."""
+    """Return the tables in the answer to STORED_TABLES. Raise DamagedError for a malformed row."""
     listed = []
     for row in answer:
         is_table = len(row) == 6 and row[0] and row[1] and row[2] and _NUMBER.fullmatch(row[5] or "")
@@ -133,7 +133,7 @@ def check_of(chosen: Sequence[CatalogueTable]) -> str:
 
 
 def checked(chosen: Sequence[CatalogueTable], answer: Rows) -> dict[str, list[tuple[str, ...]]]:
-    """Return the rows of the answer to `check_of` by the table's quoted name. One without a row has none."""
+    """Return the rows of the answer to `check_of` by quoted table name. A table without a row gets an empty list."""
     by_name: dict[str, list[tuple[str, ...]]] = {f"{table.schema}.{table.name}": [] for table in chosen}
     for row in answer:
         if len(row) == 4 and row[0] in by_name:
@@ -144,7 +144,7 @@ def checked(chosen: Sequence[CatalogueTable], answer: Rows) -> dict[str, list[tu
 def answered(
     known: Mapping[str, str], logs: tuple[tuple[str, int], ...], listed: Gtids | None, now: Gtids | None
 ) -> InsideAnswer:
-    """Return all answers of the server together. DamagedError if its identity has no such form."""
+    """Return all answers of the server combined. Raise DamagedError if its identity is malformed."""
     number, uuid = known.get("server_id", "0"), known.get("server_uuid", "").lower() or None
     if not _NUMBER.fullmatch(number) or (uuid is not None and not _UUID.fullmatch(uuid)):
         raise _strange("its identity")

@@ -1,6 +1,6 @@
-"""The catalogue of a server: what its schemas hold. Every other module asks here which tables there are.
+"""The catalogue of a server: the contents of its schemas. All other modules list tables through this one.
 
-The types of tables are those of both families (refman 8.4, "The INFORMATION_SCHEMA TABLES Table"; MariaDB manual,
+The table types are those of both families (refman 8.4, "The INFORMATION_SCHEMA TABLES Table"; MariaDB manual,
 "Information Schema TABLES Table"). MariaDB's system-versioned tables and sequences are not base tables.
 """
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from zsnapdb.planning.advice.facts import TableFacts
 
 HAS_ROWS = "table_type NOT IN ('VIEW', 'SYSTEM VIEW', 'TEMPORARY', 'TEMPORARY SEQUENCE')"
-"""The condition on `information_schema.tables` for tables with rows of their own that outlive a session.
+"""Condition on `information_schema.tables` for tables whose own rows outlive a session.
 
-A type that a later server adds counts as a table.
+A type added by a later server counts as a table.
 """
 _EVENTS = "SELECT event_name FROM information_schema.events WHERE event_schema = %s"
 _TRIGGERS = "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = %s"
@@ -33,14 +33,14 @@ STORED_TABLES = (
     f"SELECT {_COLUMNS} FROM information_schema.tables WHERE {HAS_ROWS} AND table_schema NOT IN {_WITHOUT_FILES}"
     " ORDER BY table_schema, table_name"
 )
-"""The question for all tables with rows of their own; `table_of` reads a row of the answer."""
+"""Query for all tables with rows of their own; `table_of` reads a row of the result."""
 _ENGINE_LIBRARY = re.compile(r"ha_[a-z0-9_]{1,60}(?:\.so)?")
-"""Libraries of storage engines in both families. The name comes from the data, so only such a name is used."""
+"""Storage engine libraries of both families. The name comes from the data, so only such a name is used."""
 _SEQUENCE_VALUE = re.compile(r"\b(?:next|last)val\(`((?:[^`]|``)+)`\.`((?:[^`]|``)+)`\)", re.IGNORECASE)
 
 
 def stored_tables(session: Session) -> list[CatalogueTable]:
-    """Return every table with rows of its own, sorted, including those of the system schemas `mysql` and `sys`.
+    """Return every table with rows of its own, sorted, including those in the system schemas `mysql` and `sys`.
 
     These are base tables, system-versioned tables and sequences, of all engines.
     """
@@ -48,7 +48,7 @@ def stored_tables(session: Session) -> list[CatalogueTable]:
 
 
 def engine_counts(session: Session, without_schemas: Sequence[str]) -> dict[str, int]:
-    """Return how many tables with rows of their own there are of each engine, outside of the named schemas.
+    """Return the number of tables with their own rows per engine, outside the named schemas.
 
     A table that cannot be opened has the engine `unknown`.
     """
@@ -66,11 +66,11 @@ _ENCRYPTED = """encryption=['"]?y|encrypted`?=['"]?yes"""
 
 
 def special_tables(session: Session) -> TableFacts:
-    """Return how many tables have compressed pages, and how many are encrypted, by their create options.
+    """Return the number of tables with compressed pages, and of encrypted tables, by their create options.
 
     Sources: refman 8.4, "InnoDB Page Compression" and "InnoDB Data-at-Rest Encryption"; MariaDB manual, "CREATE TABLE".
     """
-    # `doctor` alone needs them, and a backup loads this module too.
+    # Only `doctor` needs them, and a backup loads this module too.
     from zsnapdb.planning.advice.facts import TableFacts
 
     ((compressed, encrypted),) = session.query(
@@ -83,9 +83,9 @@ def special_tables(session: Session) -> TableFacts:
 
 
 def engine_libraries(session: Session) -> tuple[str, ...]:
-    """Return the libraries of the storage engines that were installed with INSTALL PLUGIN or INSTALL SONAME, sorted.
+    """Return the libraries of storage engines that INSTALL PLUGIN or INSTALL SONAME installed, sorted.
 
-    A server that runs without accounts does not load them by itself (refman 8.4, "skip_grant_tables").
+    A server without accounts does not load them by itself (refman 8.4, "skip_grant_tables").
     """
     names = {str(row[0]) for row in session.query("SELECT dl FROM mysql.plugin")}
     return tuple(sorted(name for name in names if _ENGINE_LIBRARY.fullmatch(name)))
@@ -98,12 +98,12 @@ def schemas(session: Session) -> list[str]:
 
 
 def has_schema(session: Session, schema: str) -> bool:
-    """Whether a schema of that name exists."""
+    """Return whether a schema with this name exists."""
     return bool(session.query("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (schema,)))
 
 
 def find_table(session: Session, schema: str, name: str) -> CatalogueTable | None:
-    """Return the table, sequence or view of that name, None if there is none."""
+    """Return the table, sequence or view with this name, None if there is none."""
     return next(iter(_tables(session, schema, " AND table_name = %s", (name,))), None)
 
 
@@ -114,7 +114,7 @@ def names(session: Session, schema: str, limit: int) -> list[str]:
 
 
 def content(session: Session, schema: str) -> SchemaContent:
-    """Return everything that the schema holds. The schema must exist."""
+    """Return the contents of the schema, which must exist."""
     charset, collation = session.query(
         "SELECT default_character_set_name, default_collation_name FROM information_schema.schemata WHERE"
         " schema_name = %s",
@@ -138,7 +138,7 @@ def content(session: Session, schema: str) -> SchemaContent:
 
 
 def triggers_of(session: Session, schema: str, table: str) -> tuple[str, ...]:
-    """Return the names of the triggers of a table, sorted."""
+    """Return the names of a table's triggers, sorted."""
     sql = (
         "SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = %s AND event_object_table"
         " = %s"
@@ -147,9 +147,9 @@ def triggers_of(session: Session, schema: str, table: str) -> tuple[str, ...]:
 
 
 def versioned_by_transaction(session: Session, schema: str) -> frozenset[str]:
-    """Return the system-versioned tables whose history names transactions (MariaDB manual, "System-Versioned Tables").
+    """Return the tables whose history has transaction ids (MariaDB manual, "System-Versioned Tables").
 
-    Their row start is a number of a transaction of this very server.
+    Their row start is a transaction id of this server alone.
     """
     sql = (
         "SELECT table_name FROM information_schema.columns WHERE table_schema = %s AND generation_expression = 'ROW"
@@ -159,9 +159,9 @@ def versioned_by_transaction(session: Session, schema: str) -> frozenset[str]:
 
 
 def single_columns(session: Session, schema: str) -> tuple[ColumnName, ...]:
-    """Return the FLOAT columns of the schema with values of their own of which the server prints 6 digits, sorted.
+    """Return the schema's stored FLOAT columns that the server prints with 6 digits, sorted.
 
-    Of a FLOAT(M, D) it prints D digits after the point, which are all that the column takes.
+    A FLOAT(M, D) is printed with D decimals, which is all that the column stores.
     """
     rows = session.query(
         "SELECT c.table_name, c.column_name FROM information_schema.columns AS c JOIN information_schema.tables AS t ON"
@@ -201,7 +201,7 @@ def _tables(session: Session, schema: str, more: str = "", values: Sequence[str]
 
 
 def table_of(row: Row) -> CatalogueTable:
-    """Return the table in a row of the answer to STORED_TABLES."""
+    """Return the table in a row of the result of STORED_TABLES."""
     schema, name, kind, engine, options, size = row
     return CatalogueTable(
         str(schema), str(name), _type(str(kind)), None if engine is None else str(engine), str(options), int(size)
@@ -224,7 +224,7 @@ def _routines(session: Session, schema: str) -> Iterable[tuple[str, str]]:
 
 
 def stored_programs(session: Session, schema: str) -> list[tuple[str, str]]:
-    """Return the kind (as SHOW CREATE takes it) and the name of each trigger, routine and event of the schema."""
+    """Return kind (as in SHOW CREATE) and name of each trigger, routine and event of the schema."""
     events = _names(session, _EVENTS, schema)
     triggers = _names(session, _TRIGGERS, schema)
     return [
@@ -235,7 +235,7 @@ def stored_programs(session: Session, schema: str) -> list[tuple[str, str]]:
 
 
 def _hidden_events(session: Session, schema: str, shown: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the events that the server has and does not show.
+    """Return the events that the server has but does not show.
 
     A MariaDB server without accounts (skip_grant_tables) loads no events: information_schema and the dump program show
     none, without an error. Its table mysql.event has them. MySQL 8.0 and later have no such table.

@@ -1,4 +1,4 @@
-"""Removes the old versions of changed rows from a masked copy: free space in tables, undo, statistics, logs.
+"""Removal of old row versions from a masked copy: free space in tables, undo, statistics, logs.
 
 An UPDATE leaves the old row in at least seven places: free space of its page, undo, redo, the binlog, histograms, log
 tables, log files.
@@ -28,9 +28,9 @@ _FILLER_BYTES = 128 << 10
 _FILLER_COLUMNS = 40
 _ARIA_LOG_BYTES = 8 << 20
 _LOG_NAME = re.compile(r"\..+|-.*\.([0-9]{6,}|index)")
-"""What follows the base name of a log: relay logs of a replication channel have the channel's name after it."""
+"""Suffix of a log's base name. Relay logs of a replication channel include the channel's name."""
 _FOLDER_LOGS = ("galera.cache", "gcache.page.*")
-"""Caches of a cluster in the data directory; they contain changed rows."""
+"""Cluster caches in the data directory; they contain changed rows."""
 
 
 @dataclass(frozen=True)
@@ -42,27 +42,25 @@ class SharedTablespace:
 
 
 def leave_no_binlog(session: Session) -> None:
-    """Prepare the session for the site's own statements: nothing goes to the binlog, no lock is awaited for long.
+    """Prepare the session for the site's own statements: no binlog, and lock waits of at most 60 s.
 
-    Foreign keys and `sql_mode` stay as the server has them: a change of a row changes, by ON UPDATE and ON DELETE, the
-    rows that refer to it.
+    Foreign keys and `sql_mode` are not changed: ON UPDATE and ON DELETE must change the referring rows too.
     """
     for statement in ("sql_log_bin = 0", "SESSION lock_wait_timeout = 60"):
         session.query(f"SET {statement}")
 
 
 def prepare(session: Session) -> None:
-    """Prepare the session for rebuilds: nothing goes to the binlog, and old table definitions can be rebuilt."""
+    """Prepare the session for rebuilds: no binlog, and old table definitions are accepted."""
     leave_no_binlog(session)
     for statement in ("SESSION sql_mode = ''", "SESSION foreign_key_checks = 0"):
         session.query(f"SET {statement}")
 
 
 def settle(session: Session) -> None:
-    """Wait until the server has written what its recovery left to do: purges and changed pages.
+    """Wait until the server has finished its purges and written its changed pages after recovery.
 
-    Afterwards only what masking does changes the files of tables. The wait is limited; a file that is written later
-    counts as changed.
+    Afterwards only masking changes table files. The wait is limited; a file that is written later counts as changed.
     """
     session.query("SET GLOBAL innodb_purge_rseg_truncate_frequency = 1")
     _is_purged_within(session, _SETTLE_SECONDS)
@@ -77,7 +75,7 @@ def settle(session: Session) -> None:
 
 
 def drop_history(session: Session, chosen: Iterable[CatalogueTable]) -> None:
-    """Delete the former versions of the rows of system-versioned tables."""
+    """Delete the old row versions of system-versioned tables."""
     for table in chosen:
         session.query(f"DELETE HISTORY FROM {table.quoted}")
 
@@ -94,7 +92,7 @@ def rebuild(session: Session, chosen: Collection[CatalogueTable]) -> None:
 def forget_values(session: Session, flavour: Flavour) -> bool:
     """Empty other places that keep values or statements: histograms, column statistics, log tables.
 
-    Return whether there were histograms: MySQL has them in its dictionary, of which no table can be rebuilt.
+    Return whether there were histograms: MySQL keeps them in its dictionary, whose tables cannot be rebuilt.
     """
     for name in ("general_log", "slow_log"):
         session.query(f"TRUNCATE TABLE mysql.{name}")
@@ -116,10 +114,10 @@ def forget_values(session: Session, flavour: Flavour) -> bool:
 
 
 def overwrite_histograms(session: Session) -> None:
-    """Make the dictionary write other histograms over the free space that the dropped ones left in its pages.
+    """Make the dictionary overwrite the free space of dropped histograms with other histograms.
 
-    A page without room is reorganised, and InnoDB then overwrites its free space. Pages that are free altogether are
-    emptied in the file. A histogram has the first 42 characters of a value (refman 8.4, "ANALYZE TABLE Statement").
+    InnoDB reorganises a full page and thereby overwrites its free space. Completely free pages are emptied in the file.
+    A histogram has the first 42 characters of a value (refman 8.4, "ANALYZE TABLE Statement").
     """
     columns = [f"c{number}" for number in range(_FILLER_COLUMNS)]
     session.query(f"CREATE TABLE {_FILLER} ({', '.join(f'{column} CHAR(50)' for column in columns)})")
@@ -147,7 +145,7 @@ def _text(value: object) -> str:
 
 
 def purge(session: Session) -> None:
-    """Wait until undo has no old row version. ServerError if a transaction still needs some."""
+    """Wait until undo has no old row version. Raise ServerError if a transaction still needs some."""
     session.query("SET GLOBAL innodb_purge_rseg_truncate_frequency = 1")
     if not _is_purged_within(session, _PURGE_SECONDS):
         raise ServerError(
@@ -157,7 +155,7 @@ def purge(session: Session) -> None:
 
 
 def _is_purged_within(session: Session, seconds: float) -> bool:
-    """Wait at most `seconds` until undo has no old row version, and return whether it has none."""
+    """Wait at most `seconds` until undo has no old row version. Return whether it has none."""
     deadline = time.monotonic() + seconds
     while int(session.value("SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")):
         if time.monotonic() > deadline:
@@ -167,10 +165,11 @@ def _is_purged_within(session: Session, seconds: float) -> bool:
 
 
 def renew_aria_log(session: Session) -> None:
-    """Make the Aria engine begin a new log file; the server removes the former one at its next checkpoint.
+    """Make the Aria engine start a new log file; the server removes the old one at its next checkpoint.
 
-    Aria begins a new file when the current one is larger than a new limit (MariaDB manual, aria_log_file_size), and
-    removes files that recovery does not need (aria_log_purge_type). The smallest limit is 8 MiB: the log is filled.
+    Aria starts a new file when the current one exceeds a new limit (MariaDB manual, aria_log_file_size). It removes
+    files that recovery does not need (aria_log_purge_type). The smallest limit is 8 MiB, so the log is filled up to
+    that.
     """
     session.query("SET GLOBAL aria_log_purge_type = immediate")
     session.query(f"CREATE TABLE {_FILLER} (filler LONGBLOB) ENGINE = Aria TRANSACTIONAL = 1")
@@ -183,7 +182,7 @@ def renew_aria_log(session: Session) -> None:
 def renew_undo(session: Session) -> bool:
     """Empty the undo tablespaces one by one, with a temporary spare one (refman 8.4, "Undo Tablespaces").
 
-    Return False if the server cannot do this.
+    Return False if the server cannot do this. Raise ServerError if one does not become empty.
     """
     if not session.understands(f"CREATE UNDO TABLESPACE {_SPARE_UNDO} ADD DATAFILE '{_SPARE_UNDO}.ibu'"):
         return False
@@ -219,9 +218,9 @@ def remove_logs(
 ) -> None:
     """Remove the logs that a server creates again after a slow shutdown.
 
-    These are binlogs, relay logs, MySQL's redo and doublewrite files, caches of a cluster, and the text logs `texts`.
-    `binlog` and `relay` are base names. MariaDB's BASE.state stays: only this file has the GTIDs of the server (MariaDB
-    manual, "gtid_binlog_state"). `redo` and `doublewrite` are the folders of these files; None: they are not touched.
+    These are binlogs, relay logs, MySQL's redo and doublewrite files, cluster caches, and the text logs `texts`.
+    `binlog` and `relay` are base names. `redo` and `doublewrite` are folders (None: skipped). MariaDB's BASE.state is
+    kept: only this file has the server's GTIDs (MariaDB manual, "gtid_binlog_state").
     """
     doomed = [path for path in texts if path.is_file()]
     doomed += [path for pattern in _FOLDER_LOGS for path in datadir.glob(pattern)]

@@ -1,4 +1,4 @@
-"""One table: its rows, its columns, its check. Which tables there are is in `schema_catalogue`."""
+"""Rows, columns and check of a single table. `schema_catalogue` lists the tables."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from zsnapdb.planning.sql_text import quoted
 
 
 def check(session: Session, table: CatalogueTable, *, for_upgrade: bool = False) -> list[Row]:
-    """Run CHECK TABLE and return the rows of its result: table, operation, kind, text.
+    """Run CHECK TABLE and return its rows: table, operation, kind, text.
 
-    No engine can check a sequence (MariaDB manual, "CHECK TABLE"), so the one row of a sequence is read instead.
+    No engine can check a sequence (MariaDB manual, "CHECK TABLE"), so its single row is read instead.
     """
     if table.is_sequence:
         rows = session.query(f"SELECT * FROM {table.quoted}")
@@ -28,23 +28,23 @@ def check(session: Session, table: CatalogueTable, *, for_upgrade: bool = False)
 
 
 def count(session: Session, schema: str, table: str, *, with_history: bool = False) -> int:
-    """Return how many rows the table has. `with_history`: and how many old versions of rows, if it is versioned."""
+    """Return the number of rows of the table. `with_history` adds the old row versions of a versioned table."""
     history = " FOR SYSTEM_TIME ALL" if with_history else ""
     return int(session.value(f"SELECT COUNT(*) FROM {quoted(schema, table)}{history}"))
 
 
 def checksum(session: Session, schema: str, table: str) -> int | None:
-    """Return the sum of the checksums of all rows, in whatever order they are; None if the server makes none.
+    """Return the sum of all row checksums, independent of row order; None if the server computes none.
 
-    It is made of the bytes of the rows (refman 8.4, "CHECKSUM TABLE Statement"), so tables that are stored in another
-    way can have another one with the same rows.
+    It is computed from the bytes of the rows (refman 8.4, "CHECKSUM TABLE Statement"). Tables with the same rows but
+    another storage format can differ.
     """
     ((_, number),) = session.query(f"CHECKSUM TABLE {quoted(schema, table)} EXTENDED")
     return None if number is None else int(number)
 
 
 def made_as(session: Session, schema: str, table: str) -> tuple[object, object, object] | None:
-    """Return engine, collation and row format of a table or sequence as the server says; None if it does not exist."""
+    """Return engine, collation and row format of a table or sequence; None if it does not exist."""
     rows = session.query(
         "SELECT engine, table_collation, row_format FROM information_schema.tables WHERE table_schema = %s AND"
         " table_name = %s",
@@ -54,7 +54,7 @@ def made_as(session: Session, schema: str, table: str) -> tuple[object, object, 
 
 
 def columns(session: Session, schema: str, table: str) -> list[Column]:
-    """Return the columns of the table in order, with their places in the primary key.
+    """Return the columns of the table in order, with their positions in the primary key.
 
     The list is empty if the table does not exist.
     """
@@ -86,9 +86,9 @@ def columns(session: Session, schema: str, table: str) -> list[Column]:
 
 
 def ordered_key(session: Session, schema: str, table: str) -> tuple[str, ...]:
-    """Return the columns of the primary key, if the server finds its first and its last row without reading all.
+    """Return the columns of the primary key, if the server finds its first and last row without a scan.
 
-    Empty if there is no such key. A key of prefixes, a hash and a key of both directions order no rows by its columns
+    Otherwise return an empty tuple. A key with prefixes, a hash or mixed directions does not order rows by its columns
     (refman 8.4, "ORDER BY Optimization"; "The INFORMATION_SCHEMA STATISTICS Table", SUB_PART and COLLATION).
     """
     parts = session.query(
@@ -103,9 +103,9 @@ def ordered_key(session: Session, schema: str, table: str) -> tuple[str, ...]:
 
 
 def _padding_collations(session: Session) -> Callable[[str], bool]:
-    """Return a function that says whether a collation ignores trailing spaces.
+    """Return a function that tells whether a collation ignores trailing spaces.
 
-    MySQL has a column for this; in MariaDB the collations that do not ignore spaces have …_nopad_… in their name.
+    MySQL has a column for this. In MariaDB, collations that do not ignore them have …_nopad_… in their name.
     """
     has_column = (
         "SELECT 1 FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name ="
@@ -121,13 +121,13 @@ def _padding_collations(session: Session) -> Callable[[str], bool]:
 
 
 _MOST_BYTES = 1 << 28
-"""Bytes of the rows that are kept in memory."""
+"""Maximum size of the rows kept in memory, in bytes."""
 
 
 def exact_rows(session: Session, questions: Sequence[RowQuestion]) -> tuple[ExactRow, ...]:
-    """Return every value of each row, in the order of the questions; an empty row if there is none.
+    """Return all values of each row, in the order of `questions`; an empty row if there is none.
 
-    Two sessions answer the same if all values are the same byte by byte. PreflightError if the rows are too large.
+    Two sessions return the same if all values are equal byte by byte. Raise PreflightError if the rows are too large.
     """
     found, size = [], 0
     for question in questions:
@@ -143,7 +143,7 @@ def exact_rows(session: Session, questions: Sequence[RowQuestion]) -> tuple[Exac
 
 
 def referring_rows(session: Session, question: RowQuestion, key: ForeignKey, child: TableShape) -> list[RowQuestion]:
-    """Return questions for the rows that refer to a row by a foreign key."""
+    """Return queries for the rows that refer to a row by a foreign key."""
     columns = key_columns(child)
     return [
         RowQuestion(

@@ -1,4 +1,4 @@
-"""Overwrites what is not used in files of InnoDB tablespaces: the doublewrite buffer, and free pages.
+"""Overwriting of unused parts of InnoDB tablespace files: the doublewrite buffer and free pages.
 
 The server must have been shut down cleanly. The format is that of both families (fsp0fsp.h, fsp0types.h, trx0sys.h).
 """
@@ -22,7 +22,7 @@ from zsnapdb.planning.sql_text import quoted
 
 _TRX_SYS_PAGE = 5
 _HEADER_FROM_END = 200
-"""Where the header of the doublewrite buffer begins in the page, counted from its end (trx0sys.h of MariaDB)."""
+"""Offset of the doublewrite header from the end of its page (trx0sys.h of MariaDB)."""
 _MAGIC = 536853855
 _EXTENT_BYTES = 1 << 20
 _EXTENT_PAGES = 64
@@ -30,7 +30,7 @@ _SPACE_HEADER = 38
 _FREE_LIMIT = _SPACE_HEADER + 12
 _FLAGS = _SPACE_HEADER + 16
 _FULL_CHECKSUM_FLAG = 0b10000
-"""MariaDB's full_crc32 format has this flag; then other flags say nothing about ROW_FORMAT=COMPRESSED."""
+"""Flag of MariaDB's full_crc32 format. With it, the other flags do not tell ROW_FORMAT=COMPRESSED."""
 _ZIP_FLAGS = 0b01110
 _FIRST_DESCRIPTOR = _SPACE_HEADER + 112
 _BITMAP = 24
@@ -40,8 +40,8 @@ _DESCRIPTOR_STATES = range(1, 6)
 def empty_doublewrite(file: Path, page_size: int) -> bool:
     """Overwrite the doublewrite buffer in the first file of the system tablespace with zeros.
 
-    The server must have been shut down cleanly: then the buffer is not needed, and a page of zeros in it is ignored
-    (buf_dblwr_t::init_or_load_pages of MariaDB). Return False, with the file unchanged, if the buffer lies outside the
+    After a clean shutdown the buffer is not needed, and a page of zeros in it is ignored
+    (buf_dblwr_t::init_or_load_pages of MariaDB). Return False, with the file unchanged, if the buffer is outside the
     file. Return True if there is no buffer.
     """
     with open_to_change(file) as opened:
@@ -62,7 +62,7 @@ def empty_doublewrite(file: Path, page_size: int) -> bool:
 
 
 def empty_free_pages(file: Path, page_size: int) -> bool:
-    """Overwrite every free page of the tablespace with zeros. InnoDB initialises a free page before it uses the page.
+    """Overwrite every free page of the tablespace with zeros. InnoDB initialises a free page before it uses it.
 
     Return False, with the file unchanged, if it is no tablespace of uncompressed pages of this size.
     """
@@ -85,7 +85,7 @@ def empty_free_pages(file: Path, page_size: int) -> bool:
 
 
 def _free_pages(opened: BinaryIO, page_size: int, limit: int) -> Iterator[int]:
-    """Yield the free pages below `limit`, as the descriptors of the extents have them."""
+    """Yield the free pages below `limit`, according to the extent descriptors."""
     extent = _EXTENT_PAGES if page_size > 16384 else _EXTENT_BYTES // page_size
     length = _BITMAP + extent // 4
     for group in range(0, limit, page_size):
@@ -129,11 +129,11 @@ _ENCRYPTED = (
 
 
 def check(session: Session, facts: ServerFacts) -> None:
-    """Raise ConsistencyError if the server has encrypted tables and lacks the key to them.
+    """Raise ConsistencyError if the server has encrypted tables but not their key.
 
-    One master key encrypts the keys of all tablespaces (refman 8.4, "InnoDB Data-at-Rest Encryption"), so one table is
-    read for all. MySQL without its keyring starts all the same, and only who reads an encrypted table gets an error.
-    MariaDB without its keys does not start.
+    One master key encrypts the keys of all tablespaces (refman 8.4, "InnoDB Data-at-Rest Encryption"), so reading one
+    table suffices. MySQL starts without its keyring, and only reading an encrypted table fails. MariaDB does not start
+    without its keys.
     """
     if not family(facts.flavour).starts_without_keys:
         return

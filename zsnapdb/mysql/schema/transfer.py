@@ -1,4 +1,4 @@
-"""The statements that move a table or a schema from one server to another."""
+"""Statements that move a table or a schema from one server to another."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from zsnapdb.planning.trial.rescue import TableKind
 
 
 def move_away(session: Session, schema: str, table: str, target: TableName) -> list[str]:
-    """Move a table or sequence to `target`, in a new schema; return the names of what is left out.
+    """Move a table or sequence to `target`, in a new schema; return the names of the omitted parts.
 
-    These are its triggers, its foreign keys, and the defaults that take numbers from a sequence: they would connect it
-    with other tables. Only for an ephemeral server.
+    These are its triggers, foreign keys, and defaults that take numbers from a sequence: they would link it to other
+    tables. Only for an ephemeral server.
     """
     left_out = []
     session.query("SET SESSION foreign_key_checks = 0")
@@ -44,7 +44,7 @@ def move_away(session: Session, schema: str, table: str, target: TableName) -> l
 
 
 def take_numbers_from(session: Session, content: SchemaContent, new_schema: str) -> None:
-    """Let the defaults in the schema name its sequences as they will be named in `new_schema`.
+    """Make the schema's defaults refer to its sequences by their names in `new_schema`.
 
     A default names a sequence with its schema (MariaDB manual, "SEQUENCE Overview"). A dump would bring the old name to
     the live server. Only for an ephemeral server.
@@ -64,10 +64,10 @@ def take_numbers_from(session: Session, content: SchemaContent, new_schema: str)
 
 
 def widen_singles(session: Session, table: TableName) -> tuple[ColumnName, ...]:
-    """Make the FLOAT columns of the table DOUBLE, so that a dump of its rows has all digits. Return those that stay.
+    """Change the table's FLOAT columns to DOUBLE, so that a dump has all digits. Return the unchanged ones.
 
-    A FLOAT takes the digits of the DOUBLE as the very value that it had. The columns of a system-versioned table stay.
-    Only for an ephemeral server.
+    The digits of the DOUBLE give the same FLOAT value again. Columns of a system-versioned table are not changed. Only
+    for an ephemeral server.
     """
     singles = tuple(
         each for each in schema_catalogue.single_columns(session, table.schema) if each.table == table.table
@@ -82,14 +82,14 @@ def widen_singles(session: Session, table: TableName) -> tuple[ColumnName, ...]:
 
 
 def _allow_alter(session: Session, schema: str, name: str) -> None:
-    """Let the session alter a system-versioned table (MariaDB manual, "system_versioning_alter_history")."""
+    """Allow the session to alter a system-versioned table (MariaDB manual, "system_versioning_alter_history")."""
     table = schema_catalogue.find_table(session, schema, name)
     if table is not None and table.is_versioned:
         session.query("SET SESSION system_versioning_alter_history = 'KEEP'")
 
 
 def definition(session: Session, table: TableName) -> str:
-    """Return the CREATE TABLE or CREATE SEQUENCE statement of the table or sequence, without its schema."""
+    """Return the CREATE statement of the table or sequence, without its schema."""
     return str(session.query(f"SHOW CREATE {_word(session, table)} {_quoted(table)}")[0][1])
 
 
@@ -99,9 +99,9 @@ def _word(session: Session, name: TableName) -> str:
 
 
 def sequence_state(session: Session, name: TableName) -> tuple[object, ...]:
-    """Return the state of a sequence that goes with it: its next value that no server has in its cache, its bounds.
+    """Return the state of a sequence to transfer: its next value that no server has cached, and its bounds.
 
-    The number of its cycles is left out, because a dump does not hold it.
+    The number of its cycles is omitted, because a dump does not have it.
     """
     return session.query(
         "SELECT next_not_cached_value, minimum_value, maximum_value, start_value, increment, cache_size, cycle_option"
@@ -110,12 +110,12 @@ def sequence_state(session: Session, name: TableName) -> tuple[object, ...]:
 
 
 def set_next_value(session: Session, name: TableName, value: object) -> None:
-    """Let the sequence go on with this value (MariaDB manual, "SETVAL")."""
+    """Set the next value of the sequence (MariaDB manual, "SETVAL")."""
     session.query(f"SELECT SETVAL({_quoted(name)}, %s, 0)", (value,))
 
 
 def create_table(session: Session, schema: str, statement: str) -> None:
-    """Run a CREATE statement, as `definition` returns it, in the schema, with a lenient SQL mode."""
+    """Run a CREATE statement from `definition` in the schema, with a lenient SQL mode."""
     session.query("SET SESSION sql_mode = 'NO_ENGINE_SUBSTITUTION'")
     session.query(f"USE {quoted(schema)}")
     session.query(statement)
@@ -152,9 +152,9 @@ def kind_of(session: Session, name: TableName) -> TableKind:
 
 @contextlib.contextmanager
 def exported(session: Session, table: TableName) -> Iterator[None]:
-    """Keep the file of the table complete on disk, and locked, for the block (refman 8.4, "Importing InnoDB Tables").
+    """Keep the table's file complete on disk, and locked, for the block (refman 8.4, "Importing InnoDB Tables").
 
-    After an error in the block the lock lasts until the session ends.
+    After an error in the block, the lock lasts until the session ends.
     """
     session.query(f"FLUSH TABLES {_quoted(table)} FOR EXPORT")
     yield
