@@ -21,9 +21,8 @@ _PIECE = 256 << 10
 class ExchangeLimit:
     """One exchange with a peer. It ends after `seconds`, or, with a rate, when it is `seconds` behind that rate.
 
-    `rate` is the minimum in bytes per second; with 0, transferred bytes do not extend the deadline. A fast phase does
-    not allow a later pause: an exchange of N bytes lasts at most `seconds + N / rate`, and no pause in it lasts longer
-    than `seconds`.
+    `rate` is the minimum in bytes per second; with 0, bytes do not extend the deadline. A fast phase allows no later
+    pause: an exchange of N bytes lasts at most `seconds + N / rate`, and no pause in it is longer than `seconds`.
     """
 
     def __init__(self, seconds: float, rate: float = 0.0, most_bytes: int | None = None) -> None:

@@ -50,11 +50,9 @@ CLOSED_PIPE = 141
 class ZsnapdbError(Exception):
     """An error. The message states the operation, its object and the problem. `hint` tells the user what to do.
 
-    Control characters in both, for example from a server or store, are escaped.
-
-    `about` lists the owners of the clones and commits that the text names. It is empty if the text only repeats the
-    request and names no other object of this host. None: the text may name any object, so only administrators read it
-    (`base/audience.py`).
+    Control characters in both, for example from a server or store, are escaped. `about` lists the owners of the clones
+    and commits that the text names: none if it only repeats the request. None: the text may name any object, so only
+    administrators read it (`base/audience.py`).
     """
 
     code = "internal"

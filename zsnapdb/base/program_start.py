@@ -25,10 +25,8 @@ _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin
 NO_HOME = "/dev/null"
 """A home directory in which no account can create a file."""
 NO_LOGIN_PATHS: Mapping[str, str] = MappingProxyType({"MYSQL_TEST_LOGIN_FILE": f"{NO_HOME}/mylogin.cnf"})
-"""Variable that hides login paths from MySQL clients, because these override every other option file.
-
-Source: refman 8.4, "Command-Line Options that Affect Option-File Handling"; MYSQL_TEST_LOGIN_FILE in "Environment
-Variables".
+"""Hides login paths from MySQL clients: they override all option files (refman 8.4, "Environment Variables" and
+"Command-Line Options that Affect Option-File Handling").
 """
 
 
@@ -114,12 +112,7 @@ def run(
 
 
 def _outputs(process: subprocess.Popen[bytes], ends: float, most: int) -> tuple[bytes, bytes]:
-    """Return the program's output until its end.
-
-    Raises:
-        TimeoutError: it did not end in time
-        CommandError: it wrote too much
-    """
+    """Return the program's output until its end. TimeoutError, or CommandError if it writes too much."""
     output, errors = bytearray(), bytearray()
     with selectors.DefaultSelector() as selector:
         for pipe, written in ((process.stdout, output), (process.stderr, errors)):

@@ -171,7 +171,7 @@ def open_to_change(file: Path) -> BinaryIO:
 
 
 def open_to_append(file: Path, owner: Owner | None) -> BinaryIO:
-    """Open the file for appending, and make `owner` its owner. Only the owner can read a new file."""
+    """Open the file for appending, and make `owner` its owner; a new file has mode 0600."""
     opened = _opened(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, "ab")
     _give(opened.fileno(), owner)
     return opened
@@ -215,18 +215,14 @@ def _is_link(name: str, at: int) -> bool:
 
 
 def read_text(file: Path) -> str:
-    """Return the text of the file.
-
-    Bytes that are not UTF-8 stay distinct (surrogateescape). Errors as for `read_bytes`.
-    """
+    """Return the file's text. Non-UTF-8 bytes stay distinct (surrogateescape). Errors as for `read_bytes`."""
     return read_bytes(file).decode(errors="surrogateescape")
 
 
 def read_bytes(file: Path) -> bytes:
     """Return the content of the file.
 
-    UnsafeFileError as for `open_to_read`, and if the file is longer than 64 MiB, more than a server writes into such
-    files.
+    UnsafeFileError as for `open_to_read`, and if it is longer than 64 MiB, more than a server writes into such files.
     """
     with open_to_read(file) as opened:
         content = opened.read(_MOST_TEXT + 1)
@@ -274,11 +270,9 @@ def _give(opened: int, owner: Owner | None) -> None:
 def give_tree(root: Path, names: Sequence[str], owner: Owner, former: Owner, last: Path | None = None) -> int:
     """Change the owner of the folder `names` below `root` and of its content. Return the number of changed entries.
 
-    - Only the uid and gid of `former` are changed, each on its own. Those of root never change.
-    - Links are changed themselves and never followed.
-    - Other filesystems mounted below are skipped. So is the folder `last`, but not its content.
-
-    UnsafeFileError if folders are nested deeper than a server nests them.
+    Only the uid and gid of `former` are changed, each on its own; those of root never change. Links are changed
+    themselves and never followed. Other filesystems mounted below are skipped, and so is the folder `last`, but not its
+    content. UnsafeFileError if folders are nested deeper than a server nests them.
     """
     left_out = None
     if last is not None:
@@ -348,10 +342,7 @@ def _new_owner(status: os.stat_result, owner: Owner, former: Owner) -> tuple[int
 
 
 def make_folder(path: Path, owner: Owner | None) -> None:
-    """Create a folder that only `owner` can enter, or change the owner of an existing one.
-
-    UnsafeFileError if it is a link.
-    """
+    """Create a folder that only `owner` can enter, or change its owner. UnsafeFileError if it is a link."""
     with folder(path.parent) as at:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path.name, 0o700, dir_fd=at)

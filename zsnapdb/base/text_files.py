@@ -35,13 +35,10 @@ def open_regular(file: Path) -> BufferedReader:
 
 
 def secret_in(file: Path, what: str, hint: str) -> bytes:
-    """Return the content of a file with a secret.
+    """Return the content of a file with a secret. ConfigError with `hint` if the file cannot be read.
 
-    - Only root or this account may own the file.
-    - Only its owner may access it; if root owns it, a group may read it.
-    - A link that belongs to another account is not followed.
-
-    ConfigError if a rule is violated, and with `hint` if the file cannot be read.
+    ConfigError also if another account may read or change it: only root and this account may own it, only the owner may
+    access it, and a group may read it if root is the owner. A link of another account is not followed.
     """
     try:
         if file.is_symlink() and not _is_trusted(os.lstat(file).st_uid):

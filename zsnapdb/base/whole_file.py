@@ -20,10 +20,7 @@ def replace(file: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove unfinished files of killed processes from the folder.
-
-    No other process may write there at the same time.
-    """
+    """Remove unfinished files of killed processes from the folder. No process may write there meanwhile."""
     for left in folder.glob(f"{_UNFINISHED}*"):
         with contextlib.suppress(OSError):
             left.unlink()

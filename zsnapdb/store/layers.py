@@ -133,10 +133,8 @@ class Pauses:
 class RetryingStore(Layer):
     """Repeats a call with growing pauses for up to `patience` seconds, while the store is unreachable or busy.
 
-    All other errors are raised immediately. `tell` gets a line before each long pause.
-
-    After a call that failed for all of `patience`, the next calls make one attempt each until the store answers. So the
-    waits of a run's calls do not add up.
+    All other errors are raised immediately. `tell` gets a line before each long pause. After a call that failed for all
+    of `patience`, the next calls make one attempt each until the store answers. So the waits of a run do not add up.
     """
 
     def __init__(

@@ -213,10 +213,7 @@ class LocalStore:
             raise self._error("listing", error) from error
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:  # noqa: ARG002 - a file proves nothing
-        """Write a temporary file and sync it.
-
-        Then rename it, or link it if `only_if_absent`, which fails if the name exists.
-        """
+        """Write and sync a temporary file, then rename it; with `only_if_absent` link it, which replaces nothing."""
         *names, name = key.split("/")
         try:
             self.check()
@@ -289,7 +286,6 @@ class LocalStore:
         return body
 
     def _beginning(self, key: str) -> bytes:
-        """Return the file's bytes, at most one more than the limit for this key."""
         with self._reading(key), self._opened(key) as file:
             return file.read(min(os.fstat(file.fileno()).st_size, most_bytes(key)) + 1)
 

@@ -249,8 +249,7 @@ class S3Store:
         """Return the provider's answer. ClientError with NoSuchKey if the object does not exist.
 
         If an account has no unconditional right to list, S3 answers AccessDenied for a missing object (API reference,
-        GetObject, "Permissions"). The policies of zsnapdb only allow listing of the prefix, so a listing shows the
-        difference.
+        GetObject, "Permissions"). The policies of zsnapdb allow listing of the prefix, so a listing shows which.
         """
         try:
             return self._client.get_object(Bucket=self.bucket, Key=key, **cast(Any, more or {}))
@@ -292,10 +291,7 @@ class S3Store:
             ) from error
 
     def _pages(self, prefix: str, delimiter: str = "") -> Iterator[ListObjectsV2OutputTypeDef]:
-        """Yield the pages of a listing.
-
-        UnreachableError if it is slower than the minimum rate, and so might never end.
-        """
+        """Yield the pages of a listing. UnreachableError below the minimum rate, since it might never end."""
         token, pace = "", ListingPace(f"listing {prefix} in s3://{self.bucket}")
         while True:
             with self._requesting(f"listing {prefix}"), pace.page():

@@ -142,9 +142,8 @@ def zsnapdb_error(
 ) -> ZsnapdbError:
     """Return the error to raise for a failed request. `failed` names the request and the bucket.
 
-    - `renewed_in`: the location in which temporary credentials are renewed
-    - `is_conditional`: whether the request was a conditional write
-    - `denied_hint`: the hint if the account lacks the permission
+    `renewed_in`: the location in which temporary credentials are renewed. `is_conditional`: the request was a
+    conditional write. `denied_hint`: the hint if the account lacks the permission.
     """
     if isinstance(error, ClientError):
         return _refusal(error, failed, renewed_in, is_conditional=is_conditional, denied_hint=denied_hint)

@@ -93,8 +93,7 @@ class RangedReader:
     def _in_parts(self, key: str, target: memoryview, part: int, first: GetObjectOutputTypeDef, began: float) -> bool:
         """Fill the target, its first part from the answer. No thread writes to the target after the return.
 
-        Return whether the server confirms that all parts belong to one object. If not, the caller reads it in one
-        request.
+        Return whether the server confirms that all parts are of one object. If not, the caller reads it in one request.
         """
         running: list[Future[bool]] = []
         tag = first.get("ETag", "")

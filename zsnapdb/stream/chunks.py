@@ -178,9 +178,7 @@ def unseal(
     """Return the plain slice, verified by its hash and, if encrypted, its tag.
 
     `cipher` matches the chunk's key id; it is None for a chunk without a key id. The slice may be written to `into`.
-    `memory` is the pool for temporary memory.
-
-    DamagedError with `what` and the first problem.
+    `memory` is the pool for temporary memory. DamagedError with `what` and the problem.
     """
     if len(body) != chunk.stored_size:
         raise DamagedError(
@@ -213,9 +211,8 @@ def unseal_in_place(
     """Return the plain slice, verified by its tag if encrypted, else by the SHA-256 of its stored form.
 
     It is for readers that verify the plain bytes themselves, as `zfs receive` does with the checksum of every record.
-    `body` is overwritten. With zstd the slice is written to `into`, otherwise it stays in `body`.
-
-    DamagedError with the problem, without the name of the object.
+    `body` is overwritten. With zstd the slice is written to `into`, otherwise it stays in `body`. DamagedError with the
+    problem, without the object's name.
     """
     if len(body) != chunk.stored_size:
         raise DamagedError(f"the object has {len(body)} bytes, the manifest says {chunk.stored_size}")

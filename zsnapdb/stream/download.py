@@ -36,10 +36,7 @@ class Passage(Protocol):
     """A filter between the slices of a stream and the pipe."""
 
     def feed(self, slice_: memoryview, *, last: bool) -> Iterator[memoryview]:
-        """Yield the bytes to write for a slice.
-
-        DamagedError, before anything is yielded, if the slice is not accepted.
-        """
+        """Yield the bytes to write for a slice. DamagedError, before the first yield, if the slice is refused."""
 
 
 class WholeStream:
@@ -88,21 +85,16 @@ def download(
 ) -> int:
     """Write the plain stream to `pipe`. Return the stream offset in bytes after the last written slice.
 
-    - `resumption`: fetch and write only the rest of the stream.
-    - `expected`: the required content of the stream's BEGIN record. The last chunk is written only if it ends with the
-      END record.
-    - `ciphers`: the ciphers by key id.
+    - `resumption`: write only the rest of the stream, or raise NotResumableError.
+    - `expected`: the required content of the BEGIN record. The last chunk is written only if it ends with the END
+      record.
+    - `ciphers`: the ciphers by key id. ConfigError, before anything is fetched, if one is missing.
     - `memory`: reused by several streams, one after the other.
     - `widens`: more chunks may be fetched at once if the network is slow.
 
-    While a call of the store waits, the reader of the pipe waits too and sees no end of the stream.
-
-    Raises:
-        DamagedError: a chunk is missing or altered, or has a record that zsnapdb never sends; it names the first such
-            chunk by `name(index)`, and no byte of it is written
-        ConfigError: a chunk needs another cipher; nothing was fetched
-        NotResumableError: the resume point is not in the stream
-        BrokenPipeError: the pipe's reader has ended
+    DamagedError names, by `name(index)`, the first chunk that is missing or altered, or has a record that zsnapdb never
+    sends; no byte of it is written. BrokenPipeError if the pipe's reader has ended. While the store waits, the reader
+    waits too and sees no end of the stream.
     """
     in_flight = InFlight(concurrency, waiting=0, most_bytes=_MOST_IN_FLIGHT, widens=widens)
     fetcher = _Fetcher(
@@ -215,10 +207,7 @@ def _passed(passage: Passage, plain: memoryview, name: str, *, last: bool) -> It
 
 @dataclass(frozen=True)
 class _Fetched:
-    """A slice of the stream and its slot.
-
-    The slice may be in the slot: reuse the slot only after the slice is written.
-    """
+    """A slice of the stream, perhaps in its slot: reuse the slot only after the slice is written."""
 
     plain: Body
     slot: memoryview

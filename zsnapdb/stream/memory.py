@@ -33,10 +33,7 @@ class SlotPool:
         self._lock = threading.Lock()
 
     def take(self, size: int, *, filled: int = 0) -> memoryview:
-        """Return a slot of at least `size` bytes with undefined content.
-
-        The caller fills the first `filled` bytes immediately.
-        """
+        """Return a slot of at least `size` bytes with any content. The caller now fills the first `filled` bytes."""
         with self._lock:
             self._size = max(self._size, size)
             while self._free:

@@ -197,10 +197,7 @@ def parse_begin(first: bytes | memoryview) -> BeginRecord:
 
 
 def payload_size(head: bytes, order: str) -> int:
-    """Return the payload size in bytes of the record with this 312-byte header, except BEGIN.
-
-    `order` is the byte order: "<" or ">".
-    """
+    """Return the payload size in bytes of a record, except BEGIN, from its 312-byte header. `order`: "<" or ">"."""
     kind = struct.unpack_from(order + "I", head, 0)[0]
     if kind == OBJECT:
         bonus, _, raw_bonus = struct.unpack_from(order + "III", head, 28)

@@ -105,10 +105,9 @@ class NotResumableError(ZsnapdbError):
 
 
 def resuming_begin(begin: bytes, point: ResumePoint) -> bytes:
-    """Return the BEGIN record, with its payload, of the stream that resumes at `point`.
+    """Return the BEGIN record, with its payload, of the stream that resumes at `point`. `begin`: that of the whole one.
 
-    `begin` is that of the whole stream. NotResumableError if the stream is from a big-endian host, or is another
-    stream.
+    NotResumableError if the stream is from a big-endian host, or is another stream.
     """
     facts = parse_begin(begin)
     if _U32.unpack_from(begin, 0)[0] != BEGIN or begin[8:9] == b"\0":
@@ -172,9 +171,8 @@ class ResumedStream:
     def feed(self, slice_: memoryview, *, last: bool) -> Iterator[memoryview]:
         """Yield the bytes to write, in order. The slice must be writable and is modified.
 
-        The first slice must contain an OBJECT or WRITE record before the record of the resume point.
-
-        NotResumableError if the record is not in the stream, DamagedError as for `Walker.feed`.
+        The first slice must have an OBJECT or WRITE record before that of the resume point. NotResumableError if the
+        record is not in the stream, DamagedError as for `Walker.feed`.
         """
         start, begin = 0, b""
         if not self._is_found:

@@ -39,9 +39,8 @@ _READ_BYTES = 256 << 10
 class UploadSettings:
     """Maximum chunk size in bytes, codec, level, and number of parallel workers.
 
-    - `adaptive`: the level may change; `level` is the first one.
-    - `widens`: more workers may start if the network is slow.
-    - `first_chunk`: the size of the first chunks in bytes; later ones grow to `chunk_size` (None: all have that size).
+    `adaptive`: the level may change; `level` is the first one. `widens`: more workers may start if the network is slow.
+    `first_chunk`: the size of the first chunks in bytes; later ones grow to `chunk_size` (None: all have that size).
     """
 
     chunk_size: int
@@ -93,7 +92,7 @@ class Uploaded:
 class _Slice:
     """A slice of the stream in its slot: the bytes, their plain hash in hexadecimal, and whether it is the last.
 
-    `room` is the largest possible size in bytes of this slice.
+    `room` is its largest possible size in bytes.
     """
 
     slot: memoryview
@@ -132,10 +131,7 @@ def _slices(pipe: BinaryIO, take: Callable[[int], memoryview], size_of: Callable
 
 
 class _Level:
-    """The zstd level of the next chunk.
-
-    An adaptive level is recalculated after each worker has sealed about one chunk.
-    """
+    """The zstd level of the next chunk. An adaptive one is reviewed after each worker sealed about one chunk."""
 
     def __init__(self, settings: UploadSettings) -> None:
         self.level = settings.level
@@ -251,16 +247,15 @@ def upload(
     """Store the stream in `pipe` up to its end and return its chunks.
 
     - `on_bytes` gets the number of plain bytes read so far.
-    - `known`: the chunks of the same stream that an earlier run stored. A slice with the same size, hash and end is not
-      stored again.
-    - `on_stored` gets each newly stored chunk, concurrently from several threads and in any order. The upload fails if
-      it raises.
+    - `known`: the chunks of the same stream that an earlier run stored. Equal slices are not stored again.
+    - `on_stored` gets each newly stored chunk, from several threads at once, in any order. The upload fails if it
+      raises.
     - `expected`: the required content of the BEGIN record.
     - `memory`: reused by several streams, one after the other.
 
-    DamagedError unless the stream consists of complete records from BEGIN to END of the types that zsnapdb sends; a
-    restore accepts no other stream. Errors of the store are passed on. The caller must check that `zfs send` ended with
-    status 0.
+    DamagedError unless the stream has complete records from BEGIN to END of the types that zsnapdb sends; a restore
+    accepts no other stream. Errors of the store are passed on. The caller must check that `zfs send` ended with status
+    0.
     """
     work = _Work(store, settings, cipher, known or {}, on_stored, memory or TransferMemory())
     futures: list[Future[Chunk]] = []

@@ -100,14 +100,11 @@ def not_started(program: str, error: OSError) -> PreflightError:
 def run(argv: Sequence[str], *, timeout: float = 60.0, errors: str = "replace") -> str:
     """Run one command to its end and return its stdout. Raise the error of `failure` if it fails.
 
-    `errors` is the handling of bytes that are not UTF-8. With `replace`, a user property with such bytes equals no
-    value of zsnapdb. With `surrogateescape` the bytes are preserved, so the caller can pass them on.
+    `errors` is for bytes that are not UTF-8. With `replace`, a user property with such bytes equals no value of
+    zsnapdb. With `surrogateescape` the bytes are preserved, so the caller can pass them on.
 
-    The command has its own process group, so Ctrl-C only reaches this process, which decides what to interrupt.
-
-    Raises:
-        PreflightError: the command is not installed
-        CommandTimeout: it does not end within `timeout` seconds
+    PreflightError if the command is not installed, CommandTimeout if it does not end within `timeout` seconds. It has
+    its own process group, so Ctrl-C only reaches this process, which decides what to interrupt.
     """
     try:
         done = program_start.run(argv, timeout=timeout, own_group=True)
@@ -173,8 +170,7 @@ def rows(argv: Sequence[str], *, timeout: float = 60.0) -> list[list[str]]:
 def table(argv: Sequence[str], columns: int) -> list[list[str]]:
     """Run a command with -H output and return its lines, split at tabs.
 
-    CommandError if a line does not have exactly `columns` columns. No column may be a user property, whose text can
-    have tabs.
+    CommandError if a line does not have `columns` columns. No column may be a user property, whose text can have tabs.
     """
     listed = rows(argv)
     for row in listed:

@@ -1,12 +1,10 @@
 """In-process calls of libzfs_core: one call and one transaction group for a whole snapshot set.
 
 The server stays locked until the snapshot ends. The snapshot itself takes about two milliseconds; starting the `zfs`
-command takes many times as long. `zfs snapshot` calls lzc_snapshot() too: one request to the kernel, one transaction
-group, all snapshots or none (libzfs_core.h: "The snapshots are created atomically"; the library's interface is
-committed).
-
-The steps after a snapshot use the library too, because each forced transaction group makes the server's commits wait
-for the disks. If the library cannot be loaded, the commands are run instead.
+command takes many times as long. `zfs snapshot` calls lzc_snapshot() too: one request, one transaction group, all or
+none (libzfs_core.h: "The snapshots are created atomically"; the library's interface is committed). The steps after a
+snapshot use the library too, because each forced transaction group makes the server's commits wait for the disks. If
+the library cannot be loaded, the commands are run instead.
 """
 
 from __future__ import annotations
@@ -60,10 +58,10 @@ for name in pairs(arguments["names"]) do
 end
 return facts
 """
-"""A read-only channel program, which needs no transaction group.
+"""A read-only channel program, which needs no transaction group. Use it only for a few short facts that are urgent.
 
-The pool's internal history still records the program and its answer (`zpool history -i`, seen with OpenZFS 2.3.9). So
-use it only for a few short facts that are urgent; `zfs get` records nothing in the pool.
+The pool's internal history records the program and its answer (`zpool history -i`, seen with OpenZFS 2.3.9), but not
+`zfs get`.
 """
 _ORIGINS = b"""
 arguments = ...
@@ -172,9 +170,8 @@ class Core:
     ) -> bool:
         """Set the user properties on all snapshots, and create each bookmark, by full name, from its snapshot.
 
-        All are in one pool and share one transaction group. Return whether all is done. Only root may do this, and a
-        ZFS module without zfs.sync.bookmark fails (zfs-program(8)). The caller then runs the commands, which report the
-        reason.
+        All are in one pool and share one transaction group. Return whether all is done: only root may do this, and a
+        module without zfs.sync.bookmark fails (zfs-program(8)). The commands report the reason.
         """
         return self.set_each(dict.fromkeys(names, values), bookmarks)
 

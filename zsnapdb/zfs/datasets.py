@@ -44,10 +44,7 @@ class Property:
 
     @property
     def is_local(self) -> bool:
-        """Whether the property was set on this dataset itself (zfsprops(7)).
-
-        Only then does it describe this dataset.
-        """
+        """Whether it was set on this dataset itself (zfsprops(7)). Only then does it describe the dataset."""
         return self.source == "local"
 
 
@@ -184,8 +181,7 @@ def ensure(dataset: str) -> None:
 def clone(snapshot: str, guid: int, dataset: str, options: Mapping[str, str]) -> None:
     """Create `dataset` as a writable clone of the snapshot with that name and GUID. Mount it if its options allow that.
 
-    ConsistencyError if another snapshot has the name by now. `dataset` is then a clone of that one; the caller destroys
-    it.
+    ConsistencyError if another snapshot has the name by now: the caller then destroys `dataset`, a clone of that one.
     """
     run([ZFS, "clone", *set_options(options), snapshot, dataset])
     if origin_guid(dataset) != guid:
@@ -228,10 +224,9 @@ def set_on_all(names: Sequence[str], values: Mapping[str, str]) -> None:
 
 
 def set_together(values: Mapping[str, Mapping[str, str]]) -> bool:
-    """Set user properties on datasets of one pool in one transaction group: on all or on none.
+    """Set user properties on datasets of one pool, by name, in one transaction group: on all or on none.
 
-    `values`: the properties by dataset name. Return whether they are set. The call needs root, the library, and a ZFS
-    module with zfs.sync.set_prop (zfs-program(8)).
+    Return whether they are set. It needs root, the library, and a module with zfs.sync.set_prop (zfs-program(8)).
     """
     library = core.load()
     return library is not None and library.set_each(values)

@@ -37,9 +37,8 @@ def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, s
     """Hold the snapshots of one pool under HOLD_TAG, set user properties on them, and bookmark them.
 
     `others` are more snapshots of this pool, by full name, each with a tag. They are held too, unless they already are.
-    All requests start together, so they usually share a transaction group. All have ended on return.
-
-    Return whether the others are held: if one of them no longer exists, this call holds none of them.
+    All requests start together, so they usually share a transaction group; all have ended on return. Return whether the
+    others are held: if one of them no longer exists, this call holds none of them.
     """
     missed: list[NotThere] = []
 

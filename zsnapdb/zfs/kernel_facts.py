@@ -85,10 +85,7 @@ def _arc_max(arcstats: str) -> int | None:
 MODULE = Path("/sys/module/zfs")
 """Folder of the loaded module; its file `version` contains, for example, 2.3.9-1."""
 POOLS = Path("/proc/spl/kstat/zfs")
-"""Folder with a subfolder for each imported pool, next to other subfolders.
-
-That of a pool has a file `state`, and from OpenZFS 2.1 on a file `guid`.
-"""
+"""Folder with a folder for each pool, among others. A pool's has the file `state`, from OpenZFS 2.1 on also `guid`."""
 _GUID = re.compile(r"[0-9]{1,20}")
 
 
@@ -122,9 +119,7 @@ _KSTAT = "proc/spl/kstat/zfs"
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _LATENCY_COLUMNS = 8
 _DISK_READS, _DISK_WRITES = (2,), (3,)
-"""Columns of `zpool iostat -w` after the bucket: total_wait, disk_wait, syncq_wait, asyncq_wait; each for read and
-write.
-"""
+"""Columns of `zpool iostat -w` after the bucket: total_wait, disk_wait, syncq_wait, asyncq_wait; read, write each."""
 _SIZE_COLUMNS = 8
 _READ_SIZES, _WRITE_SIZES = (0, 1, 4, 5), (2, 3, 6, 7)
 """Columns of `zpool iostat -r`: sync_read, sync_write, async_read, async_write; each individual and aggregated."""

@@ -37,12 +37,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def mount_all(names: Iterable[str], at: Mapping[str, str] | None = None) -> None:
     """Mount the filesystems that are not mounted, parents first, each at its `mountpoint`. Create missing folders.
 
-    `at` gives the paths of filesystems whose `mountpoint` is no path (legacy, none), for example from fstab. Keys that
-    are not loaded are loaded from their `keylocation`, because no other program may have loaded them since the boot.
+    `at` gives the paths of filesystems whose `mountpoint` is no path (legacy, none), as in fstab. Missing keys are
+    loaded from their `keylocation`, because no other program may have loaded them since the boot.
 
     Raises:
-        UnsafeFileError: a link inside the outermost mount point leads to another mount point, or a link that another
-            account can make leads to the outermost one
+        UnsafeFileError: a link in a mount point leads to another one, or a link of another account to the outermost one
         CommandError: the kernel refuses the mount, or a mount point is unknown
     """
     wanted = list(names)

@@ -130,7 +130,6 @@ def mounted_elsewhere(names: Collection[str], proc: Path = Path("/proc")) -> lis
 
 
 def _one_of_each_namespace(proc: Path) -> list[int]:
-    """Return one process id for each mount namespace except our own."""
     by_namespace: dict[str, int] = {}
     for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
         namespace = _namespace(proc / str(pid))
@@ -187,10 +186,7 @@ def users_of(devices: Collection[int], proc: Path = Path("/proc")) -> list[Files
 
 
 def _used(process: Path) -> Iterator[tuple[str, int]]:
-    """Yield each kind of use of a process with the device number of the filesystem.
-
-    The process may end during the scan.
-    """
+    """Yield each kind of use of a process, with the filesystem's device number. The process may end meanwhile."""
     for what in ("cwd", "root"):
         try:
             yield {"cwd": "its working directory", "root": "its root"}[what], os.stat(process / what).st_dev

@@ -25,10 +25,7 @@ def known_names(dataset: str) -> frozenset[str]:
 
 
 def read_known(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
-    """Return the native properties `keys` of the datasets, by dataset.
-
-    Those unknown to the installed OpenZFS are left out.
-    """
+    """Return the native properties `keys`, by dataset. Those unknown to the installed OpenZFS are left out."""
     try:
         return properties_of(names, keys)
     except CommandError as error:

@@ -63,7 +63,6 @@ def prove(names: Sequence[str], *marks: Mark) -> None:
 
 
 def _proved(names: Sequence[str], marks: Sequence[Mark], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
-    """Return the properties `keys` of the datasets or snapshots, after the check of `prove`."""
     seen = datasets.properties_of(names, [*(mark.name for mark in marks), *keys])
     for name in names:
         _prove(name, seen[name], marks)
@@ -111,10 +110,9 @@ def members_with(anchor: str, keys: Sequence[str], *marks: Mark) -> dict[str, di
 def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = False) -> None:
     """Unmount and destroy exactly these datasets, children first. `with_snapshots`: destroy all their snapshots first.
 
-    The state of an interrupted receive is removed from a dataset first. A dataset in use keeps all its snapshots. The
-    call fails if there are clones or holds, or snapshots without `with_snapshots`.
-
-    NotOursError if one of the datasets carries none of the marks; then nothing is destroyed.
+    The state of an interrupted receive is removed first. A dataset in use keeps all its snapshots. The call fails if
+    there are clones or holds, or snapshots without `with_snapshots`. NotOursError, before any change, if one carries no
+    mark.
     """
     order = sorted(names, key=len, reverse=True)
     for name in order:
@@ -149,10 +147,7 @@ def drop_partial(dataset: str, *marks: Mark) -> None:
 
 
 def destroy_snapshots_of(dataset: str, *marks: Mark) -> None:
-    """Destroy every snapshot of exactly this dataset, also those of other programs.
-
-    NotOursError unless it carries a mark.
-    """
+    """Destroy all snapshots of exactly this dataset, whoever made them. NotOursError unless it carries a mark."""
     prove([dataset], *marks)
     for name in snapshots.by_guid(dataset).values():
         _destroy(name)
@@ -273,7 +268,7 @@ def roll_back(dataset: str, snapshot: str, prefix: str, *marks: Mark) -> None:
 
 
 def _bookmark_guids(dataset: str) -> dict[str, int]:
-    """Return the snapshot GUID of each bookmark of the dataset, by full name. Two bookmarks may have the same GUID."""
+    """Return the snapshot GUID of each bookmark, by full name. Two bookmarks may have the same GUID."""
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "bookmark", "-o", "name,guid", dataset]
     return {name: number_in(guid, argv) for name, guid in table(argv, 2)}
 
@@ -307,8 +302,7 @@ def _drop_partial(dataset: str) -> None:
 def _destroy_snapshots(dataset: str, short: Sequence[str]) -> None:
     """Destroy exactly these snapshots of the dataset: all of them, or none if one has holds or clones.
 
-    zfs-destroy(8) reads `dataset@one,two` as two snapshots and `one%two` as a range, so names with these signs are
-    refused.
+    Names with `,` or `%` are refused: zfs-destroy(8) reads `dataset@one,two` as two snapshots, `one%two` as a range.
     """
     for name in short:
         _check_separator(f"{dataset}@{name}", "@")

@@ -26,11 +26,9 @@ _WHO = {"user": ["-u"], "group": ["-g"], "everyone": ["-e"]}
 
 @dataclass(frozen=True, order=True)
 class Right:
-    """One delegated permission.
+    """One delegated permission. `scope`: set, create (for the creator of a dataset), local, descendants, or both.
 
-    - `scope`: set, create (for the creator of a dataset), local, descendants, or both
-    - `who`: user, group, everyone, or ""
-    - `name`: the account, its number if this host does not know its name, or the name of the permission set
+    `who`: user, group, everyone, or "". `name`: the account, its number if unknown on this host, or the permission set.
     """
 
     scope: str
@@ -81,10 +79,7 @@ def take(dataset: str, rights: Collection[Right]) -> None:
 
 
 def commands(rights: Collection[Right]) -> list[list[str]]:
-    """Return the arguments of `zfs allow` for these permissions, without the dataset.
-
-    Permission sets come first, because other permissions refer to them.
-    """
+    """Return the arguments of `zfs allow`, without the dataset: permission sets first, because others refer to them."""
 
     def key(right: Right) -> tuple[bool, str, str, str]:
         return right.scope != "set", right.scope, right.who, right.name

@@ -74,10 +74,7 @@ def _call(number: int, *words: int | bytes | None) -> int | None:
 
 
 _CONTROL, _SNAPSHOTS = 0xFFFFFFFFFFFF, 0xFFFFFFFFFFFD
-"""Inode numbers of `.zfs` and `.zfs/snapshot` on Linux (zfs_ctldir.h).
-
-No file has them, so no account can forge one.
-"""
+"""Inodes of `.zfs` and `.zfs/snapshot` on Linux (zfs_ctldir.h). No file can have them, so they cannot be forged."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

@@ -197,10 +197,7 @@ class ReceiveStream:
 
     @property
     def pipe(self) -> BinaryIO:
-        """The pipe for the stream's bytes, unbuffered.
-
-        A write raises CommandError after QUIET_SECONDS without progress.
-        """
+        """The pipe for the stream's bytes, unbuffered. A stalled write raises CommandError after QUIET_SECONDS."""
         assert self._child is not None
         assert self._child.pipe is not None
         return self._child.pipe

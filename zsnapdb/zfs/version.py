@@ -11,10 +11,7 @@ from zsnapdb.zfs.command import ZFS, number_in, run
 
 @functools.cache
 def userland() -> str:
-    """Return the versions of the user tools and the module, e.g.
-
-    `zfs-2.3.9-1 zfs-kmod-2.3.9-1`. The result is cached.
-    """
+    """Return the versions of tools and module, such as `zfs-2.3.9-1 zfs-kmod-2.3.9-1`. The result is cached."""
     return _printed()
 
 
