@@ -90,7 +90,7 @@ class Outcome:
 
 
 class Calls:
-    """Runs the commands of one round for one caller. `is_hostile`: a login shell's environment names other servers."""
+    """Runs the commands of one round for one caller. `hostile`: a login shell's variables that name other servers."""
 
     def __init__(self, caller: Caller, chance: random.Random) -> None:
         self.caller = caller

@@ -102,7 +102,7 @@ class StoredDamage(Campaign):
         return how, key
 
     def harm_and_judge(self, number: int) -> None:
-        """Play one round: damage, run verify and status, plan two points, sometimes restore one, put everything back."""
+        """Play one round: damage, run verify and status, plan two points, maybe restore one, put everything back."""
         how, key = self.harm()
         kind = kind_of(key.removeprefix(self.prefix).lstrip("/"))
         if self.random.random() < 0.5:
