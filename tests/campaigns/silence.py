@@ -195,7 +195,7 @@ class Campaign:
         return at - max(made, default=0.0)
 
     def _due(self, fault: Fault, began: float) -> float:
-        """Return the expected time at which the fault has broken its objectives, from the present deadlines."""
+        """Return the time at which the fault breaks its first objective, from the present deadlines."""
         if not fault.is_aged:
             return began
         deadlines = self.metrics.deadlines()

@@ -24,7 +24,7 @@ from zsnapdb.zfs.command import (
 )
 
 UNSET = "-"
-"""What `zfs get` prints for a user property that is not set."""
+"""The value that `zfs get` prints for a user property that is not set."""
 
 
 _NOT_MOUNTED = {"mountpoint": "none", "canmount": "off"}
@@ -260,7 +260,7 @@ def available(dataset: str) -> int:
 
 
 def bookmarks_below(dataset: str) -> list[str]:
-    """Return the full names of the bookmarks of a dataset and of all datasets below it, sorted."""
+    """Return the full names of all bookmarks on a dataset and the datasets below it, sorted."""
     return sorted(name for (name,) in table([ZFS, "list", "-H", "-r", "-t", "bookmark", "-o", "name", dataset], 1))
 
 

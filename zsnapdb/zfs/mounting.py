@@ -41,7 +41,8 @@ def mount_all(names: Iterable[str], at: Mapping[str, str] | None = None) -> None
     loaded from their `keylocation`, because no other program may have loaded them since the boot.
 
     Raises:
-        UnsafeFileError: a link in a mount point leads to another one, or a link of another account to the outermost one
+        UnsafeFileError: there is a link below the outermost mount point, or another account can create a link to that
+            one
         CommandError: the kernel refuses the mount, or a mount point is unknown
     """
     wanted = list(names)

@@ -215,7 +215,7 @@ def _use(holds: str, clones: str, used: str) -> SnapshotUse:
 
 
 def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Property]]:
-    """Return the named properties of every snapshot of the dataset and of the datasets below it, oldest first."""
+    """Return the named properties of every snapshot on the dataset and the datasets below it, oldest first."""
     by_name: dict[str, dict[str, Property]] = {}
     keys = ("guid", "createtxg", *names)
     for name, key, value, source in property_rows(
@@ -285,13 +285,13 @@ def _bookmark_of(name: str) -> str:
 
 
 def names_of(datasets: Sequence[str]) -> list[str]:
-    """Return the full names of the snapshots of the datasets, and not of those below them."""
+    """Return the full names of all snapshots on the datasets, without those below them."""
     listed = table([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", *datasets], 1)
     return [name for (name,) in listed]
 
 
 def names_below(dataset: str) -> list[str]:
-    """Return the full names of the snapshots of the dataset and of all datasets below it."""
+    """Return the full names of all snapshots on the dataset and the datasets below it."""
     return [name for (name,) in table([ZFS, "list", "-H", "-r", "-t", "snapshot", "-o", "name", dataset], 1)]
 
 

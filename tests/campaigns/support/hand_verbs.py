@@ -54,7 +54,7 @@ def _rewind(origin: str) -> Callable[[Site, str], StartedBackup]:
 
 def _promote(origin: str) -> Callable[[Site, str], StartedBackup]:
     def prepare(site: Site, point: str) -> StartedBackup:
-        """Prepare the restore beside the server, and stop that, as the documentation says."""
+        """Prepare the restore next to the server, and stop the server, as the documentation says."""
         site.zsnapdb("binlog", "archive", "main", "--once")
         words = ["restore", "main", "--to", point, "--from", origin, "--handover", "promote"]
         if site.flavour == "mariadb":

@@ -26,9 +26,9 @@ class MemoryGuests(MemoryHypervisor):
         self.refuses: set[str] = set()
         self.hangs: set[str] = set()
         self.deaf_thaws = 0
-        """How many times the agent does not answer a thaw."""
+        """Number of thaws that the agent does not answer."""
         self.failing_hook = ""
-        """What the hook of the agent says after the first thaw, which the agent then reports as failed."""
+        """Message of the agent's hook after the first thaw, which the agent then reports as failed."""
         self.running_xml: str | None = None
         self.ended_itself = False
 

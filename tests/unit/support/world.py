@@ -148,7 +148,7 @@ class World:
         self.run_id: Callable[[], str] = run_id.current
         self.source: type[FakeServer] = FakeServer
         self.mount = "0:30 1"
-        """What says when the filesystems were mounted. Empty: they are not."""
+        """The mount id of the filesystems. Empty: not mounted."""
         self.removed: set[str] = set()
         """Backups that the test removed from the repository. `zsnapdb prune` removes their snapshots."""
 
