@@ -1,12 +1,15 @@
-"""Campaign: power cuts of the whole guest at random moments while the archiver runs, judged by the bucket alone.
+"""Campaign: power cuts of the guest at random moments while the archiver runs, checked by the bucket alone.
 
-Runs on the host, as a guest cannot cut its own power (`python3 tests/lab campaign archive`). The ledger's load runs,
-with rotations and big transactions, `sync_binlog` 0 or 1 and `innodb_flush_log_at_trx_commit` 1 or 2. The archiver is
-killed in some rounds, and then the power is cut. The bytes in the bucket must be the beginning of the binlogs that the
-server still has after its recovery. Every transfer that was acknowledged longer before the cut than `binlog.interval`
-must be in the bucket. The next run must continue without a gap. Each round has transfers of its own. With
-`innodb_flush_log_at_trx_commit` 2 the tables of the server may lose transactions that are in its binlog, so only the
-binlog is compared. In other rounds the transfers of the round must be in the tables too.
+It runs on the host, because a guest cannot cut its own power (`python3 tests/lab campaign archive`). The ledger's load
+runs with rotations and big transactions, `sync_binlog` 0 or 1 and `innodb_flush_log_at_trx_commit` 1 or 2. In some
+rounds the archiver is killed first; then the power is cut.
+
+- The bytes in the bucket must be a prefix of the binlogs that the server still has after its recovery.
+- If a transfer was acknowledged longer before the cut than `binlog.interval`, it must be in the bucket.
+- The next run must continue without a gap.
+
+Each round has its own transfers. With `innodb_flush_log_at_trx_commit` 2 the tables may lose transactions that are in
+the binlog, so only the binlog is compared. In other rounds the round's transfers must be in the tables too.
 """
 
 from __future__ import annotations
@@ -112,7 +115,7 @@ class Round:
 
 
 class Acknowledged:
-    """The transfers whose commit the server acknowledged, with the time in the guest.
+    """The acknowledged transfers, with the guest's time.
 
     They arrive over the serial line, so a power cut does not lose them.
     """
@@ -188,7 +191,7 @@ def play(guest: Guest, number: int, chance: random.Random) -> Round:
 
 
 def _segments(guest: Guest) -> int:
-    """Count the segments described in the bucket. If its server removes a folder meanwhile, count again."""
+    """Count the described segments in the bucket. Start again if the S3 server removes a folder in the meantime."""
     while True:
         try:
             return sum(1 for _ in guest.bucket.rglob("active/**/*.json"))

@@ -1,11 +1,15 @@
-"""Campaign: a server whose datasets ZFS encrypts is backed up, cloned and rewound, and nothing of it lies in the clear.
+"""Campaign: a server on datasets that ZFS encrypts is backed up, cloned and rewound, and none of its data is readable.
 
-Runs inside a guest (`python3 tests/lab campaign at_rest --root own|above --send plain|raw`). The server's files move
-to encrypted datasets: with `own` the outer volume is its encryption root, with `above` a dataset above it is. Then a
-text that is written there is looked for in the pool's device and in the store; what must be refused is tried; all that
-zsnapdb does is tried with rows whose truth is known (the campaign `releases`); and after a rewind the replaced server
-is reaped, the key is unloaded and loaded as a boot does, and backup and clone go on. With `raw` the streams are those
-of `zfs send -w`: the key is missing, changed and brought back, and what is restored takes the server's place.
+It runs inside a guest (`python3 tests/lab campaign at_rest --root own|above --send plain|raw`). The server's files move
+to encrypted datasets. With `own` the parent volume is the encryption root, with `above` a dataset above it.
+
+1. A text is written, and then searched in the pool's device and in the store.
+2. Operations that must be refused are tried.
+3. All features are tried with rows whose truth is known (the campaign `releases`).
+4. After a rewind the replaced server is reaped, and the key is unloaded and loaded as at boot. Backup and clone work.
+
+With `raw` the streams are those of `zfs send -w`: the key is removed, changed and restored, and a restored server
+replaces the original.
 """
 
 from __future__ import annotations
@@ -46,14 +50,14 @@ def value(dataset: str, key: str) -> str:
 
 
 def refused(*words: str) -> str:
-    """Run a command that must be refused, and return what it says: a refused plan is printed, an error is not."""
+    """Run a command that must be refused, and return its output: a refused plan is on stdout, an error on stderr."""
     done = subprocess.run([QUICK, *words], capture_output=True, text=True, timeout=300)
     assert done.returncode == 4, f"{' '.join(words)} ended with {done.returncode}: {done.stderr}"
     return done.stderr + done.stdout
 
 
 def encrypt_repository(*lines: str) -> None:
-    """Give the repository a recipient, whose identity this host has, and more lines of its encryption."""
+    """Configure a recipient whose identity is on this host, and more lines of the encryption section."""
     run(QUICK, "key", "generate", "--identity", str(IDENTITY))
     recipient = next(w for w in IDENTITY.read_text().split() if w.startswith("age1"))
     CONFIG.write_text(
@@ -63,7 +67,7 @@ def encrypt_repository(*lines: str) -> None:
 
 
 class EncryptedServer(Release):
-    """The server on encrypted datasets: `root` is their encryption root, `volume` the outer one."""
+    """The server on encrypted datasets: `root` is their encryption root, `volume` the parent volume."""
 
     def __init__(self, *, is_own: bool, is_raw: bool) -> None:
         super().__init__()
@@ -75,7 +79,7 @@ class EncryptedServer(Release):
         self.key = ("-o", "encryption=on", "-o", "keyformat=passphrase", "-o", f"keylocation=file://{KEY}")
 
     def move(self) -> None:
-        """Move the server's files to encrypted datasets; the plain ones go."""
+        """Move the server's files to encrypted datasets and destroy the plain ones."""
         KEY.write_text(secrets.token_hex(16))
         key = self.key
         run(SERVER, "stop")
@@ -99,7 +103,7 @@ class EncryptedServer(Release):
         run(SERVER, "start")
 
     def refusal(self) -> None:
-        """A repository without recipients gets nothing; a local snapshot set is made all the same."""
+        """Without recipients nothing is stored in the repository, but a local snapshot set is still created."""
         assert "would be stored in the clear" in refused("backup", "main", "--plan")
         assert "would be stored in the clear" in refused("backup", "main")
         assert "would be stored in the clear" in refused("binlog", "archive", "main", "--once")
@@ -111,7 +115,7 @@ class EncryptedServer(Release):
         encrypt_repository(*(("accept_plain = true",) if self.is_raw else ()))
 
     def without_recipients(self) -> None:
-        """Raw backups need no recipients, but the key file where they are restored; the archive needs recipients."""
+        """Raw backups need no recipients, but a restore of them needs the key file. The archive needs recipients."""
         CONFIG.write_text(f'{CONFIG.read_text()}\n[repository.s3.stream]\nsend = "raw"\n')
         made = zsnapdb("backup", "main")["backup"]
         assert made["full"]
@@ -126,7 +130,7 @@ class EncryptedServer(Release):
         assert "its key is in" in json.dumps(zsnapdb(*to)["findings"])
 
     def hidden(self) -> None:
-        """What the server holds is nowhere in the clear: not in the pool's device, not in the store."""
+        """The server's data is not readable in the pool's device or in the store."""
         sql(
             "CREATE DATABASE canary",
             "CREATE TABLE canary.t (id INT PRIMARY KEY, v VARCHAR(100))",
@@ -148,7 +152,7 @@ class EncryptedServer(Release):
         zsnapdb("clone", "destroy", "seen")
         run("zpool", "sync", "tank")
         assert not self.is_in_the_clear()
-        # The look can see: a file beside the volumes, which ZFS does not encrypt, is found.
+        # Verify the search itself: it finds a file in a dataset without encryption.
         run("zfs", "create", "-o", "mountpoint=/mnt/clear", "-o", "compression=off", "tank/clear")
         Path("/mnt/clear/text").write_text(self.canary)
         run("zpool", "sync", "tank")
@@ -165,7 +169,7 @@ class EncryptedServer(Release):
         return any(text in file.read_bytes() for file in BUCKET.rglob("*") if file.is_file())
 
     def changed_key(self) -> None:
-        """After `zfs change-key` an increment goes on from the backups before, and is restored."""
+        """After `zfs change-key` an increment on older backups is stored and restored."""
         older = zsnapdb("backup", "main")["backup"]["backup_id"]
         KEY.rename(AWAY)
         KEY.write_text(secrets.token_hex(16))
@@ -177,7 +181,7 @@ class EncryptedServer(Release):
             self.drilled_only_with(AWAY, older)
 
     def drilled_only_with(self, key: Path, backup_id: str) -> None:
-        """A backup of before the change needs the key of then, which is named; with it all is well."""
+        """A backup from before the change is refused without the old key, and drilled with it."""
         for words in (("--plan",), ()):
             said = refused("drill", "main", "--to", backup_id, *words)
             assert "has another key than the one of then" in said, said
@@ -189,7 +193,7 @@ class EncryptedServer(Release):
             KEY.write_text(now)
 
     def without_key(self) -> None:
-        """Without the key a chain is consolidated and proved; a restore of it is refused before anything is changed."""
+        """Without the key a chain is consolidated and verified, but its restore is refused before any change."""
         KEY.rename(AWAY)
         try:
             made = zsnapdb("consolidate", "main")
@@ -202,7 +206,7 @@ class EncryptedServer(Release):
         assert not zsnapdb("backup", "main")["backup"]["full"]
 
     def places(self) -> None:
-        """A restore says where it would lie in the clear; below an encrypted dataset it does not."""
+        """The plan of a restore reports a target without encryption, but not a target below an encrypted dataset."""
         if not self.is_own:
             words = ("restore", "main", "--to", "latest-backup", "--plan", "--target")
             seen = json.dumps(zsnapdb(*words, "tank/beside")["findings"])
@@ -229,7 +233,7 @@ class EncryptedServer(Release):
             run(SERVER, "start")
 
     def rewind(self) -> None:
-        """A rewind in place ends at the point, encrypted as before, also where the key is typed: none is asked for."""
+        """A rewind in place reaches the point with the same encryption; with keylocation=prompt no key is requested."""
         run("zfs", "set", "keylocation=prompt", self.root)
         super().rewind()
         for name in (self.volume, f"{self.volume}/data"):
@@ -238,7 +242,7 @@ class EncryptedServer(Release):
         run("zfs", "set", f"keylocation=file://{KEY}", value(self.volume, "encryptionroot"))
 
     def exchanged(self) -> None:
-        """What is restored from the repository takes the server's place, and is encrypted as before."""
+        """A restore from the repository replaces the server, with the same encryption."""
         expected = rows()
         made = zsnapdb("backup", "main")["backup"]["backup_id"]
         run(SERVER, "stop")
@@ -250,17 +254,17 @@ class EncryptedServer(Release):
         assert rows() == expected
 
     def after(self) -> None:
-        """The replaced server is reaped, the host boots, and backup and clone go on."""
+        """The replaced server is reaped, the host boots, and backup and clone continue."""
         expected = rows()
         zsnapdb("backup", "main")
         CONFIG.write_text(f'{CONFIG.read_text()}\n[restore]\nkeep_replaced = "1s"\n')
         time.sleep(2)
-        # What was exchanged first stands on a snapshot of what was exchanged later: it goes first.
+        # The dataset that was replaced first depends on a snapshot of the one replaced later, so it is destroyed first.
         for _ in range(2 if self.is_raw else 1):
             said = run(QUICK, "reap")
         left = run("zfs", "list", "-H", "-o", "name").split()
         kept = [name for name in left if "replaced" in name]
-        # What was fetched for clones stands on a snapshot of it, and stays longer.
+        # A dataset that was fetched for clones depends on its snapshot, and stays longer.
         assert not kept or (self.is_raw and "depend on the" in said), f"{left}: {said}"
         assert value(f"{self.volume}/data", "keystatus") == "available"
         made = zsnapdb("clone", "create", "main", "--from", "live", "--name", "later")
@@ -273,7 +277,7 @@ class EncryptedServer(Release):
                 run("zfs", "unmount", name)
         run("zfs", "unload-key", "-a")
         assert value(f"{self.volume}/data", "keystatus") == "unavailable"
-        # What was restored before the key was changed keeps the key of then.
+        # A dataset that was restored before the key change keeps the old key.
         for root in sorted({value(name, "encryptionroot") for name in (self.volume, f"{self.volume}/data")}):
             run("zfs", "load-key", root)
         run("zfs", "mount", self.volume)

@@ -1,9 +1,9 @@
-"""Campaign: zsnapdb killed with -9 at every step of what makes, resets, commits, detaches, hands out, destroys clones.
+"""Campaign: zsnapdb is killed with -9 at every step that changes clones, from create and reset to commit and destroy.
 
-A step is a `zfs` command that changes something; the kill comes right before or right after it
-(tests/lab/inside/zfs-shim). Afterwards `doctor` must name everything that is half made, and one `reap` must remove it.
-What is left is nothing, or a complete clone that starts and holds its data. `--rounds 0` goes through all steps of all
-operations in turn (`--only`: of these operations); else the seed chooses that many steps.
+A step is a `zfs` command that changes something. The kill comes directly before or after it
+(tests/lab/inside/zfs-shim). Then `doctor` must report every unfinished object, and one `reap` must remove it. The
+result is nothing, or a complete clone that starts and has its data. `--rounds 0` tries all steps of all operations (or
+of those in `--only`). Otherwise the seed chooses that many steps.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ SHIM = Path("/tmp/shim")
 HOME = "tank/zsnapdb/clones"
 NAME = "victim"
 POOLED = "/tmp/pooled.toml"
-"""The configuration with a pool of one clone."""
+"""Configuration with a pool of one clone."""
 MASKED = "/tmp/masked.toml"
-"""The configuration that masks every clone. The first one has its set masked for all."""
+"""Configuration that masks every clone. The first clone also masks its snapshot set for all later ones."""
 SWEPT = "/tmp/swept.toml"
-"""The configuration by which no set stays that no clone depends on."""
+"""Configuration that keeps no prepared snapshot set without clones."""
 FORMS = "tank/zsnapdb/prepared"
 MASK = "INSERT INTO ledger.journal VALUES (999999, 1);\n"
 OPERATIONS = {
@@ -53,13 +53,13 @@ OPERATIONS = {
 MAKES = ("create", "live", "fill", "masked")
 BRANCHES = ("branch", "switch")
 WRITTEN = "CREATE TABLE ledger.written (id INT PRIMARY KEY)"
-"""What is written on the branch that a switch leaves."""
+"""A change on the branch that a switch leaves."""
 _PATH = f"/tmp/shim/bin:{os.environ['PATH']}"
 
 
 @dataclass(frozen=True)
 class Step:
-    """When to kill: the number of the changing command in an operation, and before or after it."""
+    """The moment of the kill: the number of the changing command in an operation, and before or after it."""
 
     operation: str
     number: int
@@ -67,7 +67,7 @@ class Step:
 
 
 def run(*words: str, shimmed: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run a command. The operations that are killed start `zsnapdb` from nothing, the others come from the zygote."""
+    """Run a command. Operations to be killed run `zsnapdb` directly, others use the zygote."""
     env = {**os.environ, "PATH": _PATH} if shimmed else None
     if words[0] == "zsnapdb" and not shimmed:
         words = (QUICK, *words[1:])
@@ -87,7 +87,7 @@ def names_of_datasets() -> set[str]:
 
 
 def complete_forms() -> list[str]:
-    """The datasets of sets that were prepared, which stay for the next clone."""
+    """Return the datasets of prepared snapshot sets, which stay for the next clone."""
     swept = document("reap", "--plan")["swept"]
     return [f"{FORMS}/{one['name']}" for one in swept if (one["what"], one["verdict"]) == ("prepared set", "keep")]
 
@@ -110,7 +110,7 @@ def warned() -> list[str]:
 
 
 def servers() -> list[str]:
-    """Command lines of servers of clones."""
+    """Return the command lines of clone servers."""
     lines = []
     for entry in Path("/proc").iterdir():
         try:
@@ -130,7 +130,7 @@ def steps_of(operation: str) -> int:
 
 
 def wrong_branches(operation: str) -> list[str]:
-    """Return what is wrong: with the branch and its data as they are now, or when all is asked for again."""
+    """Return the problems with the branches and their data, now and after repeating the operations."""
     seen = document("clone", "branch", "list", NAME)
     known, current, expected = {one["name"] for one in seen["branches"]}, seen["current"], operation == "switch"
     if known not in ({"main"}, {"main", "other"}):
@@ -152,7 +152,7 @@ def _is_written() -> bool:
 
 
 class Campaign:
-    """Kills zsnapdb at steps, and checks what is left after each kill."""
+    """Kills zsnapdb at steps, and checks the state after each kill."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
@@ -168,7 +168,7 @@ class Campaign:
         Path(SWEPT).write_text(f"{text}\n[clones]\nkeep_unused = 0\n")
         document("clone", "list")
         self.clean()
-        # The dataset above all clones stays after the first clone.
+        # The parent dataset of all clones stays after the first clone.
         self.before = names_of_datasets() | {HOME, FORMS, HOME.rpartition("/")[0]}
 
     def clean(self) -> None:
@@ -204,7 +204,7 @@ class Campaign:
         arm(step.number, step.side)
         done = run("zsnapdb", *OPERATIONS[step.operation], shimmed=True)
         disarm()
-        # A step may lie behind the end of the operation: then nothing was interrupted.
+        # A step may be after the end of the operation, which is then not interrupted.
         wrong = (
             [] if done.returncode in (-9, 0) else [f"the command ended with {done.returncode}: {done.stderr[-300:]}"]
         )
@@ -222,7 +222,7 @@ class Campaign:
         if (half or (left and not clones)) and not named:
             wrong.append(f"left {sorted(left)}, phases {phases}, and doctor names nothing")
         if step.operation in BRANCHES and step.side == "after":
-            # Somebody asks again at once, and not the reaper.
+            # The user repeats the command before the reaper runs.
             again = run("zsnapdb", *OPERATIONS[step.operation])
             if again.returncode not in (0, 8):
                 wrong.append(f"the same command again ends with {again.returncode}: {again.stderr[-500:]}")
@@ -246,7 +246,7 @@ class Campaign:
         self.wrong += wrong
 
     def survivor(self, step: Step) -> list[str]:
-        """Check that a complete clone is left, which starts and answers, or nothing where nothing was before."""
+        """Check that a complete clone is left, which starts and answers, or nothing if there was nothing before."""
         clones = document("clone", "list")["clones"]
         if not clones:
             return (
@@ -260,7 +260,7 @@ class Campaign:
             return [f"there are {len(clones)} clones"]
         (clone,) = clones
         if clone["waits"]:
-            # Nobody had it yet: whoever asks next gets it, or a new one where it is not good.
+            # The clone is unused: the next user gets it, or a new one if it is damaged.
             handed = run("zsnapdb", *OPERATIONS["hand"])
             if handed.returncode != 0:
                 return [f"nobody gets a clone after it: {handed.stderr[-500:]}"]

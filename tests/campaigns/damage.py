@@ -1,14 +1,13 @@
-"""Campaign: random damage of stored objects; every damage is found, and a restore is exact or refused.
+"""Campaign: stored objects are damaged at random; every damage is found, and a restore is exact or refused.
 
-A repository in a folder is prepared once: two chains, plain or encrypted, signed or not. Each round copies it
-and damages one object: a flipped bit, a cut, an empty object, a removal, an exchange with another object of
-its kind, or the bytes of an older one. Then `verify --deep` reads everything, and every backup is fetched as
-a restore fetches it, with or without the cache of manifests. A stream that comes whole must be the one that
-was sent. Damage that keeps a backup from being restored must be known to verify or to this host's record of
-what it stored. Streams and ZFS are simulated.
+A repository in a folder is prepared once: two chains, plain or encrypted, signed or not. Each round copies it and
+damages one object: a flipped bit, a truncation, an empty object, a removal, an exchange with another object of its
+kind, or the bytes of an older one. Then `verify --deep` reads everything, and every backup is fetched as by a restore,
+with or without the cache of manifests. A stream that arrives completely must be the original one. If damage prevents a
+restore, verify or this host's record of stored objects must report it. Streams and ZFS are simulated.
 
 `--stored N` adds N rounds in the guest's own repository, with archived binlogs, pins, checks and evidence. There plans
-and restores to points in time are compared with what the server had.
+and restores to points in time are compared with the server's history.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ Streams = dict[tuple[str, str], bytes]
 
 @dataclass
 class Site:
-    """A host with a repository of two chains, and the streams in it by backup and role."""
+    """A host with a repository of two chains, and its streams by backup and role."""
 
     world: worlds.World
     is_encrypted: bool
@@ -67,7 +66,7 @@ class Site:
         )
 
     def keys(self, *, reads: bool) -> dict[str, object]:
-        """Return the keys that the settings name."""
+        """Return the settings of the keys."""
         folder = self.world.folder
         options: dict[str, object] = {"identity_file": folder / "identity"} if reads and self.is_encrypted else {}
         if self.is_signed:
@@ -77,7 +76,7 @@ class Site:
 
 
 def fetched(repository: Repository, backup_id: str) -> Streams:
-    """Return the streams of a backup and of all it needs, fetched as a restore does."""
+    """Return the streams of a backup and its whole chain, fetched as by a restore."""
     catalogue = repository.catalogue("main")
     streams: Streams = {}
     for manifest in restore_chain(catalogue.manifests, repository.manifest("main", backup_id)):
@@ -116,7 +115,7 @@ def prepared(*, is_encrypted: bool, is_signed: bool) -> Iterator[Site]:
 
 
 def damage(store: LocalStore, rng: random.Random) -> tuple[str, str]:
-    """Damage one object. Return how, and its key."""
+    """Damage one object. Return the kind of damage and the object's key."""
     names = sorted(item.key for item in store.list("") if not item.key.endswith(".lock"))
     key, how = rng.choice(names), rng.choice(HOWS)
     body = store.get(key)
@@ -139,7 +138,7 @@ def damage(store: LocalStore, rng: random.Random) -> tuple[str, str]:
 
 
 def round_of(site: Site, rng: random.Random, folder: Path) -> tuple[str, str, list[str]]:
-    """Do one round. Return how which kind of object was damaged, the outcome, and what is wrong with it."""
+    """Play one round. Return the damage with the kind of object, the outcome, and the problems."""
     world, good = site.world, site.world.local
     shutil.copytree(world.folder / "store", folder)
     world.local = LocalStore(folder)
@@ -156,7 +155,7 @@ def round_of(site: Site, rng: random.Random, folder: Path) -> tuple[str, str, li
 
 
 def judged(site: Site, instance: Instance) -> tuple[str, list[str]]:
-    """Verify everything and fetch every backup. Return the outcome, and what is wrong."""
+    """Verify everything and fetch every backup. Return the outcome and the problems."""
     wrong: list[str] = []
     try:
         repository = instance.open_repository()
@@ -182,7 +181,7 @@ def judged(site: Site, instance: Instance) -> tuple[str, list[str]]:
 
 
 def main() -> int:
-    """Run the rounds. Return 0 if every one was right."""
+    """Run the rounds. Return 0 if all were right."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,11 +1,11 @@
-"""Campaign: the first hour and the worst hour, by what zsnapdb itself prints.
+"""Campaign: first setup and recovery from mistakes, only with commands that zsnapdb prints.
 
     python3 tests/lab campaign day [--mistakes M1,M2,…]
 
-A host with systemd and two servers on ZFS. The package is installed; setup is called with five wrong words and put
-right by its own hints; one agent runs the jobs of both instances, with short schedules. Then somebody makes six
-mistakes. For each, the transaction is found with `binlog find`, and after that only commands are run that zsnapdb
-printed. The table must be equal to what it was before the mistake. Commands and seconds of each are printed.
+The host has systemd and two servers on ZFS. The package is installed. Setup is called with five wrong values and
+corrected by its own hints. One agent runs the jobs of both instances, with short schedules. Then a user makes six
+mistakes. For each, `binlog find` finds the transaction; after that only commands are run that zsnapdb printed. The
+table must be equal to its state before the mistake. Commands and seconds of each are printed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NEXT = re.compile(r"`(zsnapdb [^`]+)`")
 
 @dataclass
 class Solved:
-    """A mistake, and how it was solved: the commands that were typed, their seconds, and what was not as before."""
+    """A mistake and its solution: the commands, their seconds, and the difference from the earlier state."""
 
     name: str
     commands: list[str] = field(default_factory=list)
@@ -61,14 +61,14 @@ class Solved:
 
 
 class Person:
-    """Types commands at the host, and reads what they print."""
+    """A user who types commands on the host and reads their output."""
 
     def __init__(self, guest: Guest) -> None:
         self.guest = guest
         self.solved = Solved("setup")
 
     def types(self, command: str) -> Outcome:
-        """Run a command as it stands, and print it with its seconds."""
+        """Run a command unchanged, and print it with its seconds."""
         began = time.monotonic()
         done = self.guest.run(["sh", "-c", f"cd {WORK}; {command}"], timeout=1800, env=PATH)
         taken = time.monotonic() - began
@@ -78,13 +78,13 @@ class Person:
         return done
 
     def does(self, command: str) -> str:
-        """Run a command that must end well, and return what it printed."""
+        """Run a command that must succeed, and return its output."""
         done = self.types(command)
         assert done.code == 0, f"{command}\n{done.stdout}{done.stderr}"
         return done.stdout
 
     def is_refused(self, command: str, word: str) -> str:
-        """Run a command that must be refused with this word, and return its hint."""
+        """Run a command that must be refused with this text, and return its hint."""
         done = self.types(command)
         assert done.code != 0, done.stdout
         assert word in done.stderr, done.stderr
@@ -92,7 +92,7 @@ class Person:
 
 
 def prepare(guest: Guest) -> None:
-    """Start two servers on datasets of their own; nothing of zsnapdb is there."""
+    """Start two servers on their own datasets, without any part of zsnapdb."""
     newcomer.strip(guest, is_adopted=True)
     if guest.flavour == "mariadb":
         options = "[mariadbd]\nserver_id = 1\nlog_bin = binlog\nbinlog_format = ROW\nbinlog_row_metadata = FULL\n"
@@ -114,7 +114,7 @@ def prepare(guest: Guest) -> None:
 
 
 def first_hour(person: Person, package: str) -> None:
-    """Install, go wrong in five ways, and protect both servers."""
+    """Install the package, make five mistakes in setup, and protect both servers."""
     guest = person.guest
     person.does(f"apt-get install -y /out/{package}")
     binary = "--binary /opt/mysql/bin/mysqld" if guest.flavour == "mysql" else ""
@@ -131,20 +131,20 @@ def first_hour(person: Person, package: str) -> None:
     person.does(f"{second} {hint.partition(': ')[2]}")
     shell(guest, f"sed -i 's/^backup = .*/backup = {{ every = \"60s\" }}/' {CONFIG}; systemctl reload zsnapdb-agent")
     if guest.flavour == "mysql":
-        # As the plan of setup proposes.
+        # As setup's plan proposes.
         sql(guest, "SET PERSIST binlog_row_metadata = FULL")
     jobs = json.loads(person.does("zsnapdb agent status --json"))["jobs"]
     assert {job["instance"] for job in jobs} == {"main", "second", None}, jobs
 
 
 def contents(guest: Guest, table: str) -> str:
-    """Return every row of a table and its definition, as the server prints them, without its next number."""
+    """Return all rows and the definition of a table, as the server prints them, without AUTO_INCREMENT."""
     said = sql(guest, f"SHOW CREATE TABLE {table}; SELECT * FROM {table} ORDER BY 1")
     return re.sub(r" AUTO_INCREMENT=[0-9]+", "", said)
 
 
 def undone(person: Person, said: str) -> None:
-    """Undo the rows of a transaction: run what `binlog find` and `undo` name."""
+    """Undo the rows of a transaction with the commands that `binlog find` and `undo` print."""
     (command,) = NEXT.findall(said)
     shown = person.does(command)
     assert "`--apply` proves and runs it" in shown, shown
@@ -152,7 +152,7 @@ def undone(person: Person, said: str) -> None:
 
 
 def rescued(person: Person, said: str) -> None:
-    """Bring a table back from a file: run what `binlog find` and `rescue` name, then put it in its place."""
+    """Recover a table from a file with the commands that `binlog find` and `rescue` print, and put it in place."""
     command = NEXT.findall(said)[0]
     shown = person.does(command)
     loading = shown.partition("such as\n")[2].strip().split("\n")[0]
@@ -167,7 +167,7 @@ def rescued(person: Person, said: str) -> None:
 
 
 def loaded(person: Person, said: str) -> None:
-    """Bring a schema back from a file."""
+    """Recover a schema from a file."""
     command = NEXT.findall(said)[0]
     person.does(command)
     file = command.rpartition("--into ")[2]
@@ -179,7 +179,7 @@ def loaded(person: Person, said: str) -> None:
 
 @dataclass(frozen=True)
 class Mistake:
-    """What somebody did, how it is looked for, and how it is put right."""
+    """A user's mistake, the search for it, and its solution."""
 
     name: str
     statements: str
@@ -204,7 +204,7 @@ MISTAKES = (
 
 
 def worst_hour(person: Person, mistake: Mistake) -> Solved:
-    """Make the mistake and put it right."""
+    """Make the mistake and correct it."""
     guest = person.guest
     person.solved = solved = Solved(mistake.name)
     print(f"{mistake.name}: {mistake.statements}", flush=True)
@@ -212,7 +212,7 @@ def worst_hour(person: Person, mistake: Mistake) -> Solved:
         before = contents(guest, "shop.orders")
         began = shell(guest, "sleep 1.1; date -u +%Y-%m-%dT%H:%M:%SZ").strip()
         sql(guest, mistake.statements)
-        # The file of a rescue lands where the person works.
+        # A rescue writes its file to the user's working folder.
         shell(guest, f"rm -rf {WORK}; mkdir {WORK}")
         said = person.does(f"zsnapdb binlog find main {mistake.found_by} --between {began} 2100-01-01T00:00:00Z")
         mistake.solve(person, said)
@@ -226,7 +226,7 @@ def worst_hour(person: Person, mistake: Mistake) -> Solved:
 
 
 def day(lab: Lab, flavour: str, package: Path, mistakes: list[str]) -> list[Solved]:
-    """Go through the day, and return how each part of it ended."""
+    """Play the day, and return the result of each part."""
     with Guest.boot(lab, flavour, init=SYSTEMD) as guest:
         prepare(guest)
         (guest.out / package.name).write_bytes(package.read_bytes())
@@ -245,7 +245,7 @@ def day(lab: Lab, flavour: str, package: Path, mistakes: list[str]) -> list[Solv
 
 
 def main() -> int:
-    """Go through the day, print its figures, and return 1 if something was not as before."""
+    """Play the day, print its figures, and return 1 if any table was different."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flavour", default="mariadb")
     parser.add_argument("--mistakes", default="", help="M1 to M6, with commas; all without it")

@@ -1,10 +1,10 @@
-"""Campaign: the zoo with encrypted tables comes back where the keys are; where they are not, they are named.
+"""Campaign: a schema with encrypted tables is restored with its keys; without them, the missing keys are reported.
 
-Runs inside a guest (`python3 tests/lab campaign encrypted`). The server gets a key plugin (MariaDB,
-file_key_management) or a keyring component (MySQL, component_keyring_file) and is restarted with it: the lab's images
-have none. Then the zoo of the system tests is built, with encrypted tables. The backup says where the keys are. A
-restore without the key file names it; on MariaDB a restore without the plugin's options names those. With keys and
-options, the restored server's own dump of the zoo is equal.
+It runs inside a guest (`python3 tests/lab campaign encrypted`). The server gets a key plugin (MariaDB,
+file_key_management) or a keyring component (MySQL, component_keyring_file), which the lab's images lack, and is
+restarted. Then the zoo of the system tests is created, with encrypted tables. The backup reports the location of the
+keys. A restore without the key file reports it; on MariaDB a restore without the plugin's options reports those. With
+keys and options, the restored server's own dump of the zoo is equal.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Site:
         self.bad = 0
 
     def check(self, what: str, *, is_right: bool, details: str = "") -> None:
-        """Print whether a promise is kept."""
+        """Print whether a check passed."""
         self.bad += not is_right
         print(f"{'ok  ' if is_right else 'FAIL'} {what} {'' if is_right else details}", flush=True)
 
     def zsnapdb(self, *words: str) -> tuple[int, str, str]:
-        """Run a command. Return its exit code and what it printed."""
+        """Run a command. Return its exit code, stdout and stderr."""
         done = subprocess.run(["zsnapdb", *words], capture_output=True, text=True, check=False)
         return done.returncode, done.stdout, done.stderr
 
@@ -69,15 +69,15 @@ class Site:
                 cursor.fetchall()
 
     def give_keys(self) -> Path:
-        """Restart the server with keys. Return the file that has them."""
+        """Restart the server with keys. Return the key file."""
         FOLDER.mkdir(mode=0o700)
         shutil.chown(FOLDER, "mysql", "mysql")
         keys = FOLDER / "keys"
         subprocess.run([SERVER, "stop"], check=True)
         if self.flavour == "mysql":
-            # The server finds the list of its components beside its program.
+            # The server reads the list of its components next to its program.
             Path("/opt/mysql/usr/sbin/mysqld.my").write_text('{"components": "file://component_keyring_file"}\n')
-            # A server that is started as root makes the file as root, and cannot write to it later.
+            # A server that is started as root creates the file as root, and cannot write to it later.
             keys.touch(mode=0o600)
             shutil.chown(keys, "mysql", "mysql")
             component = Path("/opt/mysql/usr/lib/mysql/plugin/component_keyring_file.cnf")
@@ -89,13 +89,13 @@ class Site:
             lines = "plugin_load_add = file_key_management\nfile_key_management_filename = /etc/keyring/keys\n"
             options.write_text(options.read_text() + lines)
         # The servers write encrypted and compressed pages from buffers and in sizes that OpenZFS 2.3 and newer refuse
-        # (EINVAL) for files that are opened with O_DIRECT. MySQL ends then.
+        # (EINVAL) for files opened with O_DIRECT. MySQL then ends.
         subprocess.run(["zfs", "set", "direct=disabled", "tank"], check=True)
         subprocess.run([SERVER, "start"], check=True)
         return keys
 
     def build(self) -> None:
-        """Build the zoo with its encrypted tables."""
+        """Create the zoo with its encrypted tables."""
         zoo.Zoo(self.flavour, self.sql).build()
         self.sql((f"USE `{zoo.SCHEMA}`", *(OF_MYSQL if self.flavour == "mysql" else OF_MARIADB), *ROWS))
 
@@ -114,13 +114,13 @@ class Site:
         CONFIG.write_text(text.replace("\noptions = [", f"\noptions = [{options}, ", 1))
 
     def show_keys(self) -> None:
-        """Show the key file to servers on copies."""
+        """Let servers on copies read the key file."""
         text = CONFIG.read_text()
         assert "\noptions = [" in text, text
         CONFIG.write_text(text.replace("\noptions = [", f'\nsandbox_reads = ["{FOLDER}/keys"]\noptions = [', 1))
 
     def go(self) -> int:
-        """Check all promises. Return how many are broken."""
+        """Run all checks. Return the number of failures."""
         keys = self.give_keys()
         self.build()
         before = self.dump(SOCKET)

@@ -1,9 +1,9 @@
-"""Campaign: a server that encrypts its binlogs is backed up, archived, restored, asked, undone and rewound.
+"""Campaign: a server with encrypted binlogs is backed up, archived, restored, queried, undone and rewound.
 
-Runs inside a guest (`python3 tests/lab campaign encrypted_binlogs`). The server gets a keyring and encrypts its binlogs
-from then on. Everything that zsnapdb does is tried with rows whose truth is known (the campaign `releases`); the truth
-of a backup is what the server itself sends to a replica. The key is changed in the middle. A text that was written is
-looked for in the files of the binlogs and in the store: it is nowhere in the clear.
+It runs inside a guest (`python3 tests/lab campaign encrypted_binlogs`). The server gets a keyring and encrypts its
+binlogs from then on. All features are tried with rows whose truth is known (the campaign `releases`). The truth of a
+backup is the binlog that the server itself sends to a replica. The key is changed during the campaign. A written text
+is searched in the binlog files and in the store, and must not be readable.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FOLDER, DATADIR = Path("/etc/keyring"), Path("/var/lib/mysql")
 
 
 class EncryptedBinlogs(Release):
-    """The server whose binlogs are encrypted, and each thing that is tried on it."""
+    """A server with encrypted binlogs, and everything that is tried on it."""
 
     def __init__(self, algorithm: str) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class EncryptedBinlogs(Release):
         self.copies = 0
 
     def give_keys(self) -> None:
-        """The server gets a keyring, which servers on copies may read, and encrypts its binlogs."""
+        """Give the server a keyring that servers on copies may read, and turn on binlog encryption."""
         FOLDER.mkdir(mode=0o755)
         shutil.chown(FOLDER, "mysql", "mysql")
         keys = FOLDER / "keys"
@@ -61,9 +61,9 @@ class EncryptedBinlogs(Release):
         CONFIG.write_text(text.replace("\noptions = [", f'\nsandbox_reads = ["{FOLDER}"]\noptions = [{options}', 1))
 
     def _with_component(self, keys: Path) -> tuple[list[str], list[str]]:
-        """Return the options of the server, and those of servers on copies, with MySQL's keyring.
+        """Return the options of the server, and those of servers on copies, for MySQL's keyring.
 
-        The tree of another release is read-only, and gets a layer to write to.
+        The tree of another release is read-only, so it gets a writable layer.
         """
         if os.statvfs("/opt/mysql").f_flag & os.ST_RDONLY:
             for layer in ("/run/layer", "/run/layer/upper", "/run/layer/work"):
@@ -76,7 +76,7 @@ class EncryptedBinlogs(Release):
         return ["binlog_encryption = ON"], []
 
     def _with_plugin(self, keys: Path) -> tuple[list[str], list[str]]:
-        """The same with MariaDB's plugin, whose file has a key for each number, and opens with a passphrase."""
+        """As `_with_component` for MariaDB's plugin: its file has numbered keys and is protected by a passphrase."""
         text = "".join(f"{number};{secrets.token_hex(32)}\n" for number in (1, 2))
         self.passphrase.write_text(secrets.token_hex(16))
         shutil.chown(self.passphrase, "mysql", "mysql")
@@ -89,7 +89,7 @@ class EncryptedBinlogs(Release):
         return [*ours, "encrypt_binlog = ON"], ours
 
     def refusal(self) -> None:
-        """A repository without recipients gets no binlog in the clear."""
+        """A repository without recipients gets no plain binlog."""
         assert "would be stored in the clear" in refused("binlog", "archive", "main", "--once")
         assert not [file for file in BUCKET.rglob("*") if "/binlogs/" in str(file)]
         seen = subprocess.run([QUICK, "doctor", "main"], capture_output=True, text=True, timeout=300).stdout
@@ -97,7 +97,7 @@ class EncryptedBinlogs(Release):
         encrypt_repository()
 
     def binlogs(self) -> Path:
-        """The binlogs as the server sends them to a replica: in the clear."""
+        """Return the folder with the binlogs as the server sends them to a replica: decrypted."""
         self.copies += 1
         folder = Path(f"/mnt/sent-{self.copies}")
         folder.mkdir()
@@ -110,7 +110,7 @@ class EncryptedBinlogs(Release):
         return folder
 
     def hidden(self) -> None:
-        """What was written is in no file of a binlog and nowhere in the store, and is read all the same."""
+        """A written text is not readable in binlog files or in the store, but zsnapdb finds it."""
         sql(
             "CREATE DATABASE canary",
             "CREATE TABLE canary.t (id INT PRIMARY KEY, v VARCHAR(100))",
@@ -126,7 +126,7 @@ class EncryptedBinlogs(Release):
         assert len(found["transactions"]) == 1, found["transactions"]
 
     def rotation(self) -> None:
-        """After a change of the master key all goes on; sets from before need the keyring of then, and plans say so."""
+        """After a change of the master key everything continues. Older sets need the old keyring, as plans report."""
         then = json.loads((FOLDER / "keys").read_text())
         last = zsnapdb("backup", "main")["backup"]["backup_id"]
         before = zsnapdb("snapshot", "main")["backup_id"]
@@ -152,7 +152,7 @@ class EncryptedBinlogs(Release):
         zsnapdb("clone", "destroy", "older")
 
     def lost(self) -> None:
-        """Without the keyring everything is refused before anything is changed, and the key is named."""
+        """Without the keyring everything is refused before any change, with the name of the key."""
         keys, away = FOLDER / "keys", FOLDER / "away"
         keys.rename(away)
         try:

@@ -1,11 +1,14 @@
-"""Campaign: random servers on random hosts; every copy shows what its source showed, or the plan says why it cannot.
+"""Campaign: random servers on random hosts. Every copy has its source's contents, or the plan states why it cannot.
 
-Runs inside a guest (`python3 tests/lab campaign field`). A round draws about twenty settings out of the list of the
-release (option file, SET GLOBAL, SET PERSIST), plugins, properties, mounts and rights of datasets, another uid of the
-server's account, a hostile home and environment, and who runs zsnapdb: cron, a login shell, a unit, a container. Random
-DDL and rows come before and after a backup. Then some of these are made: a clone, a drill, a question, a rescue,
-restores to the backup and to a point, a rewind. What they show is compared with what the source showed at that moment.
-A refusal is right if the round knows that its reason is true. A round depends on the seed and its number alone.
+It runs inside a guest (`python3 tests/lab campaign field`). A round draws:
+
+- about twenty settings from the release's list (option file, SET GLOBAL, SET PERSIST), and plugins
+- properties, mounts and permissions of datasets, and another uid of the server's account
+- a hostile home and environment, and the caller of zsnapdb: cron, a login shell, a unit, a container
+
+Random DDL and rows come before and after a backup. Then some copies are made: a clone, a drill, a query, a rescue,
+restores to the backup and to a point, a rewind. Their contents are compared with those of the source at that moment. A
+refusal is right if the round knows that its reason is true. A round depends on the seed and its number only.
 """
 
 from __future__ import annotations
@@ -37,9 +40,9 @@ VERBS = ("clone", "drill", "query", "rescue", "restore", "point", "rewind")
 _DAEMONS = {Flavour.MYSQL: "/opt/mysql/bin/mysqld", Flavour.MARIADB: "/usr/sbin/mariadbd"}
 _PLUGINS = {Flavour.MYSQL: Path("/opt/mysql/usr/lib/mysql/plugin"), Flavour.MARIADB: Path("/usr/lib/mysql/plugin")}
 DRAWN_VERBS = 4
-"""How many verbs a round draws: all of them take two minutes."""
+"""Number of verbs per round: all of them take two minutes."""
 LINES = 400
-"""Differences of a round that are printed at once, all of them are in /out/campaign.json."""
+"""Limit of printed differences of a round; /out/campaign.json has all."""
 _DRIFT = (
     "default_storage_engine",
     "innodb_strict_mode",
@@ -50,7 +53,7 @@ _DRIFT = (
 
 @dataclass(frozen=True)
 class Result:
-    """A round: what was drawn, what each verb came to, what differed, and how long it took in seconds."""
+    """A round: the drawn configuration, the result of each verb, the differences, and the seconds."""
 
     number: int
     drawn: tuple[str, ...]
@@ -81,7 +84,7 @@ class Field:
         self.host = Host(self.flavour)
 
     def round(self, number: int) -> Result:
-        """Draw, prepare and judge one round."""
+        """Draw, prepare and check one round."""
         began, chance = time.monotonic(), random.Random(f"{self.seed}/{number}")
         site = field_host.draw(self.flavour, chance, self.libraries, self.properties)
         drawn_settings = field_variables.draw(self.variables, self.flavour, chance)
@@ -89,7 +92,7 @@ class Field:
         caller = chance.choice(list(Caller))
         self.host.clean()
         self.host.prepare(site, number)
-        # A container that was there before would keep the mounts of the round before.
+        # An earlier container would keep the mounts of the previous round.
         calls = Calls(caller, chance)
         drawn = [f"{calls}; {site}"]
         try:
@@ -164,7 +167,7 @@ class _Round:
         self.problems += judged.problems
 
     def _verbs(self, judged: Verbs, verbs: Sequence[str], at_end: Truth) -> None:
-        """Run the verbs; before the rewind the source is as it was. On another host no server is rewound."""
+        """Run the verbs. The source must be unchanged before the rewind. A server of another host is not rewound."""
         if self.site.has_other_account:
             self.host.change_account()
         for verb in verbs:
@@ -216,17 +219,17 @@ class _Round:
         return refused
 
     def write(self, count: int) -> None:
-        """Run random statements in a session of an application."""
+        """Run random statements in an application's session."""
         with field_truth.connect(field_host.SOCKET, is_own=False) as connection:
             self.objects.write(connection, count)
 
     def truth(self) -> Truth:
-        """Return what the source shows now."""
+        """Return the source's present contents."""
         with field_truth.connect(field_host.SOCKET) as connection:
             return field_truth.read(connection, self.flavour)
 
     def moment(self, to: str, table: str | None = None) -> Moment:
-        """Return the state that the source has now."""
+        """Return the present state of the source."""
         truth = self.truth()
         with field_truth.connect(field_host.SOCKET, is_own=False) as connection, connection.cursor() as cursor:
             cursor.execute(question_of(table))
@@ -258,7 +261,7 @@ class _Round:
         return (name,)
 
     def _rescued_table(self) -> str | None:
-        """Choose a table whose definition stands alone."""
+        """Choose a table whose definition does not depend on other tables."""
         names = [
             one.name for one in self.objects.tables if not any(w in one.name for w in ("child", "versioned", "copied"))
         ]
@@ -274,7 +277,7 @@ class _Round:
 
 
 def main() -> int:
-    """Run the rounds. Return 0 if every one was right."""
+    """Run the rounds. Return 0 if all were right."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--first", type=int, default=1)

@@ -1,12 +1,12 @@
-"""Campaign: shows why innodb_flush_log_at_trx_commit = 0 is refused: such snapshots lack recorded transactions.
+"""Campaign: innodb_flush_log_at_trx_commit = 0 is refused because such snapshots lack recorded transactions.
 
-With 0 the prepare record of a transaction may still be in the server's memory when the transaction is already in the
-binlog. After recovery the transaction is in the binlog and not in InnoDB: the server claims the GTID, but the rows are
-missing. Nothing replays them later.
+With 0 a transaction's prepare record may still be in the server's memory when the transaction is already in the binlog.
+After recovery the transaction is in the binlog but not in InnoDB: the server reports the GTID, but the rows are
+missing. No later replay adds them.
 
 The number of missing rows depends on the moment. The log is written once per `innodb_flush_log_at_timeout` (default: a
-second, in both manuals), and also with every DDL statement and every rotation of the binlog. This campaign has no DDL
-and no rotations, and sets the timeout to a minute, so that the danger shows.
+second, in both manuals), and also with every DDL statement and every binlog rotation. This campaign has no DDL and no
+rotations, and sets the timeout to a minute, so that the loss becomes visible.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> int:
         f"{campaign.flavour}: {len(lying)} of {len(campaign.rounds)} snapshots recovered to all recorded GTIDs and lack"
         " rows of them"
     )
-    # At least one snapshot has to lack rows. Else there would be no reason to refuse the setting.
+    # At least one snapshot must lack rows. Otherwise there would be no reason to refuse the setting.
     return 0 if lying else 1
 
 

@@ -1,8 +1,8 @@
-"""Campaign: every parser of what others write, with many spoiled documents and a bound on memory.
+"""Campaign: every parser of untrusted data, with many corrupted documents and a memory limit.
 
-`python3 tests/lab campaign fuzz` runs it in a guest; it needs nothing of one, so `python tests/campaigns/fuzz.py` does
-the same on any host. The parsers are those of tests/unit/support/foreign_parsers.py. A parser that ends in anything but
-an error of the package, takes long or needs more memory than the bound fails, and its example is printed.
+`python3 tests/lab campaign fuzz` runs it in a guest. It needs no guest: `python tests/campaigns/fuzz.py` does the same
+on any host. The parsers are those of tests/unit/support/foreign_parsers.py. A parser fails if it raises anything other
+than an error of the package, is slow, or exceeds the memory limit; its example is printed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.unit.support.foreign_parsers import PARSERS, ForeignParser, check
 
 ANY_SERVER = True
 MEMORY = 3 << 30
-"""Bytes of address space of the whole process."""
+"""Address space of the whole process in bytes."""
 
 
 def _fuzz(parser: ForeignParser, examples: int, number: int) -> bool:

@@ -1,12 +1,13 @@
-"""Campaign: what moves, undoes or removes production is interrupted, people go on as people do, and nothing is lost.
+"""Campaign: operations on production are interrupted, users continue as users do, and no data is lost.
 
-Runs on the host, as a guest cannot cut its own power (`python3 tests/lab campaign hands`). A round writes rows whose
-numbers leave the guest as soon as their commits were acknowledged. Then one verb begins (a rewind, a promotion, a
-reap, an undo, a prune, a purge, a consolidation) and is interrupted at an event that changes something: by kill -9, the
-signal of a terminal or a manager, or the power. One to four acts follow, which may be interrupted too. At last every
-acknowledged row must be in the server in its place, or in a clone of a replaced one, with no other commands than those
-that the tool names; but for rows that a reap was allowed to remove because a finished verb had left them out. What the
-tool says of the server is compared with the kernel and with ZFS after every command, and no command may end in an
+It runs on the host, because a guest cannot cut its own power (`python3 tests/lab campaign hands`). A round writes rows
+whose numbers leave the guest as soon as their commits were acknowledged. Then one verb starts (a rewind, a promotion, a
+reap, an undo, a prune, a purge, a consolidation). It is interrupted at an event that changes something, by kill -9, a
+signal of a terminal or a service manager, or a power cut. One to four acts follow, which may be interrupted too.
+
+At the end every acknowledged row must be in the server, or in a clone of a replaced one, with only the commands that
+zsnapdb prints. Exceptions are rows that a finished verb had left out and that a reap was allowed to remove. After every
+command zsnapdb's statements about the server are compared with the kernel and with ZFS. No command may end in an
 unknown way.
 """
 
@@ -32,16 +33,16 @@ from tests.lab.guest import Guest, Lab
 from tests.lab.host import LabError
 
 ON_HOST = True
-# The sample of a whole run interrupts an exchange of datasets, whichever server lies on them.
+# The sample of a whole run interrupts an exchange of datasets, which does not depend on the server.
 ANY_SERVER = True
 HOW = {"kill": 11, "power": 4, "int": 3, "term": 2}
 SETTLED = 2.0
-"""Seconds after a signal in which what was begun before it ends."""
+"""Seconds after a signal for earlier operations to end."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round: what was done, and what was wrong."""
+    """One round: its actions and its problems."""
 
     number: int
     verb: str
@@ -55,7 +56,7 @@ class Round:
 
 @dataclass
 class Play:
-    """A round under way."""
+    """A round in progress."""
 
     site: Site
     verb: str
@@ -69,7 +70,7 @@ class Play:
     seen: Facts | None = None
 
     def play(self) -> None:
-        """Write, begin the verb and interrupt it, act, and judge."""
+        """Write, start the verb and interrupt it, act, and check."""
         site, verb = self.site, VERBS[self.verb]
         site.reset()
         first = self.chance.randint(100, 200)
@@ -85,7 +86,7 @@ class Play:
         volumes = site.facts().guids
         self.truth = Truth(volumes, kept, frozenset(site.acknowledged.numbers - kept) if started.moves else frozenset())
         if self.verb == "reap":
-            # The rewind before it is finished.
+            # The earlier rewind is finished.
             self.truth.finished(set(site.acknowledged.numbers), site.rows())
             self.truth.reaped()
         at = self.at or self._interruption(verb)
@@ -113,7 +114,7 @@ class Play:
         return Interruption(phase, self.chance.randint(1, length), how, delay)
 
     def _run(self, words: Sequence[str], started: StartedBackup, config: str, at: Interruption | None) -> None:
-        """Run a command, and compare what it says with what is so."""
+        """Run a command, and compare its statements with the facts."""
         site = self.site
         before = self.seen or site.facts()
         if words[0] == "reap" and config == REAPING:
@@ -128,7 +129,7 @@ class Play:
         is_untouched = is_signalled and before.guids == after.guids
         if is_untouched and words[0] == "rewind" and before.serving and not after.serving:
             self.wrong.append(f"a signal left the server stopped, and nothing was replaced: {done.stderr[-300:]}")
-        # A signal waits until the exchange is over, so the command has finished what it was asked for.
+        # A signal waits until the exchange is over, so the command has finished its operation.
         is_exchanged = is_signalled and after.guids not in (before.guids, self.truth.volumes)
         is_finished = (done.code == 0 or is_exchanged) and after.answers
         if started.moves and is_finished and tuple(words) in (started.words, started.again):
@@ -166,7 +167,7 @@ class Play:
 
 
 def play(site: Site, number: int, verb: str, options: argparse.Namespace) -> tuple[Round, str]:
-    """Play a round to its end, and return it with what was said in it."""
+    """Play a round to its end, and return it with its transcript."""
     began = time.monotonic()
     one = Play(site, verb, random.Random(f"{options.seed}/{number}/{verb}"), at=options.at, then=options.then)
     try:

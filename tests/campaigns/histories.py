@@ -1,12 +1,13 @@
 """Campaign: a server's history is split in every known way while the archiver runs; restores are exact or refused.
 
-Runs inside a guest (`python3 tests/lab campaign histories`). A round writes known transactions, with rotations and
-backups, splits the history (a reset, a failover with or without loss, an administrator's rollback, renamed binlogs, a
-clock that is set back, GTIDs that are switched off), and writes on. Then points before, at and after the split, the
-latest state and a point of any earlier round are planned, and one of them is restored. The truth is the order in which
-the server acknowledged the commits. A plan and a restore must give exactly the state that the server had at the point;
-of a point that stands for several states either one of them that is named, or a refusal that lists the histories. A
-point with a backup before it in its own history must not be refused.
+It runs inside a guest (`python3 tests/lab campaign histories`). A round writes known transactions, with rotations and
+backups, and splits the history: a reset, a failover with or without loss, an administrator's rollback, renamed binlogs,
+a clock that is set back, or GTIDs that are turned off. Then it writes again. Points before, at and after the split, the
+latest state and a point of any earlier round are planned, and one of them is restored.
+
+The truth is the order in which the server acknowledged the commits. A plan and a restore must give exactly the server's
+state at the point. If a point stands for several states, the result is the named one, or a refusal that lists the
+histories. A point with a backup before it in its own history must not be refused.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from zsnapdb.base.model import Flavour
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
 LOG = Path("/tmp/archiver.log")
 BINLOGS_GONE = (Split.RESET, Split.SET_BACK, Split.FAILOVER, Split.FAILOVER_LOSS)
-"""Splits after which the server no longer has the binlogs that it wrote last: nobody archives them any more."""
+"""Splits after which the server no longer has its last binlogs, so they are never archived."""
 SETTLED = 120.0
-"""Seconds within which everything must be archived."""
+"""Time limit in seconds for archiving everything."""
 _HISTORY = re.compile(r"(\S+) \(in \S+ of server")
 _NO_HISTORY = (
     r"no backup leads to|neither in a backup nor|cannot be reached from backup|is after the end of the archive"
@@ -56,12 +57,12 @@ _OWN_REASONS = {
     "not in it": r"is not in \S+ of this history",
     "no GTIDs": r"have no GTIDs|is not a GTID",
 }
-"""The reasons for which a point may be refused."""
+"""Accepted reasons to refuse a point."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A point: where it lies, the argument of --to, the states that are right, and whether it may be refused."""
+    """A point: its location, the argument of --to, the right states, and whether it must be accepted."""
 
     where: str
     to: str
@@ -71,7 +72,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Judged:
-    """What came of a point: exact, refused for a reason, or what was wrong. `--history` was given if it was needed."""
+    """The result of a point: exact, refused for a reason, or a problem. `--history` was given if needed."""
 
     round: int
     split: str
@@ -84,7 +85,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Backup:
-    """A backup, and the place of the state that it holds."""
+    """A backup, and the index of its state."""
 
     backup_id: str
     place: int
@@ -109,13 +110,13 @@ class Campaign:
         self.start_archiver()
 
     def zsnapdb(self, *words: str) -> tuple[int, dict[str, Any], str]:
-        """Run a command and return its exit code, its document and what it said."""
+        """Run a command and return its exit code, JSON document and stderr."""
         code, out, err = self.zygote.run((*words, "--json"), dict(os.environ), 600)
         return code, json.loads(out) if code == 0 else {}, err
 
     def start_archiver(self) -> None:
         log = LOG.open("ab")
-        # It prints where it is, if SIGABRT ends it.
+        # SIGABRT makes it print its stack.
         env = {**os.environ, "PYTHONFAULTHANDLER": "1"}
         self.archiver = subprocess.Popen(["zsnapdb", "binlog", "archive", "main"], stdout=log, stderr=log, env=env)
         log.close()
@@ -130,7 +131,7 @@ class Campaign:
             raise RuntimeError(f"the archiver did not end: {_said()}") from error
 
     def backup(self) -> None:
-        """Make a backup of the state that the server has now."""
+        """Back up the server's present state."""
         place = len(self.server.states.entries) - 1
         code, made, said = self.zsnapdb("backup", "main")
         if code != 0:
@@ -138,7 +139,7 @@ class Campaign:
         self.backups.append(Backup(made["backup"]["backup_id"], place, time.time()))
 
     def write(self, transactions: int, backup: float) -> None:
-        """Write transactions, and with this probability make a backup somewhere among them."""
+        """Write transactions, with a backup at a random place with the probability `backup`."""
         first = self.random.randrange(transactions + 1)
         self.server.write(first)
         if self.random.random() < backup:
@@ -174,7 +175,7 @@ class Campaign:
         )
 
     def round(self, number: int, how: Split) -> None:
-        """Write, split, write on, and judge points."""
+        """Write, split, write again, and check points."""
         server, states = self.server, self.server.states
         begin = len(states.entries)
         self.write(self.random.randrange(1, 5), 1.0 if number == 1 else 0.8)
@@ -222,7 +223,7 @@ class Campaign:
         kind = self.random.choice(("gtid", "before", "time"))
         if kind == "gtid" and entry.gtid is not None:
             right = states.with_gtid(entry.gtid)
-            # MySQL's set of a backup does not say which of its transactions was the last.
+            # The GTID set of a MySQL backup does not show which transaction was the last.
             must = len(right) == 1 and self._has_backup(place) and all(b.place != place for b in self.backups)
             return Point(where, entry.gtid, frozenset(right), must)
         following = states.entries[place + 1] if place + 1 < len(states.entries) else None
@@ -232,7 +233,7 @@ class Campaign:
             return Point(where, f"before-{following.gtid}", frozenset(right), must)
         moment = self.random.uniform(entry.low, following.low if following else entry.high)
         text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="microseconds")
-        # A time is known to be archived if a commit of its history is that has a later time in the binlog.
+        # A time counts as archived if a later commit of its history is archived.
         is_inside = any(
             later.epoch == entry.epoch and states.shown(later.low) > states.shown(moment) and self._has_backup(at)
             for at, later in enumerate(states.entries[place + 1 :], place + 1)
@@ -244,7 +245,7 @@ class Campaign:
         )
 
     def judge(self, number: int, how: Split, point: Point, *, restore: bool) -> None:
-        """Plan the point, and restore it if it can be and `restore` says so."""
+        """Plan the point. With `restore`, also restore it if the plan is exact."""
         outcome, wrong, history = self._planned(point)
         is_restored = restore and outcome.startswith("exact") and not wrong
         if is_restored:
@@ -258,7 +259,7 @@ class Campaign:
         )
 
     def _planned(self, point: Point) -> tuple[str, str, str | None]:
-        """Return what a plan says, what is wrong with it, and the history that had to be named."""
+        """Return the result of a plan, its problem, and the history that had to be named."""
         code, plan, said = self._plan(point, None)
         if code == 0:
             wrong = self._compare(self._states_of(plan), point.right)
@@ -272,12 +273,12 @@ class Campaign:
             return "refused", f"refused with {code}: {said}", None
         if reason == "several":
             return self._with_history(point, said)
-        # The server of the backup applies no transactions of the other mode, wherever the point lies.
+        # The backup's server applies no transactions of the other mode, wherever the point is.
         is_allowed = reason == "mode" or not point.must
         return f"refused ({reason})", "" if is_allowed else f"must not be refused: {said}", None
 
     def _with_history(self, point: Point, said: str) -> tuple[str, str, str | None]:
-        """Name each of the listed histories: one gives the right state, or says why it cannot."""
+        """Try each of the listed histories: one must give the right state or state why it cannot."""
         wrong, named, fitting, is_refused = [], [], None, False
         for history in _HISTORY.findall(said):
             code, plan, error = self._plan(point, history)
@@ -299,7 +300,7 @@ class Campaign:
         return self.zsnapdb("restore", "main", "--to", point.to, *named, "--target", restored.TARGET, "--plan")
 
     def _states_of(self, plan: dict[str, Any]) -> set[Rows]:
-        """Return the states which a plan may lead to, by its last transaction or by its backup."""
+        """Return the possible states of a plan, from its last transaction or its backup."""
         states, last = self.server.states, plan["point"]["last"]
         if last is None:
             (backup,) = [b for b in self.backups if b.backup_id == plan["target"]]

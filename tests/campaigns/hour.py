@@ -1,8 +1,9 @@
-"""Campaign: an hour of the agent under load. Nothing leaks, and the end is as fast as the middle.
+"""Campaign: an hour of the agent under load. Nothing leaks, and the last third is as fast as the second.
 
-Every minute a backup and a local snapshot; the binlog archive all the time; prune and purge, drills, verifications and
-judgements in between; clones come and go; the ledger's load writes. A census every 20 seconds counts memory,
-descriptors, processes, sessions, snapshots, bookmarks, holds, datasets, mounts and files.
+Every minute there is a backup and a local snapshot set. The binlog archive runs all the time, with prune and purge,
+drills, verifications and health checks in between. Clones are created and destroyed while the ledger's load writes. A
+census every 20 seconds counts memory, descriptors, processes, sessions, snapshots, bookmarks, holds, datasets, mounts
+and files.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from zsnapdb.planning.agent.runs import RunRecord
 
 STATE = Path("/var/lib/zsnapdb/agent")
 LIMIT = 80 << 20
-"""The most memory in bytes that the agent may ever have."""
+"""Memory limit of the agent in bytes."""
 SETTINGS = """
 [instance.main.binlog]
 keep = "5m"
@@ -60,7 +61,7 @@ JOBS = (
 
 @dataclass
 class Runs:
-    """The runs that have ended, as the agent keeps them: only the last one of each job lies in its files."""
+    """The finished runs; the agent's files have only the last one of each job."""
 
     records: Records
     seen: dict[str, RunRecord] = field(default_factory=dict)
@@ -69,7 +70,7 @@ class Runs:
     failed: list[str] = field(default_factory=list)
 
     def look(self) -> None:
-        """Take over what has ended since the last look."""
+        """Read the runs that have finished since the last call."""
         for name in JOBS:
             record = self.records.run(name)
             if record is None or record.finished is None or record.run_id in self.seen:
@@ -82,7 +83,7 @@ class Runs:
 
 
 class Clones:
-    """Makes a clone and destroys it again, all the time."""
+    """Creates and destroys clones, all the time."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -92,7 +93,7 @@ class Clones:
         self._thread.start()
 
     def end(self) -> None:
-        """Let the last clone go."""
+        """Destroy the last clone and stop."""
         self._over.set()
         self._thread.join()
 
@@ -107,7 +108,7 @@ class Clones:
 
 
 def live(minutes: float, site: Site, load: ledger.Load, runs: Runs) -> list[Census]:
-    """Let the time pass, and take a census every 20 seconds."""
+    """Wait, and take a census every 20 seconds."""
     began, censuses = time.monotonic(), []
     assert site.agent is not None
     while (age := time.monotonic() - began) < 60 * minutes:
@@ -129,16 +130,16 @@ def live(minutes: float, site: Site, load: ledger.Load, runs: Runs) -> list[Cens
 
 
 def may_purge() -> None:
-    """Let the account of zsnapdb remove binlogs from the server."""
+    """Grant zsnapdb's account the right to remove binlogs."""
     is_mysql = Path("/etc/lab-flavour").read_text().strip() == "mysql"
     with ledger.connect(SOCKET, "root", "", None) as root, root.cursor() as cursor:
         cursor.execute(f"GRANT {'BINLOG_ADMIN' if is_mysql else 'BINLOG ADMIN'} ON *.* TO zsnapdb@localhost")
 
 
 def left_over() -> list[str]:
-    """Return what is left after the end of the agent and one more backup: holds, clones, processes.
+    """Return the leftovers after the end of the agent and one more backup: holds, clones, processes.
 
-    The end of the agent interrupts a backup, whose snapshots stay held: the next backup continues it, or lets them go.
+    The end of the agent interrupts a backup, whose snapshots stay held. The next backup continues it or releases them.
     """
     must("zsnapdb", "backup", timeout=600)
     snapshots = must("zfs", "list", "-H", "-t", "snapshot", "-o", "name").split()

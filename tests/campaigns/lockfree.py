@@ -1,8 +1,8 @@
-"""Campaign: lock-free snapshots at random moments, each booted, each compared with the source's own binlogs.
+"""Campaign: lock-free snapshots at random moments, each started and compared with the source's own binlogs.
 
-Runs inside a guest (`python3 tests/lab campaign lockfree`). The ledger's load runs, with DDL, big transactions and
-rotations, while the durability settings change. Snapshots are made without any lock. Each snapshot is then cloned and
-started. The clone must contain exactly the transactions of the source's binlogs up to the recorded position, as the
+It runs inside a guest (`python3 tests/lab campaign lockfree`). The ledger's load runs, with DDL, big transactions and
+rotations, while the durability settings change. Snapshots are created without any lock. Each snapshot is then cloned
+and started. The clone must contain exactly the transactions of the source's binlogs up to the recorded position, as the
 server's own tool decodes them: the GTIDs, every transfer, every balance, every complete big transaction, and every
 scratch table with its columns.
 """
@@ -60,7 +60,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Shot:
-    """A snapshot that was made but not yet compared."""
+    """A snapshot that is not compared yet."""
 
     number: int
     settings: dict[str, str]
@@ -68,7 +68,7 @@ class Shot:
 
 
 class Campaign:
-    """All rounds against the guest's server."""
+    """All rounds on the guest's server."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -89,7 +89,7 @@ class Campaign:
                 cursor.execute(statement)
 
     def set_up(self) -> None:
-        """Create the ledger and the scratch schema. The truth begins here."""
+        """Create the ledger and the scratch schema. The truth starts here."""
         with self.instance.session() as session:
             self.flavour = observe(self.instance, session).facts.flavour
             (row,) = session.records(
@@ -109,12 +109,12 @@ class Campaign:
         return self.random.choice("01"), self.random.choice("12")
 
     def disturbances(self) -> tuple[Disturbing, ...]:
-        """Return the work beside the load of the next batch."""
+        """Return the additional work next to the load of the next batch."""
         kinds = (Disturbing.DDL, Disturbing.BIG)
         return (*kinds, Disturbing.ROTATION) if self.random.random() < 0.5 else kinds
 
     def batch(self, first: int, count: int) -> None:
-        """Make `count` snapshots under load, then compare each one without load."""
+        """Create `count` snapshots under load, then compare each one without load."""
         kinds, compressing = self.disturbances(), self.random.random() < 0.4
         variable = "binlog_transaction_compression" if self.flavour is Flavour.MYSQL else "log_bin_compress"
         self.sql(f"SET GLOBAL {variable} = {'ON' if compressing else 'OFF'}")

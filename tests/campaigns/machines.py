@@ -1,32 +1,28 @@
-"""Campaign: three virtual machines are cloned from one base and run at once, on real zvols with a real libvirt.
+"""Campaign: three virtual machines are cloned from one base and run concurrently, on real zvols with a real libvirt.
 
     python3 tests/lab campaign machines [--rounds 1] [--only clones|backups|servers|drill|cluster|encrypted|power]
 
-It runs on the host, in one guest. In every round the three machines must have UUIDs and MAC addresses of their own,
-answer on their own addresses with them, keep what they write on their own disks, and forget it by a reset. Afterwards
-nothing of them is left, and a foreign domain and its zvol are as before. The seconds of each phase are printed.
+It runs on the host, in one guest. The seconds of each phase are printed.
 
-Then a machine that writes to its disk without a pause is backed up in the grades crash, frozen and quiesced. Each
-backup is restored to new zvols with a new domain, compared with its snapshot and booted: it counts one boot more than
-the original. The journal of the file system needs a replay after a crash alone.
-
-Then three machines with a MariaDB in them are cloned; each is waited for until its server greets. One is backed up in
-each grade while transfers are made in it over TCP, `quiesced` by the lock of its own server and a freeze. Each backup
-is restored and booted: its server holds the ledger's invariant and every transfer that had been acknowledged before.
-
-Then a machine with a MariaDB and QEMU's own guest agent is backed up while transfers are made in it, and drilled: its
-server is asked through the agent, and its GTIDs lie between what it had published before and after the snapshot. A
-drill whose client cannot be run has failed, and so has one of a backup whose manifest claims that the server had
-published more. They say why, and leave nothing either.
-
-Then three clones of a Galera node that was shut down form a cluster of three, without a copy of data, and each reads
-what the others wrote. Their servers run in the lab's guest, on the disks of the machines, which stay off.
-
-Then a machine on a disk that ZFS encrypts is backed up raw, restored byte for byte, booted and drilled with the key of
-then; without it, or with another key, the plans refuse.
-
-At last the power is cut while machines are cloned: `doctor` names what is half made, one `reap` removes all of it, and
-no other dataset or snapshot comes or goes.
+- clones: in every round the three machines must have their own UUIDs and MAC addresses and answer on their own
+  addresses. They must keep writes on their own disks, and lose them by a reset. Afterwards nothing of them is left, and
+  a foreign domain and its zvol are unchanged.
+- backups: a machine that writes without a pause is backed up in the grades crash, frozen and quiesced. Each backup is
+  restored to new zvols with a new domain, compared with its snapshot and booted: it counts one boot more than the
+  original. The file system journal needs a replay only after a crash.
+- servers: three machines with a MariaDB are cloned; the campaign waits for each server's greeting. One is backed up in
+  each grade during transfers over TCP, `quiesced` by its server's lock and a freeze. Each backup is restored and
+  booted: its server has the ledger's invariant and every transfer that was acknowledged before.
+- drill: a machine with a MariaDB and QEMU's own guest agent is backed up during transfers, and drilled. Its server is
+  queried through the agent, and its GTIDs are between those published before and after the snapshot. A drill whose
+  client cannot run must fail, and so must one whose manifest claims more published GTIDs. Both report why and leave
+  nothing.
+- cluster: three clones of a Galera node that was shut down form a cluster of three, without a copy of data, and each
+  reads the others' rows. Their servers run in the lab's guest, on the disks of the machines, which stay off.
+- encrypted: a machine on a disk that ZFS encrypts is backed up raw, restored byte for byte, booted and drilled with the
+  old key. Without it, or with another key, the plans refuse.
+- power: the power is cut while machines are cloned. `doctor` reports the unfinished ones, one `reap` removes all of
+  them, and no other dataset or snapshot changes.
 """
 
 from __future__ import annotations
@@ -54,13 +50,13 @@ READY = ("--wait-for", "serial:LAB READY")
 
 
 def document(guest: Guest, *words: str) -> dict[str, Any]:
-    """Run zsnapdb and return its document."""
+    """Run zsnapdb and return its JSON document."""
     printed: dict[str, Any] = json.loads(guest.run(["zsnapdb", *words, "--json"], timeout=3600).check().stdout)
     return printed
 
 
 def answers(guest: Guest, name: str) -> dict[str, str]:
-    """Return what the machine says of itself, on the address that its own MAC gives."""
+    """Return the machine's own report, from the address that its MAC determines."""
     xml = guest.run(["virsh", "dumpxml", "--inactive", name]).check().stdout
     mac = xml.split("<mac address=")[1][1:18]
     address = ".".join(["10", *(str(int(part, 16)) for part in mac.split(":")[3:])])
@@ -71,13 +67,12 @@ def answers(guest: Guest, name: str) -> dict[str, str]:
 
 
 def everything(guest: Guest) -> set[str]:
-    """Return all datasets, snapshots and domains."""
     listed = guest.run(["sh", "-ec", "zfs list -H -o name -t all; virsh -q list --all --uuid --name"]).check().stdout
     return {line.strip() for line in listed.splitlines() if line.strip()}
 
 
 def one_round(guest: Guest, number: int) -> None:
-    """Clone three machines, ask them, reset one, destroy them. AssertionError if anything is not as promised."""
+    """Clone three machines, query them, reset one, destroy them. AssertionError if a check fails."""
     before = everything(guest)
     began = time.monotonic()
     words = ("--count", str(COUNT), "--name-template", "pxc{n}", "--network", NETWORK)
@@ -119,7 +114,7 @@ KERNEL = "sed -n '/<kernel>/p; /<initrd>/p; /<cmdline>/p' /checkout/tests/lab/in
 
 
 def backups_of_each_grade(guest: Guest) -> None:
-    """Back a busy machine up in each grade, restore each backup and boot it. AssertionError if one is not right."""
+    """Back up a busy machine in each grade, restore each backup and boot it. AssertionError if a check fails."""
     guest.run(["mkdir", "-p", "/run/machine-backups"]).check()
     document(guest, "vm", "clone", "tiny", "--name-template", "web1", "--network", NETWORK, *READY)
     agent(guest, "lab-load")
@@ -132,12 +127,12 @@ def backups_of_each_grade(guest: Guest) -> None:
 
 
 def agent(guest: Guest, command: str) -> None:
-    """Have the agent of the machine do something."""
+    """Send a command to the machine's agent."""
     guest.run(["virsh", "qemu-agent-command", "web1", json.dumps({"execute": command})], timeout=300).check()
 
 
 def backup(guest: Guest, grade: str, freeze: str) -> str:
-    """Back the machine up in this grade, and return the id of the backup."""
+    """Back up the machine in this grade, and return the backup id."""
     guest.run(["sh", "-ec", f"cat > /run/web.toml <<'X'\n{SOURCE % (grade, freeze)}X\n"]).check()
     done = document(guest, "backup", "web", *CONFIG)["backup"]
     assert done["grade"] == grade, done
@@ -146,7 +141,7 @@ def backup(guest: Guest, grade: str, freeze: str) -> str:
 
 
 def restored(guest: Guest, grade: str, backup_id: str) -> None:
-    """Restore the backup, compare its bytes with the snapshot, judge its file system, and boot it."""
+    """Restore the backup, compare it with the snapshot, check its file system, and boot it."""
     name, top = f"back-{grade}", f"tank/back-{grade}"
     document(guest, "restore", "web", "--to", backup_id, "--target", top, *CONFIG)
     look = f"""
@@ -162,7 +157,7 @@ zfs destroy tank/looked
     guest.run(["sh", "-ec", look]).check()
     needs_recovery = "needs_recovery" in guest.run(["cat", "/run/looked"]).check().stdout
     assert needs_recovery == (grade == "crash"), grade
-    # The kernel is a file of the host, which no restored domain gets.
+    # The kernel is a file of the host; restored domains do not get it.
     start = f"""
 {KERNEL} > /run/kernel
 virsh dumpxml --inactive {name} | sed '/<type arch/r /run/kernel' > /run/booted.xml
@@ -211,7 +206,6 @@ def power_cut_while_cloning(guest: Guest) -> None:
 
 
 def main() -> int:
-    """Run the rounds."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--flavour")
     parser.add_argument("--rounds", type=int, default=1)

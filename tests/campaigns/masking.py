@@ -1,10 +1,10 @@
 """Campaign: clones are masked after a history of updates, deletes and rollbacks, and every file is searched.
 
-Runs inside a guest (`python3 tests/lab campaign masking`). Each round makes tables of every kind on the source, with
-values that masking must remove; rows are changed, deleted, rolled back; statistics are gathered; a view of old rows and
-a transaction without end may be open. Then a clone of the running server is masked, and every file of its datasets is
-searched for the values: as text, in the character sets of the columns, as fulltext words, and in base64. Also its
-tables are read, with their history. Each masked table counts as one masking.
+It runs inside a guest (`python3 tests/lab campaign masking`). Each round creates tables of every kind on the source,
+with values that masking must remove. Rows are changed, deleted and rolled back, and statistics are gathered. A view of
+old rows and a transaction without end may be open. Then a clone of the running server is masked. Every file of its
+datasets is searched for the values: as text, in the character sets of the columns, as fulltext words, and in base64.
+Its tables are read too, with their history. Each masked table counts as one masking.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PAGE = 16384
 
 @dataclass(frozen=True)
 class Found:
-    """An occurrence of a value: the file, the position in it, and the bytes around the value."""
+    """An occurrence of a value: the file, the offset, and the bytes around the value."""
 
     file: str
     position: int
@@ -80,7 +80,7 @@ def configure(rebuild: str, *, doublewrite: bool) -> None:
 
 
 def in_tables(clone: dict[str, Any], kinds: list[Kind]) -> list[str]:
-    """Return what the tables of a running clone say that they must not say."""
+    """Return the tables of a running clone that contain the value or are damaged."""
     wrong, port = [], clone["clone"]["port"]
     with (
         pymysql.connect(host="127.0.0.1", port=port, user=clone["user"], password=clone["password"]) as connection,
@@ -98,7 +98,7 @@ def in_tables(clone: dict[str, Any], kinds: list[Kind]) -> list[str]:
 
 
 class Campaign:
-    """Masks clones, and counts what is left in their files."""
+    """Masks clones, and counts the values left in their files."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed

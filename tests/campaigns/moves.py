@@ -1,10 +1,10 @@
-"""Campaign: a setup that moves a server's files to ZFS is interrupted anywhere, people go on, and no row is lost.
+"""Campaign: a setup that moves a server's files to ZFS is interrupted anywhere, users continue, and no row is lost.
 
-Runs on the host, in a guest with systemd (`python3 tests/lab campaign moves`). A round writes rows whose numbers leave
-the guest as soon as their commits were acknowledged, begins `zsnapdb setup` with `move = true`, and interrupts it at an
-event that changes something (tests/lab/inside/interrupt) by kill -9, Ctrl-C or SIGTERM. Up to three acts follow. Then
-setup runs until it ends well, and the server must run on ZFS with every acknowledged row. The root of a guest lies in
-memory, so no power is cut: `newcomer --kills` and the unit tests of a move look at its steps one by one.
+It runs on the host, in a guest with systemd (`python3 tests/lab campaign moves`). A round writes rows whose numbers
+leave the guest as soon as their commits were acknowledged. It starts `zsnapdb setup` with `move = true`, and interrupts
+it at an event that changes something (tests/lab/inside/interrupt) by kill -9, Ctrl-C or SIGTERM. Up to three acts
+follow. Then setup runs until it succeeds, and the server must run on ZFS with every acknowledged row. The root of a
+guest is in memory, so the power is not cut; `newcomer --kills` and the unit tests of a move check its single steps.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ACTS = {
 
 @dataclass(frozen=True)
 class Round:
-    """One round: where setup was interrupted, what followed, and what was wrong."""
+    """One round: the interruption of setup, the acts after it, and the problems."""
 
     number: int
     interruption: str
@@ -54,7 +54,7 @@ class Round:
 
 
 class Move:
-    """A guest whose server lies in its usual folder, and what is done to it in one round."""
+    """A guest whose server is in its usual folder, and the actions of one round."""
 
     def __init__(self, guest: Guest) -> None:
         self.guest = guest
@@ -70,7 +70,7 @@ class Move:
         return set(json.loads(self.lines("read")))
 
     def run(self, words: tuple[str, ...], at: str = "") -> Outcome:
-        """Run a command, interrupted as `at` says, and look at how it ends."""
+        """Run a command, interrupted at `at`, and check how it ends."""
         reached = self.guest.out / "reached"
         reached.unlink(missing_ok=True)
         env = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -103,7 +103,7 @@ class Move:
         return Round(number, at, where, acts, len(self.acknowledged.numbers), tuple(self.wrong))
 
     def _finish(self) -> None:
-        """Set up until it ends well. Before the last try the server is started as its site does."""
+        """Run setup until it succeeds. Before the last attempt start the server by its unit."""
         for prepares in ((), ("systemctl", "start", "UNIT")):
             if prepares:
                 self.run(prepares)
@@ -112,7 +112,7 @@ class Move:
         else:
             self.wrong.append("setup does not end well")
         try:
-            # Those that are acknowledged while the server is read may be missing there.
+            # Rows that are acknowledged during the read may be missing in it.
             wanted = frozenset(self.acknowledged.numbers)
             missing = wanted - self.rows()
         except LabError as error:
@@ -159,7 +159,7 @@ def main() -> int:
             )
             if result.wrong:
                 print("\n".join(move.said), flush=True)
-                # What is left is no beginning of another round.
+                # The present state is not a start for another round.
                 break
             go_back(guest)
     if options.out:

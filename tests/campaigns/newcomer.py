@@ -1,13 +1,13 @@
-"""Campaign: from a host on which nothing of zsnapdb is to a passed drill, as a newcomer's script does it.
+"""Campaign: from a host without zsnapdb to a passed drill, by the script of a new user.
 
     python3 tests/lab campaign newcomer [--way adopt|create|both] [--kills 0]
 
 The host has systemd, a pool, and a server in its usual folder: on the root filesystem (`create`: setup moves its files
-to ZFS), or on a dataset of its own (`adopt`). The package for Debian is built and installed by apt. Every command, its
-seconds, and the questions that were asked are printed. The server's rows must be the same before and after.
+to ZFS), or on its own dataset (`adopt`). The Debian package is built and installed by apt. Every command, its seconds
+and the questions to the user are printed. The server's rows must be the same before and after.
 
 With `--kills N` the setup of `create` is killed with -9 before and after each of its commands that change something, at
-most N times (-1: at all of them); the same setup must then end well, with the same rows, and the old files unchanged.
+most N times (-1: at all of them). The same setup must then succeed, with the same rows, and the old files unchanged.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ SHIMMED = ("zfs", "zpool", "systemctl")
 
 
 class Newcomer:
-    """Types commands, and counts and times them."""
+    """Runs commands, and counts and times them."""
 
     def __init__(self, guest: Guest, way: str) -> None:
         self.guest, self.way = guest, way
         self.seconds: list[tuple[str, float]] = []
 
     def types(self, command: str) -> str:
-        """Run one command as a person would type it. LabError if it fails, or waits for an answer."""
+        """Run one command as a user would type it. LabError if it fails, or waits for an answer."""
         began = time.monotonic()
         done = self.guest.run(["sh", "-ec", command], timeout=1800, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
         self.seconds.append((command, time.monotonic() - began))
@@ -53,13 +53,12 @@ class Newcomer:
         return done.check().stdout
 
     def total(self) -> None:
-        """Print the sum."""
         seconds = sum(part for _, part in self.seconds)
         print(f"{self.way}: {len(self.seconds)} commands, {seconds:.0f} s of the machine, 0 questions", flush=True)
 
 
 def journey(lab: Lab, flavour: str, way: str, package: Path) -> dict[str, object]:
-    """Go the whole way once, and return its figures."""
+    """Go through all steps once, and return the figures."""
     with Guest.boot(lab, flavour, init=SYSTEMD) as guest:
         newcomer.strip(guest, is_adopted=way == "adopt")
         shell(guest, "mkdir /srv/backups")
@@ -90,7 +89,7 @@ def executed(guest: Guest) -> str:
 
 
 def check_moved(guest: Guest, gtids: str) -> None:
-    """Check that the server runs on ZFS, with its history, and that its old files are there."""
+    """Check that the server runs on ZFS with its history, and that its old files exist."""
     assert sql(guest, "SELECT @@datadir") == f"{DATADIR}/data/"
     assert executed(guest).startswith(gtids.rpartition("-")[0]), (gtids, executed(guest))
     source = shell(guest, f"findmnt -n -o SOURCE -T {DATADIR}/data; findmnt -n -o SOURCE -T {DATADIR}").split()
@@ -99,7 +98,7 @@ def check_moved(guest: Guest, gtids: str) -> None:
 
 
 def kills(lab: Lab, flavour: str, most: int) -> int:
-    """Kill the setup at its commands, go on each time, and return how often it was killed."""
+    """Kill the setup at its commands, continue each time, and return the number of kills."""
     with Guest.boot(lab, flavour, init=SYSTEMD) as guest:
         shell(guest, "cp /usr/local/bin/zsnapdb /root/zsnapdb")
         newcomer.strip(guest)
@@ -115,7 +114,7 @@ def kills(lab: Lab, flavour: str, most: int) -> int:
 
 
 def killed_at(guest: Guest, number: int, side: str, before: str) -> None:
-    """Kill the setup at one of its commands and go on."""
+    """Kill the setup at one of its commands and continue."""
     shell(guest, f"rm -f {SHIM}/count; echo {number} {side} > {SHIM}/at")
     done = guest.run([*SETUP.split()], env={"PATH": f"{SHIM}/bin:/usr/local/bin:/usr/sbin:/usr/bin"}, timeout=900)
     at = shell(guest, f"cat {SHIM}/last 2>/dev/null || true; rm -f {SHIM}/at {SHIM}/last").strip()
@@ -129,7 +128,7 @@ def killed_at(guest: Guest, number: int, side: str, before: str) -> None:
 
 
 def go_back(guest: Guest) -> None:
-    """Put the server on its old files, as before setup."""
+    """Put the server back on its old files, as before setup."""
     unit = UNITS[guest.flavour]
     shell(guest, f"systemctl disable --now zsnapdb-agent; systemctl stop {unit}; zfs destroy -r tank/mysql")
     shell(
@@ -143,7 +142,6 @@ def go_back(guest: Guest) -> None:
 
 
 def main() -> int:
-    """Go the ways, and print the figures."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--flavour", default="mariadb")
     parser.add_argument("--way", choices=("adopt", "create", "both", "none"), default="both")

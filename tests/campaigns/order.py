@@ -1,12 +1,14 @@
-"""Campaign: the clock of a host jumps by seconds to years; what is latest is what was made last, nothing goes early.
+"""Campaign: a host's clock jumps by seconds to years. "Latest" is always the last one made; nothing is removed early.
 
-Runs inside a guest (`python3 tests/lab campaign order`). A round is a random history of snapshot sets, backups, drills,
-clones, rewinds, rollbacks, renamed snapshots and datasets, pools under another name and replaced hosts. Before each
-command the clock of the guest may jump in either direction, and a row with an increasing number is written, by which
-any copy shows of which moment it is. After each command whatever is called latest must be what ZFS and the server made
-last, and nothing may be gone that the rules would keep under a right clock: the campaign counts the true time itself,
-which passes while the host is on and while it is off. At last the clock is right, and what must go goes. A round
-depends on the seed and its number alone.
+It runs inside a guest (`python3 tests/lab campaign order`). A round is a random history of snapshot sets, backups,
+drills, clones, rewinds, rollbacks, renamed snapshots and datasets, pools under another name and replaced hosts. Before
+each command the guest's clock may jump in either direction. A row with an increasing number is written, which dates any
+copy.
+
+After each command everything that is called latest must be the last one that ZFS and the server made. Nothing may be
+removed that the rules keep under a right clock. The campaign counts the true time itself, which passes while the host
+is on and while it is off. At the end the clock is right, and expired objects must be removed. A round depends on the
+seed and its number only.
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ from tests.campaigns.support.order_truth import Policy, Truth
 from tests.campaigns.support.order_verbs import THEMES, VERBS
 from zsnapdb.base.model import Flavour
 
-# The sample of a whole run is about order and time, whichever server lies on the datasets.
+# The sample of a whole run is about order and time, which do not depend on the server.
 ANY_SERVER = True
 SECONDS = {"rewinds": 32.0, "drills": 22.0, "hosts": 20.0}
 USUAL = 10.0
-"""How much the commands of a round may take that are drawn, by the seconds of their verbs; of some themes more."""
+"""Limit of a round's drawn commands, by the seconds of their verbs; some themes have more."""
 MOST_STEPS = 7
 FIRST = ("backup", "snapshot")
 KEEPS = (
@@ -49,7 +51,7 @@ _YEAR = 365.25 * 86400
 
 @dataclass(frozen=True)
 class Result:
-    """A round: its theme, what was done, what was wrong, and how long it took in seconds."""
+    """A round: its theme, its actions, its problems, and its seconds."""
 
     number: int
     theme: str
@@ -71,7 +73,7 @@ def rules_of(chance: random.Random, theme: str) -> Rules:
 
 
 def draw_error(chance: random.Random, error: float) -> float:
-    """Return by how many seconds the clock is wrong next: often right, else seconds to years in either direction."""
+    """Return the next error of the clock in seconds: often 0, otherwise seconds to years in either direction."""
     drawn = chance.random()
     if drawn < 0.3:
         return error
@@ -82,7 +84,7 @@ def draw_error(chance: random.Random, error: float) -> float:
 
 
 def span(seconds: float) -> str:
-    """Return a difference of clocks in words."""
+    """Return a clock difference as text."""
     if seconds == 0:
         return "right"
     size, unit = next(((size, unit) for size, unit in _UNITS if abs(seconds) >= size), (1.0, "s"))
@@ -106,7 +108,7 @@ class Round:
         self.mark = 0
 
     def play(self) -> None:
-        """Do what the theme has, as long as its seconds last; then set the clock right and see what goes."""
+        """Play the theme's verbs for its seconds. Then set the clock right and check the removals."""
         left, steps = SECONDS.get(self.theme, USUAL), 0
         for name in FIRST:
             self.step(name)
@@ -125,7 +127,7 @@ class Round:
         order_removals.settle(self.state)
 
     def step(self, name: str) -> None:
-        """Let the clock jump, write a mark, run a verb, and judge what is gone and what is called latest."""
+        """Let the clock jump, write a mark, run a verb, and check what was removed and what is called latest."""
         state, site = self.state, self.site
         error = draw_error(self.chance, site.clock.error) if self.jumps else 0.0
         is_jump = error != site.clock.error
@@ -162,7 +164,7 @@ def play(site: Site, seed: int, number: int, themes: Sequence[str]) -> Result:
 
 
 def main() -> int:
-    """Run the rounds. Return 0 if every one was right."""
+    """Run the rounds. Return 0 if all were right."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--first", type=int, default=1)

@@ -1,13 +1,13 @@
-"""Campaign: restores to points in time, each compared with the source's own binlogs up to there.
+"""Campaign: restores to points in time, each compared with the source's own binlogs up to that point.
 
-Runs inside a guest (`python3 tests/lab campaign points`). The ledger's load runs, with DDL, transactions of a megabyte,
-rotations and compressed transactions. Backups are made and all binlogs are archived. Then points are chosen at random:
-GTIDs, before-GTIDs and times, some inside bursts within one second, some at the ends of binlogs, some in the active
-binlog. Each point is restored from the repository. The restored server must contain exactly the transactions of the
-source's binlogs up to the point, as the server's own tool decodes them.
+It runs inside a guest (`python3 tests/lab campaign points`). The ledger's load runs, with DDL, transactions of a
+megabyte, rotations and compressed transactions. Backups are made and all binlogs are archived. Then points are chosen
+at random: GTIDs, before-GTIDs and times, some inside bursts within one second, some at the ends of binlogs, some in the
+active binlog. Each point is restored from the repository. The restored server must contain exactly the transactions of
+the source's binlogs up to the point, as the server's own tool decodes them.
 
-`--from-host`: a local set every ten seconds, with backups, prunes and clones beside it. Then the store is away, and
-each point is restored from the sets and binlogs on the host, as a rewind does it.
+`--from-host`: a local snapshot set every ten seconds, with backups, prunes and clones in parallel. Then the store is
+unreachable, and each point is restored from the sets and binlogs on the host, as by a rewind.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def stamps(tool: str, files: list[Path], flavour: Flavour) -> dict[str, int]:
 
 
 def _runs(pid: object) -> bool:
-    """Whether the process runs. A zombie does not run."""
+    """Whether the process runs and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -137,7 +137,7 @@ def _runs(pid: object) -> bool:
 
 
 class Campaign:
-    """All rounds against the guest's server."""
+    """All rounds on the guest's server."""
 
     def __init__(self, seed: int, sets: LocalSets | None) -> None:
         self.random = random.Random(seed)
@@ -223,7 +223,7 @@ class Campaign:
             self.reached.append(gtids)
 
     def targets(self, count: int) -> list[Target]:
-        """Return `count` points, of all kinds and places, in the order of the history."""
+        """Return `count` points, of all kinds and positions, in the order of the history."""
         files = list(dict.fromkeys(one.file for one in self.written))
         ends = [max(i for i, one in enumerate(self.written) if one.file == file) for file in files]
         tail = [i for i, one in enumerate(self.written) if one.file == files[-1]]
@@ -254,7 +254,7 @@ class Campaign:
         if kind == "before":
             return Target(f"before, {where}", f"before-{one.gtid}", index - 1)
         exact = self.flavour is Flavour.MYSQL
-        # MariaDB dates by the second: choose any time in the second, but none after the end of the archive, which a
+        # MariaDB's times have seconds: choose any time in the second, but none after the end of the archive, which a
         # restore would refuse.
         moment = (
             one.committed
@@ -350,8 +350,8 @@ def main() -> int:
     began = time.monotonic()
     campaign.write_history(options.seconds)
     targets = campaign.targets(options.points)
-    # The truth only advances, so each pass goes forward. With several passes, a campaign that is cut short has still
-    # visited all parts of the history.
+    # The truth only advances, so each pass goes forward. With several passes, an interrupted campaign has still visited
+    # all parts of the history.
     for part in range(PASSES):
         campaign.truth = Truth(campaign.tool, *campaign.begin)
         for target in targets[part::PASSES]:

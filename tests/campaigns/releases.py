@@ -1,7 +1,7 @@
-"""Campaign: what zsnapdb does is tried on one release of a server; the answers are a row of the table in servers.md.
+"""Campaign: all features are tried on one server release; the results are a row of the table in servers.md.
 
-Runs inside a guest (`python3 tests/lab campaign --server NAME releases`). Each cell is tried on the server with rows
-whose truth is known, and ends as exact, as refused before anything was changed (with the reason), or as wrong.
+It runs inside a guest (`python3 tests/lab campaign --server NAME releases`). Each feature is tried with rows whose
+truth is known. The result is exact, refused before any change (with the reason), or wrong.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ start = ["{SERVER}", "start"]
 server_id_file = "{INCLUDED}/zsnapdb.cnf"
 """
 REFUSED = (3, 4, 8)
-"""Exit statuses of what was refused before anything was changed."""
+"""Exit codes of a refusal before any change."""
 Rows = list[tuple[Any, ...]]
 
 
 class RefusedError(Exception):
-    """The tool refused what was tried, before it changed anything."""
+    """The tool refused the operation before any change."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What was tried, how it ended (exact, refused, wrong), why, and how long it took in seconds."""
+    """A feature, its result (exact, refused, wrong), the reason, and the seconds."""
 
     name: str
     result: str
@@ -63,7 +63,7 @@ def sql(*statements: str, socket: str = SOCKET) -> Rows:
 
 
 def zsnapdb(*words: str) -> dict[str, Any]:
-    """Run a command and return its document. RefusedError if it refused."""
+    """Run a command and return its JSON document. RefusedError if it refused."""
     done = subprocess.run([QUICK, *words, "--json"], capture_output=True, text=True, timeout=900, env=os.environ)
     if done.returncode in REFUSED:
         lines = [line for line in done.stderr.splitlines() if line.startswith("zsnapdb: ")]
@@ -78,7 +78,7 @@ def rows(socket: str = SOCKET, where: str = "tried") -> Rows:
 
 
 class Release:
-    """The release in this guest, and each thing that is tried on it, in order: a later one builds on earlier ones."""
+    """The release in this guest, and its features in order: a later one builds on earlier ones."""
 
     seed, points_to_try = 1, 20
 
@@ -98,7 +98,7 @@ class Release:
         self.points[name] = (self.position(), rows())
 
     def write(self) -> None:
-        """Write a history with known states: a first set, more rows, an update of too many, a DROP."""
+        """Write a history with known states: first rows, more rows, an update of too many, a DROP."""
         sql(
             "CREATE DATABASE tried",
             "CREATE TABLE tried.things (id INT PRIMARY KEY, name VARCHAR(50), price DECIMAL(8,2), KEY (name))",
@@ -106,7 +106,7 @@ class Release:
         )
 
     def binlogs(self) -> Path:
-        """Return the folder with the server's binlogs and their index, which its own client can read."""
+        """Return the folder with the server's binlogs and their index, readable by its own client."""
         return Path("/var/lib/mysql")
 
     def backup(self) -> None:
@@ -155,7 +155,7 @@ class Release:
         assert verified["problems"] == [] if "problems" in verified else True
 
     def point(self) -> None:
-        """A restore to a GTID has exactly the rows of then."""
+        """A restore to a GTID has exactly the rows of that moment."""
         for name in ("before", "four"):
             gtid, expected = self.points[name]
             made = zsnapdb("clone", "create", "main", "--at", gtid, "--name", f"at-{name}")
@@ -164,7 +164,7 @@ class Release:
             assert seen == expected, f"{name}: {seen}"
 
     def random_points(self) -> None:
-        """Points of a random history, chosen at random, have exactly the rows of then."""
+        """Random points of a random history have exactly the rows of that moment."""
         chance = random.Random(self.seed)
         sql(
             "CREATE DATABASE points",
@@ -215,7 +215,7 @@ class Release:
             return list(cursor.fetchall())
 
     def clone(self) -> None:
-        """A clone of the live server has its rows, is reset to them by rows and by data, and goes."""
+        """A clone of the live server has its rows, is reset to them by rows and by data, and is destroyed."""
         made = zsnapdb("clone", "create", "main", "--from", "live", "--name", "live")
         assert self.in_clone(made) == rows()
         assert self.in_clone(made, "UPDATE tried.things SET price = price + 1") != rows()
@@ -231,17 +231,16 @@ class Release:
         zsnapdb("clone", "destroy", "live")
 
     def drill(self) -> None:
-        """A drill passes."""
         zsnapdb("drill", "main")
 
     def query(self) -> None:
-        """A question to the past is answered as it was."""
+        """A query of the past returns the old values."""
         gtid, _ = self.points["four"]
         answer = zsnapdb("query", "main", "--at", gtid, "SELECT SUM(price) FROM tried.things")
         assert "12.00" in json.dumps(answer), answer
 
     def diff(self) -> None:
-        """The difference between two moments is exactly what was changed."""
+        """The difference between two moments is exactly the changes."""
         before, after = self.points["four"][0], self.points["zero"][0]
         seen = zsnapdb("diff", "main", "--table", "tried.things", "--from", before, "--to", after)
         assert (seen["added"], seen["removed"], seen["changed"]) == (0, 0, 4), seen
@@ -258,7 +257,7 @@ class Release:
         assert rows() == self.points["four"][1], rows()
 
     def rescue(self) -> None:
-        """A dropped table comes back with its rows."""
+        """A dropped table is recovered with its rows."""
         expected, gtid = rows(), self.position()
         zsnapdb("binlog", "archive", "main", "--once")
         sql("DROP TABLE tried.things")
@@ -270,7 +269,7 @@ class Release:
         assert rows() == expected
 
     def rewind(self) -> None:
-        """A rewind in place ends at the point."""
+        """A rewind in place reaches the point."""
         INCLUDED.mkdir(exist_ok=True)
         OPTIONS.write_text(f"{OPTIONS.read_text()}\n!includedir {INCLUDED}\n")
         CONFIG.write_text(CONFIG.read_text().replace("[repository.s3]", f"{CONTROL}\n[repository.s3]"))

@@ -1,10 +1,9 @@
-"""Campaign: no fault stays unseen for longer than one interval, and nothing is green by mistake.
+"""Campaign: no fault stays undetected for longer than one interval, and nothing is green by mistake.
 
-The agent runs with short intervals. Fault after fault begins and is mended. Four signs are watched, each alone: the
-exit code of `zsnapdb status --all`, the metrics (judged as the shipped alert rules do), a ping as at a dead man's
-switch, and the agent's /readyz. Each must be red within one interval of the moment at which the fault breaks an
-objective, must stay red until the mend, and be green again afterwards; and no objective may break that the fault does
-not break.
+The agent runs with short intervals. Faults start and are repaired one by one. Four signs are watched independently: the
+exit code of `zsnapdb status --all`, the metrics (with the shipped alert rules), a ping as for a dead man's switch, and
+the agent's /readyz. Each must be red within one interval after the fault breaks an objective, must stay red until the
+repair, and must be green again afterwards. The fault must not break any other objective.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from zsnapdb.base.model import backup_time
 
 ANY_SERVER = True
 INTERVAL = 10.0
-"""How often the agent judges the objectives, in seconds."""
+"""Interval in seconds between two checks of the objectives by the agent."""
 PATIENCE = 30.0
-"""How long a store that does not answer is asked again."""
+"""Retry time in seconds for a store that does not answer."""
 METRICS = Path("/run/silence/zsnapdb.prom")
 PORT = 9807
 SETTINGS = """
@@ -63,28 +62,27 @@ webhook = "{url}/hook"
 
 @dataclass
 class Row:
-    """What one fault showed. Times are seconds; `due`: from its begin until it breaks the first objective."""
+    """The signs of one fault. Times are in seconds; `due`: from its start until it breaks the first objective."""
 
     fault: str
     due: float = 0.0
     red: dict[str, float] = field(default_factory=dict)
-    """By sign, how long after `due` it was red."""
+    """Seconds from `due` until each sign was red."""
     broken: list[str] = field(default_factory=list)
     green: dict[str, float] = field(default_factory=dict)
-    """By sign, how long after the mend it was green."""
+    """Seconds from the repair until each sign was green."""
     words: dict[str, list[str]] = field(default_factory=dict)
-    """By sign, what it said from the begin of the fault until the mend, each once."""
+    """The distinct messages of each sign between the start of the fault and the repair."""
     notes: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
     def line(self) -> str:
-        """Return the row of the table."""
         red = "".join(f"{self.red.get(sign, -1):>9.0f}" for sign in Sign)
         green = "".join(f"{self.green.get(sign, -1):>9.0f}" for sign in Sign)
         return f"{self.fault:<24}{self.due:>6.0f} {red} |{green}  {', '.join(self.broken)}"
 
     def details(self) -> str:
-        """Return what the signs said, what was remarkable and what was wrong."""
+        """Return the messages of the signs, the notes and the problems."""
         said = [f"    {sign}: {'; '.join(self.words.get(sign, []))[:300]}" for sign in Sign]
         noted = [f"    note: {note}" for note in self.notes]
         judged = [f"    WRONG: {one}" for one in self.wrong] or ["    right"]
@@ -99,7 +97,7 @@ HEAD = (
 
 
 class Campaign:
-    """Faults one after the other, under the eyes of all signs."""
+    """Faults one by one, watched by all signs."""
 
     def __init__(self, slack: float, age: float, lag: float) -> None:
         self.slack, self.age = slack, age
@@ -128,11 +126,11 @@ class Campaign:
         self.wait_green(time.time(), 4 * self.age + 300)
 
     def play(self, fault: Fault, chance: random.Random) -> Row:
-        """Let a fault begin, wait until everybody sees it, mend it, and wait until everything is green."""
+        """Start a fault, wait until all signs are red, repair it, and wait until everything is green."""
         row = Row(fault.name)
         self._settle()
         self._calm(row)
-        # The fault begins at any moment between two judgements.
+        # The fault starts at any moment between two checks.
         time.sleep(chance.uniform(0.0, INTERVAL))
         told, began = len(self.receiver.told), time.time()
         try:
@@ -158,7 +156,7 @@ class Campaign:
         return row
 
     def wait_green(self, since: float, seconds: float) -> None:
-        """Wait until every sign that was looked at since the moment is green."""
+        """Wait until every sign was read since the moment and is green."""
         deadline = time.time() + seconds
         while not self.signs.are_green(since):
             if time.time() > deadline:
@@ -179,25 +177,25 @@ class Campaign:
             time.sleep(1.0)
 
     def _calm(self, row: Row) -> None:
-        """Check that nothing is red while nothing is wrong."""
+        """Check that nothing is red while there is no fault."""
         since = time.time()
         time.sleep(2 * INTERVAL)
         alarms = [one for sign in Sign for one in self.signs.since(sign, since) if one.is_red]
         row.wrong += [f"false alarm of {one.sign}: {one.words}" for one in alarms[:3]]
 
     def _said(self, sign: Sign, since: float, until: float) -> list[str]:
-        """Return what the sign said while it was red, each once."""
+        """Return the distinct messages of the sign while it was red."""
         reds = [one.words for one in self.signs.since(sign, since) if one.is_red and one.ended <= until]
         return list(dict.fromkeys("silent" if words.startswith("silent") else words for words in reds))
 
     def _backup_age(self, at: float) -> float:
-        """Return how old the newest backup was at that time, by the bucket alone."""
+        """Return the age of the newest backup at that time, from the bucket alone."""
         files = BUCKET.glob("buckets/backups/lab/main/manifests/*.json")
         made = [backup_time(file.stem).timestamp() for file in files if file.stat().st_mtime <= at]
         return at - max(made, default=0.0)
 
     def _due(self, fault: Fault, began: float) -> float:
-        """Return when the fault has broken all its objectives, as far as it is known now; at most `age` from now."""
+        """Return the time at which the fault breaks its first objective, from the present deadlines."""
         if not fault.is_aged:
             return began
         deadlines = self.metrics.deadlines()
@@ -205,7 +203,7 @@ class Campaign:
         return max(began, min(known, default=began))
 
     def _bound(self, fault: Fault, sign: Sign) -> float:
-        """Return how many seconds after `due` the sign must be red at the latest."""
+        """Return the limit in seconds from `due` until the sign is red."""
         waits = PATIENCE if "repository" in fault.breaks else 0.0
         silence = self.silence if sign is Sign.PING and not fault.has_notifier else 0.0
         return INTERVAL + waits + silence + self.slack
@@ -232,7 +230,7 @@ class Campaign:
         row.wrong += [f"{sign} was never red" for sign in Sign if sign not in seen]
         missing = wanted - {one.subject for one in self.receiver.told[told:] if one.event == "broken"}
         row.wrong += [f"nobody heard that {name} broke" for name in sorted(missing)]
-        # From then on nothing may be green: two more judgements show it.
+        # From then on nothing may be green: two more checks show it.
         since = time.time()
         time.sleep(2 * INTERVAL + self.slack / 2)
         green = [one for sign in seen for one in self.signs.since(sign, since) if not one.is_red]
@@ -248,7 +246,7 @@ class Campaign:
 
 
 def _write() -> None:
-    """Commit something every two seconds, whenever the server lets it."""
+    """Commit a change every two seconds, as far as the server allows it."""
     while True:
         try:
             with ledger.connect(SOCKET) as connection, connection.cursor() as cursor:
@@ -260,7 +258,7 @@ def _write() -> None:
 
 
 def chosen_faults(names: str) -> tuple[Fault, ...]:
-    """Return the faults with these names, separated by commas; without names all of them."""
+    """Return the faults with these names, separated by commas; all if there are none."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     known = {fault.name: fault for fault in FAULTS}
     unknown = sorted(set(wanted) - known.keys())
@@ -270,7 +268,7 @@ def chosen_faults(names: str) -> tuple[Fault, ...]:
 
 
 def run(campaign: Campaign, faults: Sequence[Fault], seed: int) -> list[Row]:
-    """Play the faults, print a row for each, and keep all rows in /out. A fault that cannot be played is wrong."""
+    """Play the faults, print a row for each, and write all rows to /out. A failed play counts as wrong."""
     rows: list[Row] = []
     for fault in faults:
         began = time.time()

@@ -1,10 +1,10 @@
-"""Campaign: random transactions are undone; each is undone exactly, or refused and nothing is changed.
+"""Campaign: random transactions are undone, each exactly or refused without a change.
 
-Runs inside a guest (`python3 tests/lab campaign undo`). Each round makes tables of random types, takes a snapshot, and
-then runs transactions with random settings of the binlog, and DDL between them: written to the binlog or not, some of
+It runs inside a guest (`python3 tests/lab campaign undo`). Each round creates tables of random types, takes a snapshot,
+and then runs transactions with random binlog settings. There is DDL between them: written to the binlog or not, some of
 it reverted. The rows are read before and after each transaction, by the names of their columns. Then the newest
-transactions are undone on the server. Afterwards each row that the transaction changed is as it was, and no other row
-is changed; or the command ended with an error, and no row is changed.
+transactions are undone on the server. Each row that the transaction changed must be as before, and no other row may
+change; or the command ends with an error, and no row changes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 
 Row = tuple[tuple[str, bytes | None], ...]
 State = dict[str, Counter[Row]]
-"""The rows of each table: each row by the names of its columns, and how often it is there."""
+"""The rows of each table: each row by column names, with its count."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ def state(cursor: Any) -> State:
 
 
 def expected(now: State, transaction: Transaction) -> State | None:
-    """Return the rows after an exact undo: those of now without what the transaction made, with what it took.
+    """Return the rows after an exact undo: the present ones without the added rows, plus the removed rows.
 
-    None if a row that it made is not there any more: then it must be refused.
+    None if an added row no longer exists: then the undo must be refused.
     """
     result = {table: Counter(rows) for table, rows in now.items()}
     for table in transaction.before.keys() | transaction.after.keys():
@@ -102,7 +102,7 @@ class Round:
         self.wrong: list[str] = []
 
     def run(self, undos: int) -> None:
-        """Make a history, and undo its newest transactions."""
+        """Create a history, and undo its newest transactions."""
         self._sql(f"DROP DATABASE IF EXISTS {SCHEMA}", f"CREATE DATABASE {SCHEMA}", f"USE {SCHEMA}")
         self._sql("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00'")
         made = tables(self._rng, 4)
@@ -143,7 +143,7 @@ class Round:
         return True
 
     def _alter(self, statements: list[str]) -> None:
-        """Run DDL, which the server may refuse; half of it goes to no binlog."""
+        """Run DDL, which the server may refuse; half of it is not in the binlog."""
         self._sql(f"SET SESSION sql_log_bin = {self._rng.choice((0, 1))}")
         for statement in statements:
             if not self._try(statement):

@@ -1,8 +1,8 @@
-"""Campaign: upgrades between releases are rehearsed; a path that a server refuses is refused before a clone is made.
+"""Campaign: upgrades between releases are rehearsed; a path that a server refuses is refused before a clone is created.
 
-Runs on the host, in a guest for each path (`python3 tests/lab campaign --flavour mysql upgrades`). A rehearsal must end
-without a problem, with the same answers before and after. Of a refused path the newer server itself is then started on
-the files of the older one, which was shut down: it must not come up.
+It runs on the host, in a guest for each path (`python3 tests/lab campaign --flavour mysql upgrades`). A rehearsal must
+end without a problem, with the same answers before and after. For a refused path, the newer server itself is then
+started on the files of the older one after its shutdown: it must not start.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ PATHS = {
         ("mariadb-10.11", "mariadb-10.6", False),
     ),
 }
-"""From which release to which, and whether that is possible in one step. The lab's own MariaDB: tests/faults."""
+"""The old and the new release, and whether that is possible in one step. The lab's own MariaDB: tests/faults."""
 OWN = {"mysql-9.7": "mysql"}
-"""The product of the lab that has the tree of a release."""
+"""The lab product with the tree of a release."""
 ROWS = """
 CREATE TABLE ledger.things (id INT PRIMARY KEY, name VARCHAR(50), price DECIMAL(8,2), made TIMESTAMP, KEY (name));
 INSERT INTO ledger.things VALUES (1, 'one', 1.5, '2026-01-02 03:04:05'), (2, 'drei €', 3.5, '2026-01-02 03:04:06');
@@ -85,7 +85,7 @@ grep -E 'ERROR|rror' /tmp/new.log | tail -4
 
 @dataclass(frozen=True)
 class UpgradePath:
-    """A path, how the rehearsal of it ended, and what is wrong about that ("": nothing)."""
+    """A path, the result of its rehearsal, and the problem ("": none)."""
 
     old: str
     new: str
@@ -120,7 +120,7 @@ def tried(lab: Lab, flavour: str, old: str, new: str, tree: Path, *, is_possible
 
 
 def judged(code: int, stdout: str, stderr: str) -> tuple[str, str]:
-    """Return what a rehearsal said, and what is wrong about it."""
+    """Return the output of a rehearsal, and its problem."""
     if code != 0:
         return "", f"ended with {code}: {stderr.strip()[-1500:]} {stdout[-1500:]}"
     result = json.loads(stdout)

@@ -1,6 +1,5 @@
 """The lab: real OpenZFS, MySQL and MariaDB in User Mode Linux guests.
 
-Standard library only. A machine needs python3, root and apt; everything else is
-built once into a cache folder (see `build`) and booted as ordinary processes
-(see `guest`).
+It uses the standard library only. A machine needs python3, root and apt. All other parts are built once into a cache
+folder (see `build`) and started as ordinary processes (see `guest`).
 """

@@ -1,4 +1,4 @@
-"""`python3 tests/lab …`: build the lab, run the demo, the tests, a command or a shell in a guest."""
+"""`python3 tests/lab …`: build the lab; run the demo, the tests, a command or a shell in a guest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 if __package__ in (None, ""):
-    # Started as a folder: make it the package it is for the tests.
+    # Started as a folder: set the package name that the tests use.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     __package__ = "tests.lab"
 
@@ -98,7 +98,6 @@ def _exec(cache: Cache, options: argparse.Namespace) -> int:
 
 
 def _lab(cache: Cache, options: argparse.Namespace) -> tuple[Lab, str]:
-    """Return the lab with the server that was named, and the flavour of its guest."""
     name = options.server
     return Lab.ready(cache, server=name), options.flavour if name is None else servers.SERVERS[name].flavour
 
@@ -190,7 +189,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def main() -> int:
-    """Run one command of the lab and return its exit status; nothing is left running."""
+    """Run one command of the lab and return its exit status. No process keeps running."""
     options = _parser().parse_args()
     complete_path()
     signal.signal(signal.SIGTERM, _interrupt)

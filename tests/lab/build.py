@@ -1,7 +1,7 @@
-"""Builds what the lab boots: a kernel, OpenZFS modules, a guest root, an S3 server, prepared servers.
+"""Build of the lab's products: a kernel, OpenZFS modules, a guest root, an S3 server, prepared servers.
 
-Each step makes one product in the cache, keyed by the step's own inputs and the keys of the
-products it uses. A product appears under its name only when it is whole.
+Each step makes one product in the cache. Its key depends on the inputs of the step and the keys of the products that it
+uses. A product gets its name only when it is complete.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ SIZES = {
     "guest": 2000,
     "guest-vm": 2200,
 }
-"""How many MiB a step needs while it works; others need 100."""
+"""Disk space in MiB that a step needs while it runs; other steps need 100."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """One thing that is built: its name, what its key depends on, how it is made."""
+    """A build product: its name, the inputs of its key, the products that it needs, and its build function."""
 
     name: str
     inputs: tuple[str, ...]
@@ -48,7 +48,7 @@ class Product:
 
 
 class _Progress:
-    """Shows that a step goes on: on a terminal the seconds and the log's last line, rewritten; else only its end."""
+    """The progress of a step. A terminal shows seconds and the last log line, other outputs start and end."""
 
     def __init__(self, name: str, log: Path) -> None:
         self._name, self._log, self._started = name, log, time.monotonic()
@@ -72,14 +72,14 @@ class _Progress:
             )
 
     def _tell(self) -> None:
-        """Print a line now and every half minute."""
+        """Print a line now and every 30 seconds."""
         print(f"  {self._name:<14} begins", flush=True, file=sys.stderr)
         while not self._over.wait(30.0):
             seconds = time.monotonic() - self._started
             print(f"  {self._name:<14} goes on, {seconds:.0f} s so far", flush=True, file=sys.stderr)
 
     def end(self, words: str) -> None:
-        """Replace the line by the step's end."""
+        """Replace the line with the step's result."""
         self._over.set()
         self._thread.join()
         if sys.stderr.isatty():
@@ -89,14 +89,14 @@ class _Progress:
 
 @dataclass
 class Builder:
-    """Builds products in order and remembers where they are."""
+    """Builds products in order and records their folders."""
 
     cache: Cache
     paths: dict[str, Path] = field(default_factory=dict)
     log: Path = Path(os.devnull)
 
     def run(self, argv: Sequence[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
-        """Run one command of a step, its output into the step's log."""
+        """Run one command of a step, with its output in the step's log."""
         with self.log.open("a") as out:
             out.write(f"+ {argv[0]} … {argv[-1]}\n")
             out.flush()
@@ -105,15 +105,14 @@ class Builder:
             raise host.LabError(f"command failed with exit status {status}: {argv[0]} …{argv[-1][-200:]}")
 
     def chroot(self, root: Path, script: str, binds: Sequence[host.Bind] = ()) -> None:
-        """Run a shell script inside a root tree."""
         self.run(host.in_root(root, ["sh", "-ec", script], binds))
 
     def key(self, product: Product) -> str:
-        """Return the product's key: its inputs and the keys of what it needs."""
+        """Return the product's key: a hash of its inputs and the keys of the products that it needs."""
         return digest(product.name, *product.inputs, *(self.key(_named(n)) for n in product.needs))
 
     def build(self, product: Product) -> Path:
-        """Make the product unless it is there; return its folder."""
+        """Build the product unless it exists; return its folder."""
         key = self.key(product)
         path = self.cache.product(product.name, key)
         self.paths[product.name] = path
@@ -152,7 +151,7 @@ def _vm_text(name: str) -> str:
 
 
 def products() -> list[Product]:
-    """Return all products, each after what it needs."""
+    """Return all products, each after its dependencies."""
     return [
         Product("base", (recipe.SUITE, "2"), (), steps.debootstrapped_root),
         Product(
@@ -203,11 +202,11 @@ def products() -> list[Product]:
 
 
 def several_processors() -> list[Product]:
-    """Return what a guest with several processors boots instead. Benchmarks alone ask for it."""
+    """Return the products for a guest with several processors. Only benchmarks use them."""
     options = (*recipe.KERNEL_OPTIONS, *recipe.SEVERAL_PROCESSORS)
     edits = (*recipe.KERNEL_EDITS, recipe.KERNEL_PATCH.read_text())
     inputs = (*options, *recipe.KERNEL_WITHOUT, *edits, recipe.KERNEL_STACK_ORDER)
-    # An older kernel of the mirror drops the option without a word.
+    # An older kernel of the mirror ignores the option silently.
     make = steps.kernel(options, check="grep -q ^CONFIG_SMP=y .config")
     return [
         Product(SMP_KERNEL, inputs, ("toolroot",), make),
@@ -224,7 +223,7 @@ def _named(name: str) -> Product:
 
 
 def build(cache: Cache, more: Sequence[Product] = ()) -> dict[str, Path]:
-    """Build what is missing, `more` too; return the folder of each product. A second call is instant."""
+    """Build the missing products, including `more`, and return the folder of each. A second call is instant."""
     builder = Builder(cache)
     todo = [*products(), *more]
     if not all(cache.product(p.name, builder.key(p)).exists() for p in todo):

@@ -1,4 +1,4 @@
-"""The cache folder: one sub-folder for each product, keyed by a hash of what made it."""
+"""The cache folder: one subfolder for each product, keyed by a hash of its inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .folders import has_guests
 
 @dataclass(frozen=True)
 class Cache:
-    """Where products, logs and the folders of running guests live; always outside the checkout."""
+    """The folder of products, logs and running guests; always outside the checkout."""
 
     top: Path
 
@@ -28,7 +28,7 @@ class Cache:
         return cls(Path(override) if override else base / "zsnapdb-lab")
 
     def product(self, name: str, key: str) -> Path:
-        """Return the folder of a product, there or not."""
+        """Return the folder of a product, which need not exist."""
         return self.top / f"{name}-{key}"
 
     def log(self, name: str) -> Path:
@@ -38,21 +38,21 @@ class Cache:
 
     @property
     def runs(self) -> Path:
-        """Folder under which each running guest has one of its own."""
+        """Parent folder of the running guests' folders."""
         return self.top / "runs"
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the cache for building: one builder at a time, others wait."""
+        """Lock the cache for one builder; others wait."""
         self.top.mkdir(parents=True, exist_ok=True)
         with (self.top / "lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def forget_older(self, name: str, key: str) -> None:
-        """Remove products of the same name with another key; a long life does not fill the disk.
+        """Remove products of the same name with another key, so that they do not fill the disk.
 
-        They stay while guests run, which may be another checkout's on these products. A later build removes them.
+        They stay while guests run, which may be another checkout's and use these products. A later build removes them.
         """
         if has_guests(self.runs):
             return
@@ -62,5 +62,5 @@ class Cache:
 
 
 def digest(*parts: str) -> str:
-    """Return a short key of the parts, in order."""
+    """Return a short hash of the parts, in order."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]

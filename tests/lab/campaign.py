@@ -1,4 +1,4 @@
-"""Campaigns: long, seeded proofs that run inside guests, one guest per flavour side by side.
+"""Campaigns: long, seeded checks inside guests, in one guest per flavour at the same time.
 
 A campaign that cuts the power of its guest runs on the host.
 """
@@ -20,9 +20,9 @@ from .host import LabError
 FOLDER = CHECKOUT / "tests" / "campaigns"
 PYTHON = "/opt/venv/bin/python"
 ON_HOST = "\nON_HOST = True\n"
-"""A campaign with this line starts its own guest, of the given flavour."""
+"""A campaign with this line starts its own guest of the given flavour."""
 _PATIENCE = 60.0
-"""Seconds that the removal of an ended guest's folder may take."""
+"""Time limit in seconds for the removal of an ended guest's folder."""
 
 
 @dataclass
@@ -36,23 +36,22 @@ class Outcome:
 
 
 def known() -> list[str]:
-    """Return the names of the campaigns."""
     return sorted(path.stem for path in FOLDER.glob("*.py") if not path.name.startswith("_"))
 
 
 def run(
     lab: Lab, name: str, flavours: Sequence[str], arguments: Sequence[str], *, timeout: float, keep: Path | None = None
 ) -> list[Outcome]:
-    """Run a campaign on all flavours at once and return the outcomes. LabError if the name is unknown.
+    """Run a campaign on all flavours concurrently and return the outcomes. LabError if the name is unknown.
 
-    The file /out/campaign.json of each guest is copied to `keep`, named by flavour. An interrupt ends the guests and
-    goes on to the caller.
+    The file /out/campaign.json of each guest is copied to `keep`, named by flavour. An interrupt ends the guests and is
+    passed on to the caller.
     """
     if name not in known():
         raise LabError(f"no campaign {name!r}; there are: {', '.join(known())}")
     outcomes = [Outcome(flavour) for flavour in flavours]
     ends = _Ends()
-    # Threads that are no daemons would keep an interrupted process alive until the campaign's own end.
+    # Non-daemon threads would keep an interrupted process alive until the end of the campaign.
     started: list[Outcome] = []
     try:
         for outcome in outcomes:
@@ -60,7 +59,7 @@ def run(
             words = (lab, name, outcome, arguments, timeout, keep, ends)
             threading.Thread(target=_run_one, args=words, daemon=True).start()
         for outcome in outcomes:
-            # Not Thread.join: before Python 3.13 an interrupted one takes its thread for ended.
+            # Not Thread.join: before Python 3.13 an interrupted join treats the thread as ended.
             outcome.is_final.wait()
     except BaseException:
         ends.end()
@@ -71,7 +70,7 @@ def run(
 
 
 class _Ends:
-    """How what runs for a campaign is ended early, once, from any thread."""
+    """Functions that end the processes of a campaign early, called once from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,7 +78,7 @@ class _Ends:
         self._is_over = False
 
     def add(self, end: Callable[[], None]) -> None:
-        """Have `end` called by the next `end()`, or now if that was called already."""
+        """Register `end` for `end()`, or call it now if `end()` was already called."""
         with self._lock:
             if not self._is_over:
                 self._ends.append(end)
@@ -87,7 +86,7 @@ class _Ends:
         end()
 
     def end(self) -> None:
-        """Call all that was added. What is added from now on is ended at once."""
+        """Call all registered functions. Functions that are added later are called immediately."""
         with self._lock:
             self._is_over = True
         for end in self._ends:
@@ -95,7 +94,7 @@ class _Ends:
 
 
 class _Lines:
-    """Prints each line of a campaign at once, with the flavour before it."""
+    """Prints each line of a campaign immediately, after its flavour."""
 
     def __init__(self, flavour: str) -> None:
         self._flavour = flavour
@@ -135,7 +134,6 @@ def _run_one(
 def _on_host(
     lab: Lab, name: str, flavour: str, arguments: Sequence[str], timeout: float, keep: Path | None, ends: _Ends
 ) -> int:
-    """Run a campaign on the host and return its exit status."""
     argv = [sys.executable, str(FOLDER / f"{name}.py"), "--flavour", flavour, *arguments]
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,11 @@
-"""Which tests of a whole run happen on only one flavour of server.
+"""Selection of the tests that a whole run executes on one server flavour only.
 
-A test with the mark `any_server` checks a promise that does not depend on the flavour of the server: there is a server
-only because a backup needs one. A whole run starts such a test on one flavour, and any other test on both. All marked
-tests of a file run on the same flavour, so that their fixtures are set up once. A run of named files, and a run with
-`--all-flavours`, starts every test on both.
+A test with the mark `any_server` does not depend on the flavour: it needs a server only because a backup needs one. A
+whole run executes it on one flavour, and all other tests on both. All marked tests of a file run on the same flavour,
+so that their fixtures are set up once. A run of named files, or with `--all-flavours`, executes every test on both.
 
-A test with the mark `seldom` takes long and shows on a real host what another test of the same run shows in a shorter
-way; the mark's reason says which. A whole run leaves it out. It runs where its file is named, and with
-`--all-flavours`.
+A test with the mark `seldom` is slow and shows on a real host what another test of the same run shows faster; the
+mark's reason names that test. A whole run skips it. It runs if its file is named, and with `--all-flavours`.
 """
 
 from __future__ import annotations
@@ -24,15 +22,16 @@ FLAVOURS = ("mariadb", "mysql")
 MARK = "any_server"
 SELDOM = "seldom"
 WHOLE_FILE = f"\npytestmark = pytest.mark.{MARK}\n"
-"""A file with this line has no other tests."""
+"""All tests of a file with this line are marked."""
 ENVIRONMENT = "LAB_ANY_SERVER"
-"""The variable that names the files whose marked tests run here, with commas. Where it is not set, all run."""
+"""Variable with the files whose marked tests run here, separated by commas. If it is not set, all tests run."""
 CAMPAIGN = "\nANY_SERVER = True\n"
-"""A campaign with this line does not depend on the flavour of the server."""
+"""A campaign with this line does not depend on the server flavour."""
 _COST = {"mariadb": 1.0, "mysql": 4.0}
-"""A test takes half as long again on MySQL, whose servers start slower in a guest.
+"""Weight of a test's seconds per flavour.
 
-So MySQL gets a fifth of what a whole run does once: some of it, for what a mark says of a test may be wrong.
+A test takes half as long again on MySQL, whose servers start slower in a guest. So MySQL gets only a fifth of the
+marked tests. It gets some, because a mark may be wrong.
 """
 
 
@@ -42,10 +41,9 @@ def marked(files: Sequence[Path], sign: str = MARK) -> list[str]:
 
 
 def dealt(files: Sequence[str], seconds: Mapping[str, float]) -> dict[str, list[str]]:
-    """Return each file at exactly one flavour, so that MySQL has about a fifth of the seconds.
+    """Assign each file to one flavour, so that MySQL gets about a fifth of the seconds.
 
-    `seconds` says how long the marked tests of a file take, where it is known. The same files are always dealt the
-    same way.
+    `seconds` has the duration of a file's marked tests, where known. The assignment is deterministic.
     """
     hands: dict[str, list[str]] = {flavour: [] for flavour in FLAVOURS}
     loads = dict.fromkeys(FLAVOURS, 0.0)
@@ -58,17 +56,17 @@ def dealt(files: Sequence[str], seconds: Mapping[str, float]) -> dict[str, list[
 
 
 def environment(hand: Sequence[str]) -> dict[str, str]:
-    """Return the variables that have pytest run the marked tests of these files only (and all unmarked tests)."""
+    """Return the variables that make pytest run the marked tests of these files only (and all unmarked tests)."""
     return {ENVIRONMENT: ",".join(hand)}
 
 
 def runs_here(file: str, *, is_marked: bool, here: str | None) -> bool:
-    """Return whether a test of the file runs where the variable has this value."""
+    """Return whether a test of the file runs if the variable has the value `here`."""
     return not is_marked or here is None or file in here.split(",")
 
 
 def leave_to_the_other(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the marked tests that run on the other flavour, and those that a whole run leaves out."""
+    """Deselect the marked tests of the other flavour, and those that a whole run skips."""
     here = os.environ.get(ENVIRONMENT)
     chosen = {
         item: runs_here(item.path.name, is_marked=item.get_closest_marker(MARK) is not None, here=here)
@@ -81,7 +79,7 @@ def leave_to_the_other(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def without_flavour(items: Sequence[pytest.Item]) -> list[str]:
-    """Return the marked tests that are not run once per flavour: deselected, they would run nowhere."""
+    """Return the marked tests without a flavour in their name: deselected, they would run nowhere."""
     return [
         item.nodeid
         for item in items

@@ -1,7 +1,7 @@
 """The folders of running guests.
 
-Each guest has one folder, which its owner locks. The folder is removed when the owner is gone. This module also waits
-until the disks of a killed guest are free again.
+Each guest has one folder, which its owner locks. After the owner has ended, the folder is removed. This module also
+waits until the disks of a killed guest are free again.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .host import LabError
 
 
 def wait_unused(path: Path, seconds: float = 120.0) -> None:
-    """Wait until no thread of a killed guest has the file open; the kernel ends the threads after the kill returns.
+    """Wait until no thread of a killed guest has the file open: its threads end after the kill has returned.
 
-    A guest that is started earlier finds its disk locked. The one that writes to the disk may outlive the process's
-    first thread.
+    Without the wait, the next guest finds its disk locked. The thread that writes to the disk may outlive the first
+    thread of the process.
     """
     if not path.exists():
         return
@@ -48,7 +48,7 @@ def _holds(descriptors: str, file: tuple[int, int]) -> bool:
 
 
 def new_folder(runs: Path, flavour: str) -> tuple[Path, int]:
-    """Return a new folder for a guest and the descriptor that holds its lock; others' abandoned folders are removed."""
+    """Return a new guest folder and the descriptor with its lock. Abandoned folders are removed first."""
     runs.mkdir(parents=True, exist_ok=True)
     with _alone(runs):
         _sweep(runs)
@@ -60,13 +60,13 @@ def new_folder(runs: Path, flavour: str) -> tuple[Path, int]:
 
 
 def _this_process() -> str:
-    """Return the number of this process and its start: in another namespace another one has the same number."""
+    """Return this process's id and start time: in another namespace another process can have the same id."""
     started = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     return f"{os.getpid()} {started}\n"
 
 
 def remove_own(runs: Path) -> None:
-    """Remove the folders of this process's guests, running or not: it ends now, and they end with it."""
+    """Remove the folders of this process's guests, which end together with this process."""
     for file in runs.glob("*/lock"):
         with contextlib.suppress(OSError):
             if file.read_text() == _this_process():
@@ -74,7 +74,7 @@ def remove_own(runs: Path) -> None:
 
 
 def has_guests(runs: Path) -> bool:
-    """Whether a guest runs, of this checkout or another one."""
+    """Whether a guest of any checkout runs."""
     if not runs.is_dir():
         return False
     with _alone(runs):
@@ -83,7 +83,7 @@ def has_guests(runs: Path) -> bool:
 
 @contextlib.contextmanager
 def _alone(runs: Path) -> Iterator[None]:
-    """Let no other process make or remove folders meanwhile."""
+    """Keep other processes from creating or removing folders."""
     with (runs.parent / "runs.lock").open("w") as everyone:
         fcntl.flock(everyone, fcntl.LOCK_EX)
         yield
@@ -97,7 +97,7 @@ def _sweep(runs: Path) -> None:
 
 
 def _is_owned(folder: Path) -> bool:
-    """Whether a living process holds the lock of a guest's folder."""
+    """Whether a running process holds the lock of a guest's folder."""
     try:
         descriptor = os.open(folder / "lock", os.O_RDWR)
     except OSError:

@@ -1,4 +1,4 @@
-"""Guests: boot one, run commands in it, cut its power, boot it again on the same disks, leave nothing behind."""
+"""Guests: boot, commands, power cuts, reboots on the same disks, and complete removal."""
 
 from __future__ import annotations
 
@@ -27,34 +27,35 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 POOL_BYTES = 12 << 30
 MAPPINGS = 1 << 20
 MODULES = "lib/modules/lab"
-"""Where a guest finds the modules of OpenZFS."""
+"""Path of the OpenZFS modules in a guest."""
 FLAVOURS = ("mysql", "mariadb", "none")
-# What the boot script says when it goes on without.
+# Messages of the boot script after a failed step.
 BOOT_FAILURES = ("no zfs module", "no pool", "server did not start")
 LAB_INIT, SYSTEMD = "lab", "systemd"
 """Process 1 of a guest: the agent, or systemd with the agent as a service."""
 
 LINE_ROOM, LINE_PIECE = 3072, 1024
-"""How many bytes lie unread on the line to the agent at most, and are sent at once.
+"""Limit of unread bytes on the line to the agent, and size in bytes of one write.
 
-The kernel of a guest listens no more to a line on which more than 3,968 bytes are unread: `line_throttle` of
-arch/um/drivers/line.c takes it out of what is polled, and `line_unthrottle` reads once and does not put it back.
+A guest's kernel stops reading a line with more than 3,968 unread bytes: `line_throttle` of arch/um/drivers/line.c
+removes it from the polled files, and `line_unthrottle` reads once and does not add it again.
 """
 
 Sink = Callable[[int, bytes], None]
 
 
 ENCRYPTED = "ZSNAPDB_LAB_ENCRYPTED"
-"""The environment variable that says in which form an encrypted server is sent; fault tests start guests themselves."""
+"""Environment variable with the send form of encrypted servers, for fault tests, which start guests themselves."""
 
 
 @dataclass(frozen=True)
 class Lab:
-    """Where the built products are, and how many processors a guest has.
+    """The built products, and the number of processors of a guest.
 
-    `modules` are those of the kernel, and what belongs to them (None: they are in the root). `server` is the tree of
-    another release, which a guest then has instead of the lab's server. `form`: its server lies on datasets that ZFS
-    encrypts, and its backups are sent in this form (plain or raw). None: nothing is encrypted.
+    - `modules`: the kernel's modules and their files (None: they are in the root)
+    - `server`: the tree of another release, which replaces the lab's server in a guest
+    - `form`: the server is on datasets that ZFS encrypts, and its backups are sent in this form (plain or raw). None:
+      no encryption.
     """
 
     kernel: Path
@@ -69,14 +70,14 @@ class Lab:
 
     @property
     def flavours(self) -> tuple[str, ...]:
-        """The flavours that its guests can have. Another release has one."""
+        """The possible flavours of its guests. Another release has one."""
         return tuple(sorted(self.images)) if self.server is not None else FLAVOURS[:2]
 
     @classmethod
     def ready(cls, cache: Cache | None = None, *, processors: int = 1, server: str | None = None) -> Lab:
-        """Build what is missing and return the lab. Its guests have one processor or two.
+        """Build the missing products and return the lab. Its guests have one or two processors.
 
-        `server` names another release (servers.py): then the guests of its flavour have that.
+        `server` names another release (servers.py) for guests of its flavour.
         """
         from . import zfs_releases
         from .build import SMP_KERNEL, SMP_ZFS, build, several_processors
@@ -131,8 +132,6 @@ class Outcome:
 
 @dataclass
 class Running:
-    """A command that runs in the guest."""
-
     guest: Guest
     id: int
     sink: Sink | None
@@ -147,16 +146,18 @@ class Running:
             self.collected[descriptor] += data
 
     def write(self, data: bytes) -> None:
-        """Give the command input."""
+        """Send input to the command."""
         for start in range(0, len(data), 2048):
             self.guest.send(op="stdin", id=self.id, data=base64.b64encode(data[start : start + 2048]).decode())
 
     def signal(self, number: int) -> None:
-        """Send a signal to the command's process group."""
         self.guest.send(op="signal", id=self.id, signal=number)
 
     def wait(self, timeout: float | None = None) -> Outcome:
-        """Return the outcome; LabError after `timeout` seconds (the command is then killed) or if the guest is gone."""
+        """Return the outcome.
+
+        LabError after `timeout` seconds (the command is then killed), or if the guest ended.
+        """
         if not self.done.wait(timeout):
             self.signal(signal.SIGKILL)
             self.done.wait(10)
@@ -168,14 +169,14 @@ class Running:
         return Outcome(self.code, self.output(1), self.output(2))
 
     def output(self, descriptor: int) -> str:
-        """Return the output of one descriptor that was collected so far."""
+        """Return the output of one descriptor so far."""
         return self.collected[descriptor].decode(errors="replace")
 
 
 class Guest:
     """One guest: its folder (disk, bucket, console log, /out) and, while it is on, its process.
 
-    `bucket` is the data folder of its S3 server. It lies outside the guest, so a power cut does not affect it.
+    `bucket` is the data folder of its S3 server. It is outside the guest, so a power cut does not affect it.
     """
 
     def __init__(
@@ -211,10 +212,10 @@ class Guest:
         init: str = LAB_INIT,
         bucket: Path | None = None,
     ) -> Guest:
-        """Return a fresh guest that accepts commands; its server (if any) accepts queries.
+        """Return a new guest that accepts commands; its server (if any) accepts queries.
 
-        `flavour` is mysql, mariadb or none; `init` its process 1, LAB_INIT or SYSTEMD; `bucket` that of another guest,
-        whose repository it then has too. Raises LabError with the console's last lines if it does not come up.
+        `flavour` is mysql, mariadb or none. `init` is its process 1, LAB_INIT or SYSTEMD. `bucket` of another guest
+        shares that guest's repository. LabError with the console's last lines if it does not boot.
         """
         if flavour not in FLAVOURS:
             raise LabError(f"unknown flavour {flavour!r}; one of {', '.join(FLAVOURS)}")
@@ -244,7 +245,7 @@ class Guest:
 
     @property
     def pool(self) -> Path:
-        """The file behind the guest's pool."""
+        """The disk image of the guest's pool."""
         return self.folder / "pool.img"
 
     @property
@@ -259,15 +260,13 @@ class Guest:
 
     @property
     def is_on(self) -> bool:
-        """Whether the guest's process runs."""
         return self._process is not None and self._process.poll() is None
 
     def console_tail(self) -> str:
-        """Return the console's last lines."""
         return "\n".join(self.console.read_text(errors="replace").splitlines()[-25:]) if self.console.exists() else ""
 
     def start(self, *, blank_pool: bool = False, timeout: float = 600.0) -> None:
-        """Boot on the guest's disks as they are and wait until it accepts commands."""
+        """Boot on the guest's current disks and wait until it accepts commands."""
         ours, theirs = socket.socketpair()
         descriptor = theirs.fileno()
         words = [
@@ -288,7 +287,7 @@ class Guest:
             words.append(f"lab.form={self.lab.form}")
         if self.lab.processors > 1:
             words.append(f"ncpus={self.lab.processors}")
-        # The kernel is linked against the libc of the tree it was built in, so it runs chrooted there.
+        # The kernel is linked against the libc of its build tree, so it runs chrooted there.
         binds = [Bind(path, str(path)) for path in (self.lab.cache.top, CHECKOUT)]
         if self.lab.modules is not None:
             binds.append(Bind(self.lab.modules, f"{self.lab.root}/{MODULES}"))
@@ -322,7 +321,7 @@ class Guest:
         self.boot_seconds = time.monotonic() - started
 
     def send(self, **message: object) -> None:
-        """Send one message to the guest's agent, as far as that has read those before."""
+        """Send one message to the guest's agent, as fast as the agent reads."""
         line = self._socket
         if line is None:
             raise LabError("the guest is off")
@@ -334,13 +333,13 @@ class Guest:
                 line.sendall(piece)
 
     def _wait_for_room(self, length: int) -> None:
-        """Return when the line has room for so many bytes more, or nobody reads it."""
+        """Wait until the line has room for `length` more bytes, or has no reader."""
         with self._was_read:
             self._was_read.wait_for(lambda: not self._is_heard or self._unread + length <= LINE_ROOM)
             self._unread += length
 
     def _note_read(self, length: int, *, is_heard: bool = True) -> None:
-        """Note that the agent has read so many bytes more, and whether it goes on."""
+        """Record that the agent has read `length` more bytes, and whether it continues to read."""
         with self._was_read:
             self._unread, self._is_heard = self._unread - length, is_heard
             self._was_read.notify_all()
@@ -406,16 +405,15 @@ class Guest:
         cwd: str = "/root",
         sink: Sink | None = None,
     ) -> Outcome:
-        """Run a command to its end."""
         return self.spawn(argv, env=env, cwd=cwd, sink=sink).wait(timeout)
 
     def power_cut(self) -> None:
-        """End the guest as a power cut does: nothing is flushed; the disks keep what the guest had written to them."""
+        """End the guest as a power cut does: nothing is flushed, and the disks keep the guest's earlier writes."""
         process = self._process
         if process is not None:
             if process.poll() is None:
-                # The unshare process dies, the kernel kills its child, which is process 1 of a
-                # PID namespace, and with it every process of the guest.
+                # When the unshare process dies, the kernel kills its child, process 1 of a PID namespace, and so all
+                # processes of the guest.
                 process.kill()
             process.wait()
             wait_unused(self.pool)
@@ -426,13 +424,13 @@ class Guest:
             self._note_read(0, is_heard=False)
 
     def end(self) -> None:
-        """Kill the guest, from any thread: who waits for a command of it gets LabError. Its owner closes it."""
+        """Kill the guest, from any thread. Its waiting commands raise LabError. The owner closes the guest."""
         process = self._process
         if process is not None:
             process.kill()
 
     def power_off(self, timeout: float = 300.0) -> None:
-        """Shut the guest down cleanly (server, pool, disks) and leave its disks."""
+        """Shut the guest down cleanly (server, pool, disks) and keep its disks."""
         if self.is_on:
             self.spawn(["/checkout/tests/lab/inside/halt"])
             assert self._process is not None
@@ -443,7 +441,6 @@ class Guest:
         self.power_cut()
 
     def close(self) -> None:
-        """End the guest and remove its folder."""
         self.power_cut()
         shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -459,9 +456,9 @@ class Guest:
 
 
 def _compile(root: Path) -> None:
-    """Compile the package into Python's cache folders; else each command in a guest compiles it again (0.6 s).
+    """Compile the package into Python's cache folders. Otherwise each command in a guest compiles it again (0.6 s).
 
-    A read-only checkout is left alone.
+    A read-only checkout does not change.
     """
     argv = ["/opt/venv/bin/python", "-m", "compileall", "-q", "zsnapdb"]
     subprocess.run(
@@ -470,7 +467,7 @@ def _compile(root: Path) -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that started it ends (prctl(2), PR_SET_PDEATHSIG)."""
+    """Let the kernel kill this process when the thread that started it ends (prctl(2), PR_SET_PDEATHSIG)."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
 

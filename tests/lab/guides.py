@@ -1,4 +1,4 @@
-"""The commands in pages of the documentation that a comment marks as tried, and what the pages say they print.
+"""Marked commands in documentation pages, with the output that the pages show for them.
 
 <!-- tried: bare host -->
 ```sh
@@ -28,7 +28,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
     (r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?::[\d:,-]+)?", "GTIDS"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z| UTC)?", "TIME"),
 )
-"""By what commands name the things that other commands made, which have other names in each run."""
+"""Patterns of names that differ in each run, with their placeholders."""
 _NAME = re.compile("|".join(pattern for pattern, _ in _NAMES))
 _GENERAL: tuple[tuple[str, str], ...] = (
     *_NAMES,
@@ -41,12 +41,12 @@ _GENERAL: tuple[tuple[str, str], ...] = (
     (r"\d+(?:\.\d+)?", "N"),
     (r"[ \t]+", " "),
 )
-"""What differs between two runs of the same commands, in this order, and what stands for it when they are compared."""
+"""Patterns of text that differs between two runs, in order of replacement, with the placeholders for a comparison."""
 
 
 @dataclass(frozen=True)
 class GuideExchange:
-    """A command, and the lines that a page says it prints."""
+    """A command, and its output lines as a page shows them."""
 
     command: str
     answer: tuple[str, ...]
@@ -54,19 +54,19 @@ class GuideExchange:
 
 @dataclass(frozen=True)
 class GuideBlock:
-    """A marked block of a page: where it was tried, and its text."""
+    """A marked block of a page: the place where it is tried, and its text."""
 
     where: str
     body: str
 
     @property
     def lines(self) -> list[str]:
-        """The commands of a block of a shell, as they are printed."""
+        """The commands of a shell block, as they are printed."""
         return [line for line in self.body.split("\n") if line.strip()]
 
     @property
     def exchanges(self) -> list[GuideExchange]:
-        """The commands of a block of a console, with their answers. An empty line ends an answer."""
+        """The commands of a console block, with their answers. An empty line ends an answer."""
         parts = [part for part in re.split(rf"^{_PROMPT}", self.body, flags=re.MULTILINE) if part.strip()]
         return [_exchange(part) for part in parts]
 
@@ -77,19 +77,19 @@ def _exchange(part: str) -> GuideExchange:
 
 
 def blocks(page: str, where: str) -> list[GuideBlock]:
-    """Return the blocks of a page that are tried there, in their order."""
+    """Return the blocks of a page that are tried at this place, in order."""
     return [GuideBlock(match["where"], match["body"]) for match in _MARKED.finditer(page) if match["where"] == where]
 
 
 def general(line: str) -> str:
-    """Return a line without what differs from run to run: ids, times, sizes, versions, numbers, widths of columns."""
+    """Return a line without the values of one run: ids, times, sizes, versions, numbers, column widths."""
     for pattern, word in _GENERAL:
         line = re.sub(pattern, word, line)
     return line.strip()
 
 
 def new_names(said: Sequence[str], happened: Sequence[str]) -> dict[str, str]:
-    """Return how this run calls what a page names: by the lines of an answer that are else the same."""
+    """Return this run's names for the names in a page, from the answer lines that are otherwise equal."""
     lines = SequenceMatcher(
         None, [general(line) for line in said], [general(line) for line in happened], autojunk=False
     )
@@ -102,9 +102,9 @@ def new_names(said: Sequence[str], happened: Sequence[str]) -> dict[str, str]:
 
 
 def written_anew(page: str, where: str, answer: Callable[[str], str]) -> str:
-    """Return the page with new answers in the console blocks that are tried there. `answer` runs a command.
+    """Return the page with new answers in its console blocks for this place. `answer` runs a command.
 
-    A command names what the commands before it have made as this run calls it.
+    Names that earlier commands created are replaced in later commands with those of this run.
     """
     names: dict[str, str] = {}
 

@@ -1,4 +1,4 @@
-"""What the lab needs from its machine: root, apt, a package mirror, chroot in private namespaces."""
+"""Requirements of the lab on its machine: root, apt, a package mirror, chroot in private namespaces."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pathlib import Path
 from . import recipe
 
 PATH = "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where commands in a root are looked for."""
+"""Search path for commands in a root."""
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-"""The authorities that this machine trusts, a company's proxy among them."""
+"""The certificate authorities of this machine, including that of a company's proxy."""
 
 
 class LabError(Exception):
-    """The lab cannot continue; the text says what is missing and what to do."""
+    """The lab cannot continue. The text states what is missing and what to do."""
 
 
 @dataclass(frozen=True)
 class Bind:
-    """A host path shown at a path of the chroot for the length of one command."""
+    """A host path that is mounted at a path of the chroot during one command."""
 
     source: Path
     target: str
@@ -33,24 +33,24 @@ class Bind:
 
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 DISK_MIB, MEMORY_MIB, MINUTES = 9000, 5000, 12
-"""What the finished cache takes, what two guests take, and how long a first build takes on two processors."""
+"""Size of the finished cache, memory of two guests, and duration of a first build on two processors."""
 
 
 def complete_path() -> None:
-    """Add the folders of programs for root to PATH: `su` without a login leaves them out."""
+    """Add the program folders of root to PATH: `su` without a login omits them."""
     known = os.environ.get("PATH", "").split(os.pathsep)
     os.environ["PATH"] = os.pathsep.join([*known, *(folder for folder in SYSTEM_FOLDERS if folder not in known)])
 
 
 def free_mib(folder: Path) -> int:
-    """Return how many MiB are free where the folder lies, or where it would be made."""
+    """Return the free MiB at the folder, or at the parent where it would be created."""
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free >> 20
 
 
 def require_space(folder: Path, mib: int, what: str) -> None:
-    """Raise LabError unless so many MiB are free for the folder."""
+    """Raise LabError unless this many MiB are free for the folder."""
     free = free_mib(folder)
     if free < mib:
         raise LabError(
@@ -60,7 +60,7 @@ def require_space(folder: Path, mib: int, what: str) -> None:
 
 
 def needs(folder: Path) -> str:
-    """Return what a first build takes and what there is, for people."""
+    """Return the needs of a first build and the resources of this machine, as text."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
     return (
         f"it takes about {DISK_MIB / 1000:.0f} GB of disk ({free_mib(folder)} MiB are free), {MEMORY_MIB / 1000:.0f} GB"
@@ -69,7 +69,7 @@ def needs(folder: Path) -> str:
 
 
 def missing() -> list[str]:
-    """Return what this machine lacks to build the lab, one sentence each (empty: nothing)."""
+    """Return the missing requirements of the lab, one sentence each (empty: none)."""
     absent = []
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         absent.append(f"an x86-64 Linux (this is {platform.system()} {platform.machine()})")
@@ -82,7 +82,7 @@ def missing() -> list[str]:
 
 
 def require() -> None:
-    """Raise LabError naming everything the machine lacks."""
+    """Raise LabError with all missing requirements."""
     lacks = missing()
     if lacks:
         raise LabError("the lab needs " + "; ".join(lacks))
@@ -128,7 +128,7 @@ def _in_list(uri: str) -> str:
 
 
 def mirror() -> str:
-    """Return the base address of the Debian mirror this machine's own apt uses."""
+    """Return the base address of this machine's Debian mirror, from its apt sources."""
     files = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
     for file in files:
         if not file.is_file() or file.suffix not in (".list", ".sources"):
@@ -151,13 +151,12 @@ def in_root(
     *,
     own_processes: bool = False,
 ) -> list[str]:
-    """Return an argv that runs `argv` chrooted in `root`, with mounts no one else sees and that end with it.
+    """Return an argv that runs `argv` chrooted in `root`, with private mounts that end with it.
 
-    With `own_processes` it is process 1 of a PID namespace: when it or the returned command dies, so does
-    every process it left.
+    With `own_processes` it is process 1 of a PID namespace: if it or the returned command dies, all its child processes
+    die too.
     """
-    # The tree is mounted on itself first: then its root is a mount point, and a guest can be started from inside it
-    # too.
+    # The tree is mounted on itself first, so its root is a mount point and a guest can also be started inside it.
     lines = [
         "set -e",
         'mount --bind "$0" "$0"',
@@ -172,7 +171,7 @@ def in_root(
         "HOME": "/root",
         "LC_ALL": "C.UTF-8",
         "DEBIAN_FRONTEND": "noninteractive",
-        # pip has certificates of its own, and a proxy's may be in the machine's alone.
+        # pip has its own certificates; only the machine's may include those of a proxy.
         **({"PIP_CERT": str(CERTIFICATES)} if CERTIFICATES.exists() else {}),
         **{k: v for k, v in os.environ.items() if k.lower().endswith("_proxy") or k.startswith("PIP_") or k == "TERM"},
         **(env or {}),
@@ -201,6 +200,6 @@ def in_root(
 
 
 def apt_proxy_lines() -> str:
-    """Return apt.conf lines with the proxy settings of this machine, for a chroot's apt."""
+    """Return the proxy settings of this machine as apt.conf lines, for apt in a chroot."""
     dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=True).stdout
     return "".join(line + "\n" for line in dump.splitlines() if re.match(r'^Acquire::https?::.*Proxy\S* "', line))

@@ -1,4 +1,4 @@
-"""A part of a whole run: what it is, how long it usually takes, and how it ended."""
+"""A job of a whole run: its work, its usual duration, and its result."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from .progress import JobOutput
 
 FIRST = 10_000.0
-"""The weight of a job that begins before all others, however long it takes."""
+"""Weight of a job that starts before all others, regardless of its duration."""
 _PART = re.compile(r"^(=|_)\1* (\S.*?\S) \1+$", re.MULTILINE)
-"""The line above a part of what pytest says: with `_` of a test that failed, with `=` of anything else."""
+"""Title line of a section in pytest's output: with `_` for a failed test, with `=` for everything else."""
 _SAID = re.compile(r"^(?:E  |\s+\| +\S*(?:Error|Failing)\b)")
-"""A line that says why: an error, or what hypothesis says of several."""
+"""A line with a reason: an error, or one of several that hypothesis reports."""
 _REASON_LINES, _REASON_WIDTH = 8, 200
 _SUMMARY = re.compile(r"(\d+) (passed|failed|error|errors|skipped)\b")
 
 
 @dataclass
 class Stage:
-    """One part of the run and its result."""
+    """One job of the run and its result."""
 
     name: str
     seconds: float = 0.0
@@ -30,14 +30,14 @@ class Stage:
     reasons: list[str] = field(default_factory=list)
 
     def count(self, output: str) -> None:
-        """Add the numbers of pytest's closing line."""
+        """Add the numbers from pytest's closing line."""
         for line in output.splitlines()[-3:]:
             for number, word in _SUMMARY.findall(line):
                 self.counts[word.rstrip("s") if word == "errors" else word] = int(number)
 
 
 def reasons(output: str) -> list[str]:
-    """Return why tests failed, in pytest's words: for each test its name and how the error begins and ends."""
+    """Return the failures from pytest's output: each test's name with the start and end of its error."""
     parts = _PART.split(output)
     failures = []
     for sign, name, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
@@ -51,7 +51,7 @@ def reasons(output: str) -> list[str]:
 
 @dataclass
 class Job:
-    """Something to run: a name, the approximate seconds, and a function that adds to `output` and returns a status."""
+    """A name, the approximate seconds, and a function that adds to `output` and returns an exit status."""
 
     name: str
     weight: float
@@ -59,7 +59,7 @@ class Job:
     has_guest: bool = True
 
     def run(self, output: JobOutput) -> Stage:
-        """Run the job, print its whole output at once, and return its stage."""
+        """Run the job, print its whole output at the end, and return its stage."""
         stage = Stage(self.name)
         began = time.monotonic()
         usual = f" (about {self.weight:.0f} s)" if 0 < self.weight < FIRST else ""

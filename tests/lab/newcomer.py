@@ -1,4 +1,4 @@
-"""A guest as a host on which nobody heard of zsnapdb: systemd, a server in its usual folder, an empty pool."""
+"""A guest as a host without zsnapdb: systemd, a server in its usual folder, an empty pool."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ mysqlx = OFF
 innodb_buffer_pool_size = 128M
 performance_schema = OFF
 """
-"""As the packages of MySQL for Debian write it: the data directory is named, in a file that sorts after 9."""
+"""As in Debian's MySQL packages: the data directory is set in a file that sorts after 9."""
 _ROWS = (
     "CREATE DATABASE shop; CREATE TABLE shop.orders (id INT PRIMARY KEY AUTO_INCREMENT, body VARCHAR(200));"
     "INSERT INTO shop.orders (body) VALUES (REPEAT('x', 200));"
@@ -42,28 +42,28 @@ _CHECKSUM = "SELECT COUNT(*), SUM(CRC32(CONCAT(id, body))) FROM shop.orders"
 
 
 def shell(guest: Guest, script: str, timeout: float = 900.0) -> str:
-    """Run a script of a shell in the guest and return what it printed. LabError if it fails."""
+    """Run a shell script in the guest and return its output. LabError if it fails."""
     return guest.run(["sh", "-ec", script], timeout=timeout).check().stdout
 
 
 def sql(guest: Guest, statement: str) -> str:
-    """Return what the client prints for a statement, without names of columns."""
+    """Return the client's output for a statement, without column names."""
     argv = [CLIENTS[guest.flavour], "-uroot", f"--socket={SOCKET}", "-N", "-e", statement]
     return guest.run(argv, timeout=600).check().stdout.strip()
 
 
 def rows(guest: Guest) -> str:
-    """Return the number of rows and a sum of their contents."""
+    """Return the number of rows and a checksum of their contents."""
     return sql(guest, _CHECKSUM)
 
 
 def strip(guest: Guest, *, is_adopted: bool = False) -> None:
-    """Take the lab's server, its configuration and zsnapdb away, and start a server as Debian's packages do.
+    """Remove the lab's server, its configuration and zsnapdb, and start a server as Debian's packages do.
 
-    `is_adopted`: its data directory is on a dataset of its own. Else it is on the root filesystem.
+    `is_adopted`: its data directory is a dataset. Otherwise it is on the root filesystem.
     """
     shell(guest, "/checkout/tests/lab/inside/server stop; zfs destroy -r tank/mysql; rm -rf /etc/zsnapdb /etc/lab.cnf")
-    # A folder of the image's lower layer cannot be renamed (overlayfs): a new one is made, as on a plain filesystem.
+    # A folder of the image's lower layer cannot be renamed (overlayfs). So create a new one, as on a plain filesystem.
     shell(guest, f"rm -rf {DATADIR} /var/lib/zsnapdb /usr/local/bin/zsnapdb; mkdir -p {DATADIR}")
     if is_adopted:
         shell(guest, f"zfs create -o recordsize=16K -o mountpoint={DATADIR} tank/db")
@@ -88,7 +88,7 @@ def _write(guest: Guest, path: str, text: str) -> None:
 
 
 def package(lab: Lab, folder: Path) -> Path:
-    """Build the package for Debian into the folder, with the Python of the guests. LabError if it cannot be built."""
+    """Build the Debian package into the folder with the guests' Python. LabError if the build fails."""
     binds = [Bind(CHECKOUT, str(CHECKOUT)), Bind(folder, "/out")]
     binds += [Bind(CERTIFICATES.parent, "/etc/ssl/certs")] if CERTIFICATES.exists() else []
     python = "/opt/venv/bin/python"

@@ -1,4 +1,4 @@
-"""What a job of a whole run has printed so far, and how many of its tests have ended."""
+"""Output of a running job so far, and the number of its finished tests."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 EVERY = 60.0
-"""Seconds between two lines about the jobs that run. A whole run takes about 40 minutes."""
+"""Seconds between two lines about running jobs. A whole run takes about 40 minutes."""
 _ENDED = re.compile(r"^([.sxXFE]+)(?: +\[ *\d+%\])?$", re.MULTILINE)
-"""A line of `pytest -q`: a letter for each test that ended. Passed ones have a point, F failed, E had an error."""
+"""A line of `pytest -q` with a letter per finished test: `.` passed, F failed, E error."""
 
 
 @dataclass
 class JobOutput:
-    """The output of a job, which grows while it runs. One thread adds to it, another may ask."""
+    """The growing output of a job. One thread adds to it, another may read."""
 
     name: str
     began: float = field(default_factory=time.monotonic)
@@ -30,7 +30,7 @@ class JobOutput:
         return bytes(self._data).decode(errors="replace")
 
     def so_far(self) -> str:
-        """Return the name, how many tests have ended, and how many of them failed: `system 1, mysql: 12 (1 failed)`."""
+        """Return the name, and how many tests have ended and failed: `system 1, mysql: 12 (1 failed)`."""
         letters = "".join(_ENDED.findall(self.text))
         failed = letters.count("F") + letters.count("E")
         return f"{self.name}: {len(letters)}" + (f" ({failed} failed)" if failed else "")
@@ -42,7 +42,7 @@ def told_until_ended(
     every: float = EVERY,
     tell: Callable[[str], None] = lambda line: print(line, flush=True),
 ) -> None:
-    """Wait for the threads. Tell after each while what has ended in the jobs that run."""
+    """Wait for the threads. Report the finished tests of the running jobs every `every` seconds."""
     began = printed = time.monotonic()
     for thread in threads:
         while thread.is_alive():

@@ -1,4 +1,4 @@
-"""What the lab is built from. A change here changes the key of what it affects."""
+"""Inputs of the lab's build. A change changes the key of each product that depends on it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ SUITE = "trixie"
 MYSQL_SUITE = "sid"
 SYSTEM_SUITES = ("bookworm", "trixie", "forky", "sid", "stable", "testing", "unstable")
 
-# The first of these that the mirror has. From Linux 6.16 on a guest's processes are stopped by seccomp instead of
-# ptrace, which makes system calls
-# and page faults cheaper. OpenZFS of the suite must know the version: its META says up to which.
+# The first one that the mirror has is used. From Linux 6.16 on, seccomp stops a guest's processes instead of ptrace,
+# which makes system calls and page faults cheaper. OpenZFS of the suite must support the version: its META names the
+# newest.
 KERNEL_SOURCES = (("trixie-backports", "linux-source-7.2"), ("trixie", "linux-source-6.12"))
 
 BUILD_PACKAGES = [
@@ -82,7 +82,7 @@ VM_MODULES = (
     "jbd2",
     "ext4",
 )
-"""Modules of the tiny machine's kernel, in the order in which they are loaded. One that is built in is not there."""
+"""Kernel modules of the tiny machine, in load order. Built-in ones have no file."""
 VM_DISK_BYTES = 32 << 20
 
 MYSQL_PACKAGES = ("mysql-server-core", "mysql-client-core")
@@ -146,22 +146,22 @@ KERNEL_OPTIONS = [
     "DEBUG_INFO_NONE",
 ]
 SEVERAL_PROCESSORS = ("SMP",)
-"""What a kernel for two processors has in addition (arch/um/Kconfig of Linux 7.2; NR_CPUS is 2 by default)."""
+"""Additional options of a kernel for two processors (arch/um/Kconfig of Linux 7.2; NR_CPUS is 2 by default)."""
 KERNEL_WITHOUT = ["SOUND", "WIRELESS", "DEBUG_KERNEL"]
 
-# Linux 6.12 reserves 2696 bytes for the extended processor state of a guest process (arch/x86/um/user-offsets.c);
-# a processor with AMX has 11008, and ptrace refuses to set less than all of it. The reserve lies on the stack.
+# Linux 6.12 reserves 2696 bytes for the extended processor state of a guest process (arch/x86/um/user-offsets.c). A
+# processor with AMX has 11008, and ptrace refuses a smaller size. The reserve is on the stack.
 KERNEL_EDITS = ("s/HOST_FP_SIZE, 2696/HOST_FP_SIZE, 12288/", "arch/x86/um/user-offsets.c")
 KERNEL_STACK_ORDER = "4"
 KERNEL_PATCH = Path(__file__).with_name("page-faults.patch")
-"""What makes page faults of guests cheaper. A kernel that it does not fit is built without it, and is slower."""
+"""Patch that makes page faults of guests cheaper. If it does not fit, the kernel is built without it and is slower."""
 
 PROJECT = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
-# typer brings rich.
+# typer depends on rich.
 PYTHON_PACKAGES = (
     *(package for package in PROJECT["dependencies"] if not package.startswith("rich")),
     *PROJECT["optional-dependencies"]["dev"],
     "hatchling>=1.24",
 )
 SITE_PACKAGES = tuple(PROJECT["optional-dependencies"]["docs"])
-"""What builds the site of the documentation."""
+"""Packages that build the documentation site."""

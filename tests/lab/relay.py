@@ -1,4 +1,4 @@
-"""Joins ports of a guest to ports of this machine: guests have no network, so bytes go over the line to their agent."""
+"""Relay between ports of a guest and of this machine: guests have no network, so bytes pass through their agent."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _PROGRAM = "/checkout/tests/lab/inside/relay.py"
 
 
 def to_host(guest: Guest, port: int, target: int) -> None:
-    """Have 127.0.0.1:port of the guest lead to the port `target` of this machine, until the guest is off.
+    """Forward 127.0.0.1:port of the guest to the port `target` of this machine, until the guest is off.
 
-    LabError if it does not.
+    LabError if the relay does not start.
     """
     _HostEnd(guest, ("listen", str(port)), target)
 
 
 def to_guest(guest: Guest, target: int) -> int:
-    """Return a port of 127.0.0.1 here that leads to the port `target` of the guest, until that is off.
+    """Return a port of 127.0.0.1 on this machine that leads to the guest's port `target`, until the guest is off.
 
-    LabError if it does not.
+    LabError if the relay does not start.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     _HostEnd(guest, ("connect", str(target)), listener)
@@ -38,10 +38,10 @@ def to_guest(guest: Guest, target: int) -> int:
 
 
 class _HostEnd:
-    """The connections here, by their numbers. `meets`: the port to connect to, or who listens here."""
+    """The connections on this machine, by number. `meets`: the port to connect to, or the listening socket."""
 
     def __init__(self, guest: Guest, words: tuple[str, str], meets: int | socket.socket) -> None:
-        """Return when the program in the guest works."""
+        """Return when the program in the guest is ready."""
         self._meets = meets
         self._sockets: dict[int, socket.socket] = {}
         self._opened: set[int] = set()

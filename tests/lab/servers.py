@@ -1,8 +1,8 @@
-"""Servers beside the two of the lab: other releases of MySQL and MariaDB, fetched from distributions that have them.
+"""Other releases of MySQL and MariaDB, from distributions that have them.
 
-A server is fetched when it is named (`--server NAME`), with the libraries that the guest lacks. A guest sees its tree
-as /opt/server and has it in the place of the lab's server of that flavour. The guest's own C library serves: newer ones
-run older programs, and the older ones divide by zero in User Mode Linux, whose processor has no caches.
+A server is downloaded when it is named (`--server NAME`), with the libraries that the guest lacks. A guest sees its
+tree as /opt/server, in place of the lab's server of that flavour. It uses the guest's own C library. Newer C libraries
+run older programs, but the older ones divide by zero in User Mode Linux, whose processor has no caches.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ PROGRAMS = {
         "resolveip",
     ),
 }
-"""What of a server is taken."""
+"""Programs that are taken from a server's packages."""
 POLICY = "[hash_algorithms]\nsha1.second_preimage_resistance = 2040-01-01\n"
-"""What apt believes of the keys of old releases, which are bound by SHA-1."""
+"""apt's crypto policy for the keys of old releases, which use SHA-1."""
 
 
 @dataclass(frozen=True)
 class OtherServer:
-    """A release: its flavour, the suites of a distribution that have it (the newest last), and its packages.
+    """A release: its flavour, the suites of a distribution that have it (newest last), and its packages.
 
-    `whole` are packages whose files are wanted without what they depend on.
+    The packages in `whole` are extracted without their dependencies.
     """
 
     name: str
@@ -67,7 +67,7 @@ class OtherServer:
 def _mysql(name: str, *suites: str, version: str = "") -> OtherServer:
     suffix = f"-{version}" if version else ""
     packages = (f"mysql-server-core{suffix}", f"mysql-client-core{suffix}")
-    # In 5.7 mysqlbinlog is in the package that starts the server, not in the core.
+    # In 5.7 mysqlbinlog is in the package that starts the server, not in the core package.
     whole = ("mysql-server-5.7", "mysql-client-5.7") if version == "5.7" else ()
     return OtherServer(name, "mysql", suites, packages, whole)
 
@@ -94,9 +94,9 @@ SERVERS = {
 
 
 def apt_sources(b: Builder, out: Path, inside: str, suites: tuple[str, ...], *, is_ubuntu: bool) -> str:
-    """Make a folder `apt` in `out`, in which apt knows these suites alone, and return the options that make it so.
+    """Create a folder `apt` in `out` with only these suites, and return the apt options for it.
 
-    `out` is `inside` in the chroot. Debian has the keys of Ubuntu as a package, which its own signature covers.
+    `out` is `inside` in the chroot. Debian has the keys of Ubuntu as a package, which Debian signs.
     """
     options = steps.apt_options(out / "apt", f"{inside}/apt", suites[0])
     keys, mirror, parts = DEBIAN_KEYS, host.mirror(), "main contrib"
@@ -114,7 +114,7 @@ def apt_sources(b: Builder, out: Path, inside: str, suites: tuple[str, ...], *, 
 
 
 def _fetch(server: OtherServer) -> Callable[[Builder, Path], None]:
-    """Return what makes the tree of a server: the files of its packages and of all that they depend on."""
+    """Return the build function of a server's tree: the files of its packages and of all dependencies."""
 
     def make(b: Builder, out: Path) -> None:
         options = apt_sources(b, out, "/out", server.suites, is_ubuntu=server.is_ubuntu)
@@ -132,7 +132,7 @@ def _fetch(server: OtherServer) -> Callable[[Builder, Path], None]:
 
 
 def _take(server: OtherServer, out: Path, guest: Path) -> None:
-    """Gather the programs of a server in `bin-lab`, and in `lib-lab` the libraries that the guest lacks."""
+    """Collect the programs of a server in `bin-lab`, and the libraries that the guest lacks in `lib-lab`."""
     (out / "lib-lab").mkdir()
     has = set(os.listdir(guest / LIBRARIES))
     for folder in (out / LIBRARIES, out / "lib/x86_64-linux-gnu", out / "usr/lib/mysql/private"):
@@ -163,18 +163,18 @@ def _named(name: str) -> OtherServer:
 
 
 def product(name: str) -> Product:
-    """Return the product that is the tree of a server. LabError for a name that is not there."""
+    """Return the product with the tree of a server. LabError for an unknown name."""
     server = _named(name)
     return Product(f"server-{name}", server.inputs, ("toolroot", "guest"), _fetch(server))
 
 
 def image(name: str) -> Product:
-    """Return the product that is a pool with the files of a server that this release initialised."""
+    """Return the product with a pool that this release initialised."""
     like = next(one for one in products() if one.name == f"image-{_named(name).flavour}")
     make = steps.pool_image(SERVERS[name].flavour, f"server-{name}")
     return Product(f"image-{name}", like.inputs, (*like.needs, f"server-{name}"), make)
 
 
 def tree(cache: Cache, name: str) -> Path:
-    """Return the folder of a server (usr, bin-lab); fetch it if it is missing."""
+    """Return the folder of a server (usr, bin-lab). Download it if it is missing."""
     return build(cache, [product(name)])[f"server-{name}"]

@@ -1,4 +1,4 @@
-"""What a whole run makes of each campaign, and about how long files take: what begins first, and in which guest."""
+"""Samples of the campaigns in a whole run, and durations of files, for the order of jobs and their guests."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ SAMPLES = {
     "order": ("--rounds", "2", "--first", "31"),
     "silence": ("--only", "S3 away"),
 }
-"""The small part of each campaign that every run of the tests makes; the whole of one is `campaign NAME`.
+"""The sample of each campaign that every test run includes; `campaign NAME` runs the whole campaign.
 
-A campaign that is not here runs only where it is named: a part of it that shows something takes too long, or shows no
-more than a test of the run:
+A campaign without a sample runs only if it is named: a useful sample takes too long, or shows no more than a test:
 
 - `points`: tests/system/test_points.py.
-- `clones`: tests/faults/test_interrupted_clone.py cuts the power in create, reset and destroy, at which more is left
-  than behind a kill. A command that is killed: tests/system/test_clones.py and test_time_travel.py.
-- `hands`: tests/system/test_rewind.py kills a rewind behind the same rename, gives it up and reaps.
-- `newcomer`: tests/faults/test_setup_move.py kills and interrupts the same setup, which then goes on to the same rows.
-- `flush0`: it shows what servers do; that the setting is refused is tested in tests/unit/planning/backup.
+- `clones`: tests/faults/test_interrupted_clone.py cuts the power in create, reset and destroy, which leaves more behind
+  than a kill. Killed commands: tests/system/test_clones.py and test_time_travel.py.
+- `hands`: tests/system/test_rewind.py kills a rewind after the same rename, abandons it and reaps.
+- `newcomer`: tests/faults/test_setup_move.py kills and interrupts the same setup, which then continues to the same
+  rows.
+- `flush0`: it shows server behaviour; tests in tests/unit/planning/backup check that the setting is refused.
 """
 OTHER_RELEASES = {"mariadb-10.11": 150.0, "mysql-8.0": 230.0}
-"""The releases beside the lab's two that a whole run tries, and about how long each takes."""
+"""Additional server releases that a whole run tries, with their approximate seconds."""
 OTHER_RELEASES_TRY = ("--only", "backup", "archive", "point", "clone", "find", "undo")
-"""What of the campaign `releases` it tries on them: the main job, positions, points in time, a clone and its resets."""
+"""Parts of the campaign `releases` on them: the main job, positions, points in time, a clone and its resets."""
 USUAL = 60.0
-"""About how long a file of tests takes that SECONDS does not name."""
+"""Approximate seconds of a test file that is not in SECONDS."""
 SECONDS: dict[str, float] = {
     "test_agent.py": 140,
     "test_binlog_archive.py": 100,
@@ -90,9 +90,9 @@ SECONDS: dict[str, float] = {
     "newcomer.py": 85,
     "hands.py": 105,
 }
-"""About how long a file takes on one flavour, beside other jobs on two processors.
+"""Approximate seconds of a file on one flavour, next to other jobs on two processors.
 
-Only the order of the jobs and the shares of the guests depend on it. Files of system and fault tests that have one name
+They only affect the order of the jobs and the shares of the guests. System and fault test files with the same name
 share a number.
 """
 ANY_SERVER_SECONDS: dict[str, float] = {
@@ -133,4 +133,4 @@ ANY_SERVER_SECONDS: dict[str, float] = {
     "newcomer.py": 85,
     "hands.py": 105,
 }
-"""About how long the tests with the mark `any_server` of a file take, which a whole run starts on one flavour only."""
+"""Approximate seconds of a file's tests with the mark `any_server`, which a whole run executes on one flavour only."""

@@ -15,7 +15,7 @@ from .host import LabError
 def attach(guest: Guest) -> int:
     """Run a login shell in the guest on this terminal until it ends; return its exit status.
 
-    The terminal is as before.
+    The terminal settings are restored.
     """
     if not sys.stdin.isatty():
         raise LabError("shell needs a terminal; use exec for a script")

@@ -1,4 +1,4 @@
-"""How each product of the lab is made. A step gets the builder, which knows earlier products, and a new folder."""
+"""Build functions of the lab's products. A step gets the builder, with earlier products, and a new folder."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def root_with_tools(b: Builder, out: Path) -> None:
     sources.mkdir()
     for suite, package in recipe.KERNEL_SOURCES:
         options = apt_options(sources, "/usr/src/apt", suite)
-        # A mirror need not have every suite, and a suite not always the same kernel.
+        # A mirror may lack a suite, and a suite may have another kernel.
         script = (
             f"cd /usr/src; apt-get {options} update && apt-get {options} download {package} || exit 0;"
             f" {_unpacked(package)}; mv {package} linux"
@@ -70,16 +70,15 @@ def root_with_tools(b: Builder, out: Path) -> None:
 
 
 def _unpacked(package: str) -> str:
-    """Return the shell commands that make a kernel's source of its package, in a folder of the same name."""
+    """Return the shell commands that extract a kernel's source from its package into a folder of that name."""
     return f"dpkg-deb --fsys-tarfile {package}_*.deb | tar x -O ./usr/src/{package}.tar.xz | tar xJ; rm {package}_*.deb"
 
 
 def apt_options(folder: Path, inside: str, suite: str, parts: str = "main") -> str:
-    """Make a folder in which apt knows one other suite, and return the options that make it use that.
+    """Create an apt configuration folder for one other suite, and return the options that select it.
 
-    `inside` is its path in the chroot.
-
-    A mirror may be a frozen copy of the suite: its date then lies back, its signature still counts.
+    `inside` is its path in the chroot. A mirror may be a frozen copy of the suite: its date is then too old, but its
+    signature is still checked.
     """
     for name in ("lists/partial", "archives/partial", "parts"):
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -97,9 +96,9 @@ def apt_options(folder: Path, inside: str, suite: str, parts: str = "main") -> s
 def kernel(
     options: Sequence[str], check: str = "true", source: tuple[str, str] | None = None
 ) -> Callable[[Builder, Path], None]:
-    """Return what builds a kernel with these options; the shell command `check` looks at its configuration first.
+    """Return the build function of a kernel with these options. The shell command `check` checks its configuration.
 
-    `source` is a suite and its package with the source, in the place of the lab's kernel.
+    `source` is the suite and the source package of a kernel other than the lab's.
     """
 
     def make(b: Builder, out: Path) -> None:
@@ -128,7 +127,7 @@ def kernel(
 
 
 def zfs_modules(kernel: str) -> Callable[[Builder, Path], None]:
-    """Return what builds OpenZFS's modules for the kernel of that name."""
+    """Return the build function of the OpenZFS modules for the kernel of that name."""
 
     def make(b: Builder, out: Path) -> None:
         jobs = (os.cpu_count() or 2) + 1
@@ -225,7 +224,7 @@ def s3_server(b: Builder, out: Path) -> None:
         shutil.move(work / "bin/versitygw", out / "versitygw")
         (out / "which").write_text("versitygw\n")
     except host.LabError:
-        # Not every machine's Go can fetch it; moto's server is in the guest root anyway.
+        # Go cannot download it on every machine; moto's server is in the guest root anyway.
         (out / "which").write_text("moto\n")
     shutil.rmtree(work, ignore_errors=True)
 
@@ -240,7 +239,7 @@ def promtool(b: Builder, out: Path) -> None:
 
 
 def mkdocs(b: Builder, out: Path) -> None:
-    """Install what builds the site beside the venv of the guests: its libraries are not for the tests."""
+    """Install the packages for the documentation site outside the guests' venv: the tests must not see them."""
     binds = [host.Bind(out, "/out")]
     binds += [host.Bind(host.CERTIFICATES.parent, "/etc/ssl/certs")] if host.CERTIFICATES.exists() else []
     packages = " ".join(f"'{package}'" for package in recipe.SITE_PACKAGES)
@@ -253,9 +252,9 @@ def mkdocs(b: Builder, out: Path) -> None:
 def pool_image(
     flavour: str, server: str | None = None, kernel: str = "kernel", modules: str | None = None
 ) -> Callable[[Builder, Path], None]:
-    """Return what makes the pool of a flavour; `server` names the tree of another release that initialises it.
+    """Return the build function of a flavour's pool. `server` names the tree of another release that initialises it.
 
-    `kernel` and `modules` name products that its guest has in the place of the lab's.
+    `kernel` and `modules` name products that replace the lab's in its guest.
     """
 
     def make(b: Builder, out: Path) -> None:

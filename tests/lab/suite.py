@@ -1,8 +1,8 @@
-"""Runs all checks: lint, types, unit tests, system tests, samples of campaigns, fault tests.
+"""Execution of all checks: lint, types, unit tests, system tests, campaign samples, fault tests.
 
-System tests run in guests of both flavours; flavours.py says which tests run on one only. The parts are independent
-jobs; a few run side by side, the longest first. The lab's own tests with the mark `alone` run after all others: they
-count what is on the machine.
+System tests run in guests of both flavours; flavours.py selects the tests that run on one only. The parts are
+independent jobs; a few run concurrently, the longest first. The lab's own tests with the mark `alone` run after all
+others, because they count the processes and files of the machine.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ PYTEST = (
     "--durations-min=5",
 )
 TYPED = ("tests", "packaging/tools")
-"""What is type-checked beside the package."""
+"""Type-checked folders in addition to the package."""
 KINDS = ("unit", "system", "attacks", "campaigns", "faults")
 SHARDS = 2
-"""Guests of each flavour that share the system tests."""
+"""Number of guests per flavour that share the system tests."""
 OWN_GUEST = {"test_guides.py": "mysql"}
-"""Files of system tests that need a server as it is after its installation, and on which flavour they run."""
+"""System test files that need a newly installed server, with their flavour."""
 ONE_SERVER = ("test_machines.py", "test_setup_move.py", "test_systemd.py", "test_upgrade.py")
-"""Files of fault tests that choose their servers themselves: one job runs all of such a file."""
+"""Fault test files that choose their servers themselves: one job runs the whole file."""
 LAB_FAULTS = "test_lab.py"
 _NO_TESTS = 5
-"""Exit status of pytest when nothing was selected."""
+"""Exit status of pytest if no test was selected."""
 
 
 def _inside(lab: Lab, argv: Sequence[str], more: Mapping[str, str] | None = None) -> list[str]:
-    """Return an argv that runs in the guest root as a chroot, with checkout and cache at their own paths."""
+    """Return an argv that runs chrooted in the guest root, with checkout and cache at their own paths."""
     binds = [Bind(CHECKOUT, str(CHECKOUT)), Bind(lab.cache.top, str(lab.cache.top))]
     env = {"ZSNAPDB_LAB_CACHE": str(lab.cache.top), "PYTHONPATH": str(CHECKOUT), "PYTHONDONTWRITEBYTECODE": "1"}
-    # Tests on the host start guests themselves, with what was chosen for the guests of this run.
+    # Tests on the host start guests themselves, with the choices for this run's guests.
     env |= {name: os.environ[name] for name in (ENCRYPTED, zfs_releases.CHOSEN) if name in os.environ}
     return in_root(lab.root, argv, binds, cwd=str(CHECKOUT), env={**env, **(more or {})}, own_processes=True)
 
@@ -66,7 +66,7 @@ def _inside(lab: Lab, argv: Sequence[str], more: Mapping[str, str] | None = None
 def _local(
     lab: Lab, commands: Sequence[Sequence[str]], env: Mapping[str, str] | None = None, *, output: JobOutput
 ) -> int:
-    """Run commands in the chroot one after the other; the status is the first that is not 0."""
+    """Run commands in the chroot one by one; return the first status that is not 0."""
     code = 0
     for argv in commands:
         if len(commands) > 1:
@@ -83,7 +83,7 @@ def _local(
 
 
 def _lint(lab: Lab, *, output: JobOutput) -> int:
-    """Check style and types. What mypy learned stays in the lab's cache, so a second run takes seconds."""
+    """Check style and types. The mypy cache is in the lab's cache, so a second run takes seconds."""
     commands = (
         ("ruff", "check", "--no-cache", "."),
         ("ruff", "format", "--no-cache", "--check", "."),
@@ -95,7 +95,6 @@ def _lint(lab: Lab, *, output: JobOutput) -> int:
 def _in_guest(
     lab: Lab, flavour: str, arguments: Sequence[str], more: Mapping[str, str] | None = None, *, output: JobOutput
 ) -> int:
-    """Run system tests in a guest of the flavour."""
     env = {"PYTHONPATH": "/checkout", "LAB_FLAVOUR": flavour, "PYTHONDONTWRITEBYTECODE": "1", **(more or {})}
     argv = [*PYTEST, *arguments]
     with Guest.boot(lab, flavour) as guest:
@@ -133,9 +132,9 @@ def _dealt(files: Sequence[Path], sign: str = flavours.MARK) -> dict[str, list[s
 
 
 def usual_seconds(arguments: Sequence[str], elsewhere: Sequence[str] = ()) -> float:
-    """Return about how long the test files among pytest's arguments take on one flavour.
+    """Return the approximate seconds of the test files in pytest's arguments, on one flavour.
 
-    `elsewhere` are the files whose tests with the mark `any_server` run on the other one.
+    The tests with the mark `any_server` of the files `elsewhere` run on the other flavour.
     """
     names = [word.partition("::")[0].rpartition("/")[2] for word in arguments]
     spared = sum(ANY_SERVER_SECONDS.get(name, 0.0) for name in elsewhere)
@@ -143,7 +142,7 @@ def usual_seconds(arguments: Sequence[str], elsewhere: Sequence[str] = ()) -> fl
 
 
 def shared_out(files: Sequence[str], parts: int) -> list[list[str]]:
-    """Return the files of tests/system in `parts` lists that take about equally long."""
+    """Return the files of tests/system in `parts` lists with about equal durations."""
     lists: list[list[str]] = [[] for _ in range(parts)]
     seconds = [0.0] * parts
     for name in sorted(files, key=lambda name: (-SECONDS.get(name, USUAL), name)):
@@ -163,7 +162,7 @@ def _attacks(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[
 def _faults(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[Job]:
     """Return the jobs of the fault tests: the named tests as one job, or a job per file and flavour.
 
-    A job that would have no test is left out.
+    Jobs without a test are left out.
     """
     own = arguments_for("faults", arguments)
     if own[0] != "tests/faults":
@@ -193,13 +192,13 @@ def _lab_faults(lab: Lab, own: Sequence[str], marks: str) -> Callable[..., int]:
 
 def _pytest(lab: Lab, arguments: Sequence[str], env: Mapping[str, str] | None = None, *, output: JobOutput) -> int:
     code = _local(lab, [[*PYTEST, *arguments]], env, output=output)
-    # A file whose tests all run on one flavour leaves the other's job without any.
+    # If all tests of a file run on one flavour, the other flavour's job has none.
     chosen = "-k" in arguments or "-m" in arguments
     return 0 if code == _NO_TESTS and chosen else code
 
 
 def _campaigns(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[Job]:
-    """Return the jobs for a sample of each campaign, or of those the arguments name."""
+    """Return the jobs for a sample of each campaign, or of those named in the arguments."""
     named = any("tests/campaigns/" in word for word in arguments)
     files = [campaign.FOLDER / f"{name}.py" for name in chosen_campaigns(arguments)]
     hands = _dealt([] if named or all_flavours else files, flavours.CAMPAIGN)
@@ -217,7 +216,7 @@ def _campaigns(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> lis
 
 
 def chosen_campaigns(arguments: Sequence[str]) -> list[str]:
-    """Return the campaigns that the arguments name; all that have a sample if they name none."""
+    """Return the campaigns named in the arguments; all that have a sample if there are none."""
     named = [name for name in campaign.known() if any(f"tests/campaigns/{name}" in word for word in arguments)]
     return named or [name for name in campaign.known() if name in SAMPLES]
 
@@ -229,7 +228,7 @@ def _sample(lab: Lab, name: str, flavour: str, *, output: JobOutput) -> int:
 
 
 def _other_releases(lab: Lab) -> list[Job]:
-    """Return the jobs that try what depends on the server on a few releases beside the lab's two."""
+    """Return the jobs that try server-dependent features on releases other than the lab's two."""
     return [
         Job(f"releases, {name}", seconds, functools.partial(_release, lab, name))
         for name, seconds in OTHER_RELEASES.items()
@@ -237,7 +236,7 @@ def _other_releases(lab: Lab) -> list[Job]:
 
 
 def _release(lab: Lab, name: str, *, output: JobOutput) -> int:
-    """Try a release; one that its distribution does not give is skipped, which the table of the run says."""
+    """Try a release. If its distribution does not provide it, skip it and report that in the run's table."""
     try:
         servers.tree(lab.cache, name)
     except host.LabError as error:
@@ -250,32 +249,32 @@ def _release(lab: Lab, name: str, *, output: JobOutput) -> int:
 
 
 def named_kinds(arguments: Sequence[str]) -> list[str]:
-    """Return which kinds of test the arguments name; all (and lint) if they name none."""
+    """Return the kinds of test that the arguments name; all (and lint) if they name none."""
     named = [kind for kind in KINDS if any(f"tests/{kind}" in word for word in arguments)]
     return named or ["lint", *KINDS]
 
 
 def arguments_for(kind: str, arguments: Sequence[str]) -> list[str]:
-    """Return the pytest arguments for one kind of test: arguments of no kind go to each kind."""
+    """Return the pytest arguments for one kind of test: arguments without a kind apply to each kind."""
     others = [f"tests/{other}" for other in KINDS if other != kind]
     own = [word for word in arguments if not any(other in word for other in others)]
     return own if any(f"tests/{kind}" in word for word in own) else [f"tests/{kind}", *own]
 
 
 def lanes(processors: int, memory: int) -> int:
-    """Return how many jobs run at once on a machine with these processors and bytes of memory.
+    """Return how many jobs run concurrently on a machine with these processors and bytes of memory.
 
-    Two on each processor, because a guest often waits; but only as many as fit, at 5 GiB per guest.
+    Two on each processor, because a guest often waits; but only as many as fit, with 5 GiB per guest.
     """
     return max(2, min(2 * processors, memory // (5 << 30), 12))
 
 
 def places(processors: Sequence[int], count: int) -> list[frozenset[int]]:
-    """Return for each of so many lanes on which of these processors its guests run.
+    """Return the processors for the guests of each of `count` lanes.
 
-    A guest is two processes that wait for each other at each of its system calls: on one processor it takes a fifth
-    less processor time than on two. So a lane has a processor, as long as each processor gets as many lanes. The lanes
-    beyond them have all processors, and take what the others leave.
+    A guest is two processes that wait for each other at each system call: on one processor it takes a fifth less
+    processor time than on two. So a lane has one processor, if every processor gets the same number of lanes. The
+    remaining lanes use all processors.
     """
     own = count // len(processors) * len(processors) if count >= len(processors) else count
     lone = [frozenset((processors[lane % len(processors)],)) for lane in range(own)]
@@ -283,7 +282,7 @@ def places(processors: Sequence[int], count: int) -> list[frozenset[int]]:
 
 
 def _side_by_side(jobs: Sequence[Job]) -> list[Stage]:
-    """Run jobs, the longest first, as many at once as the machine can, and tell every minute what has ended.
+    """Run jobs concurrently, the longest first, within the machine's limits. Report finished tests every minute.
 
     Return the stages in the order of the jobs.
     """
@@ -300,7 +299,7 @@ def _side_by_side(jobs: Sequence[Job]) -> list[Stage]:
             except queue.Empty:
                 return
             outputs[job.name] = JobOutput(job.name)
-            # Of this thread, and of the threads and processes that it begins.
+            # It applies to this thread and to its later threads and processes.
             os.sched_setaffinity(0, place if job.has_guest else processors)
             stages[job.name] = job.run(outputs[job.name])
 
@@ -326,7 +325,7 @@ def run(lab: Lab, arguments: Sequence[str], *, all_flavours: bool = False) -> in
     if "lint" in kinds:
         jobs.append(Job("lint and types", FIRST, functools.partial(_lint, lab), has_guest=False))
     if "unit" in kinds:
-        # Tests of the adapter of libvirt need its library, which this root has and which is else the same.
+        # Tests of the libvirt adapter need its library. This root has it and is otherwise the same.
         paths = build(lab.cache)
         root = replace(lab, root=paths["guest-vm"])
         env = {"PATH": f"{host.PATH}:{paths['promtool']}:{paths['mkdocs']}"}

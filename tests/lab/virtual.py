@@ -1,6 +1,6 @@
-"""The product `guest-vm`: the guest root with libvirt and QEMU, and a tiny virtual machine to run in it.
+"""The product `guest-vm`: the guest root with libvirt and QEMU, and a tiny virtual machine.
 
-Its key depends on this file, the recipe and the guest root. No other product depends on it.
+Its key depends on `inputs` and the guest root. No other product except `vm-cache` depends on it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 INSIDE = Path(__file__).parent / "inside" / "vm"
 FOLDER = "opt/vm"
-"""Where the root has the kernel, the initial file system and the disk of the tiny machine."""
+"""Folder in the root with the kernel, the initial file system and the disk of the tiny machine."""
 CAPABILITIES = "var/cache/libvirt"
-"""libvirt's cache of what QEMU can do. It fills it at its first start in a guest, which takes 90 seconds."""
+"""libvirt's cache of QEMU capabilities. libvirt fills it at its first start in a guest, which takes 90 seconds."""
 
 _KERNEL = """
 cd /build
@@ -49,10 +49,10 @@ mkfs.ext4 -q -F /out/disk.raw
 
 
 def root(b: Builder, out: Path) -> None:
-    """Make the root: a copy of the guest root, the packages of the recipe, and the tiny machine below /opt/vm."""
+    """Make the root: a copy of the guest root, the packages of the recipe, and the tiny machine in /opt/vm."""
     b.run(["cp", "-a", "--reflink=auto", f"{b.paths['guest']}/.", str(out)])
     b.chroot(out, f"apt-get -q update; apt-get -q -y install {' '.join(recipe.VM_PACKAGES)}; apt-get clean")
-    # The package's interpreter is that of the virtual environment.
+    # zsnapdb runs with the interpreter of the virtual environment.
     b.chroot(out, "ln -s /usr/lib/python3/dist-packages/libvirt* /opt/venv/lib/python3*/site-packages/")
     for name in ("qemu.conf", "libvirtd.conf"):
         shutil.copy(INSIDE / name, out / "etc/libvirt" / name)
@@ -67,7 +67,7 @@ def root(b: Builder, out: Path) -> None:
 
 
 def capabilities(b: Builder, out: Path) -> None:
-    """Start libvirt once in a guest, and keep what it learned of QEMU."""
+    """Start libvirt once in a guest, and keep its cache of QEMU capabilities."""
     from .guest import Guest, Lab
 
     lab = Lab(
@@ -87,7 +87,7 @@ def capabilities(b: Builder, out: Path) -> None:
 
 
 def guest_agent(b: Builder, out: Path) -> None:
-    """Extract QEMU's guest agent with all that it needs, and a program `qemu-ga` that starts it from /out/agent."""
+    """Extract QEMU's guest agent with all dependencies, and a program `qemu-ga` that starts it from /out/agent."""
     from .build import apt_options
 
     options = apt_options(out / "apt", "/out/apt", recipe.SUITE)
@@ -108,7 +108,7 @@ KEEP = f"cp -a /{CAPABILITIES} /out/libvirt"
 
 
 def inputs() -> tuple[str, ...]:
-    """Return what the key of the root depends on, beside the guest root."""
+    """Return the inputs of the root's key, without the guest root."""
     files = tuple((INSIDE / name).read_text() for name in ("init", "qemu.conf", "libvirtd.conf"))
     return (*recipe.VM_PACKAGES, *recipe.VM_MODULES, str(recipe.VM_DISK_BYTES), _KERNEL, *files, "1")
 
@@ -116,9 +116,9 @@ def inputs() -> tuple[str, ...]:
 COMMAND_LINE = (
     "console=ttyS0 rdinit=/agent quiet tsc=reliable no_timer_check mitigations=off nokaslr nosmp random.trust_cpu=on"
 )
-"""The command line of the tiny machine's kernel, as tiny.xml has it."""
+"""The command line of the tiny machine's kernel, as in tiny.xml."""
 BRIDGE = "labbr"
-"""The bridge of a guest on which machines and the guest itself are, and nothing else."""
+"""A guest's bridge that connects only its machines and the guest itself."""
 _PREPARE = f"""
 cp -a /out/libvirt/. /{CAPABILITIES}/
 cd /checkout/tests/lab/inside/vm
@@ -140,7 +140,7 @@ printf '[vms]\\ndevice_timeout = "20s"\\nstart_timeout = "900s"\\nstop_timeout =
 
 @contextlib.contextmanager
 def with_libvirt(lab: Lab) -> Iterator[Guest]:
-    """Boot a guest without a server in which libvirt answers. /opt/vm has the tiny machine."""
+    """Boot a guest without a server, in which libvirt answers. The tiny machine is in /opt/vm."""
     from .build import build
     from .guest import Guest
 
@@ -152,5 +152,5 @@ def with_libvirt(lab: Lab) -> Iterator[Guest]:
 
 
 def prepare(guest: Guest) -> None:
-    """Start libvirt in the guest, after its first start or another one."""
+    """Start libvirt in the guest, after its first boot or a reboot."""
     guest.run(["sh", "-ec", _PREPARE]).check()

@@ -1,8 +1,8 @@
-"""OpenZFS beside the lab's: other releases, with the programs and libraries that fit.
+"""Other OpenZFS releases, with matching programs and libraries.
 
-A guest has their modules in the place of the lab's, and its programs are replaced when it boots. A release that knows
-the lab's kernel is built for that, and its pool is the one that the lab's release made, as on a host that was upgraded.
-An older one has a kernel of its own suite, and pools that it made itself: it cannot open the lab's.
+A guest has their modules in place of the lab's, and its programs are replaced at boot. A release that supports the
+lab's kernel is built for it. It uses the pool of the lab's release, like a host after an upgrade. An older release has
+a kernel of its own suite and its own pools, because it cannot open the lab's.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from . import host, recipe, servers, steps
 from .build import Builder, Product, products
 
 CHOSEN = "ZSNAPDB_LAB_ZFS"
-"""The environment variable that says which release guests have; fault tests start guests themselves."""
+"""Environment variable with the release of the guests, for fault tests, which start guests themselves."""
 _FOR_USER_MODE = (
     "for makefile in module/*/Makefile.in; do"
     " if [ -e $makefile ]; then sed -i 's/(CONFIG_X86)/(CONFIG_X86_64)/' $makefile; fi; done;"
     " if [ -e module/lua/Makefile.in ]; then echo 'ccflags-y += -Usetjmp -Ulongjmp' >> module/lua/Makefile.in; fi;"
 )
-"""What OpenZFS 2.1 needs for User Mode Linux, which sets CONFIG_X86_64 alone and renames setjmp in all C files.
+"""Changes that OpenZFS 2.1 needs for User Mode Linux, which sets only CONFIG_X86_64 and renames setjmp in all C files.
 
-Later releases have one makefile for all modules, and need nothing.
+Later releases have one makefile for all modules, and need no change.
 """
 LIBRARIES = "libzfs|libzpool|libnvpair|libuutil|libzfsbootenv"
 
 
 @dataclass(frozen=True)
 class Release:
-    """The suite of Debian or Ubuntu that has a release, and the version of the kernel that it needs (None: the lab's).
+    """The Debian or Ubuntu suite of a release, and the kernel version that it needs (None: the lab's kernel).
 
     `inputs` are those of its product.
     """
@@ -52,11 +52,11 @@ RELEASES: Mapping[str, Release] = {
     "2.1": Release("bookworm", "6.1"),
 }
 KERNELS: Mapping[str, str] = {"6.1": "bookworm"}
-"""Older kernels, and the suites of Debian that have their source."""
+"""Older kernels, with the Debian suites of their sources."""
 
 
 def product(name: str) -> Product:
-    """Return the product that is a release: its modules, and `usr` with its programs and libraries."""
+    """Return the product of a release: its modules, and `usr` with its programs and libraries."""
     if name not in RELEASES:
         raise host.LabError(f"no OpenZFS {name!r}; there are: {', '.join(RELEASES)}")
     release, kernel = RELEASES[name], kernel_of(name)
@@ -64,27 +64,27 @@ def product(name: str) -> Product:
 
 
 def kernel_of(name: str | None) -> str:
-    """Return the name of the product that is the kernel of guests with this release (None: the lab's)."""
+    """Return the name of the kernel product for guests with this release (None: the lab's)."""
     own = None if name is None else RELEASES[name].kernel
     return "kernel" if own is None else f"kernel-{own}"
 
 
 def image_of(name: str | None, database: str) -> str:
-    """Return the name of the product that is the pool of such guests with a server of the lab, or of servers.py."""
+    """Return the name of the pool product for such guests, with a server of the lab or of servers.py."""
     own = None if name is None else RELEASES[name].kernel
     return f"image-{database}" if own is None else f"image-{database}-zfs-{name}"
 
 
 def all_products() -> list[Product]:
-    """Return all kernels and releases, each after what it needs."""
+    """Return all kernels and releases, each after its dependencies."""
     return [one for name in RELEASES for one in (*_kernels(name), product(name))]
 
 
 def needed(name: str, server: str | None) -> list[Product]:
-    """Return what guests with this release and this server of servers.py (None: the lab's two) need beside the lab.
+    """Return the additional products for guests with this release and this server (None: the lab's two).
 
-    LabError for the lab's own servers on an older kernel: User Mode Linux had 512 GB of addresses there, and MariaDB
-    10.11 and later reserve 8 TB (innodb_buffer_pool_size_max). MySQL and MariaDB 10.5 do not.
+    LabError for the lab's own servers on an older kernel: User Mode Linux had 512 GB of address space there, and
+    MariaDB 10.11 and later reserve 8 TB (innodb_buffer_pool_size_max). MySQL and MariaDB 10.5 do not.
     """
     release = product(name)
     if RELEASES[name].kernel is None:
@@ -105,7 +105,7 @@ def _kernels(name: str) -> Sequence[Product]:
 
 
 def _image(name: str, server: str) -> Product:
-    """Return what is the pool with the server's files, made by this release."""
+    """Return the product of the pool with the server's files, made by this release."""
     like, modules = servers.image(server), f"zfs-{name}"
     make = steps.pool_image(servers.SERVERS[server].flavour, f"server-{server}", kernel_of(name), modules)
     return replace(like, name=f"{like.name}-zfs-{name}", needs=(*like.needs, modules), make=make)

@@ -1,1 +1,1 @@
-"""What every room uses: errors, names, quantities, patterns, files written whole."""
+"""Shared by all packages: errors, names, quantities, patterns, atomically written files."""

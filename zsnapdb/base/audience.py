@@ -1,8 +1,8 @@
-"""The audience of a command that root runs for somebody else: it sees what is its own, and nothing of others.
+"""The audience of a command that root runs for another account: it sees its own objects only.
 
-Errors are built where the whole host is seen. An error says which objects its text names (`about`), and whose they are.
-Here, and nowhere else, it is decided whether the audience may read the text: an error that names an object of others,
-or that does not say what it names, is told by its class alone.
+Errors are created where the whole host is visible. An error lists the owners of the objects that its text names
+(`about`). Only this module decides whether the audience may read the text. If the error names objects of other owners,
+or does not list the owners, the audience sees only its class.
 """
 
 from __future__ import annotations
@@ -13,26 +13,24 @@ from dataclasses import dataclass
 from zsnapdb.base.errors import EXIT_CODES, ZsnapdbError
 
 AUDIENCE_VARIABLE = "ZSNAPDB_AUDIENCE"
-"""The environment variable with the owner of clones for whom a command runs. Only root can give it one."""
+"""Environment variable with the clone owner for whom a command runs. Only root can set it for a command of root."""
 
 
 @dataclass(frozen=True)
 class Audience:
-    """Who reads what a command prints: the owner of that name, or everybody who may see all ("")."""
+    """The reader of a command's output: one owner, or a reader who may see everything ("")."""
 
     owner: str = ""
 
     @property
     def sees_all(self) -> bool:
-        """Whether nothing is hidden."""
         return not self.owner
 
     def sees(self, owner: str) -> bool:
-        """Whether an object of this owner is seen."""
         return self.sees_all or owner == self.owner
 
     def told(self, error: ZsnapdbError) -> ZsnapdbError:
-        """Return the error as this audience may read it: the same class, code and exit code."""
+        """Return the error as this audience may read it, with the same code and exit code."""
         if self.sees_all or (error.about is not None and all(self.sees(owner) for owner in error.about)):
             return error
         reduced = ZsnapdbError(told_of(error.exit_code), hint=ASK, about=())
@@ -41,7 +39,7 @@ class Audience:
 
 
 def told_of(exit_code: int) -> str:
-    """Return what everybody may know of an error with this exit code: what that code means."""
+    """Return the public description of an error with this exit code: the meaning of that code."""
     return EXIT_CODES.get(exit_code, EXIT_CODES[ZsnapdbError.exit_code]).partition(";")[0]
 
 

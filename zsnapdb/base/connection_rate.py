@@ -1,22 +1,22 @@
-"""Whether one connection of a store is slow, so that others beside it bring more.
+"""Whether a store connection is so slow that parallel connections increase the total rate.
 
-A provider gives each connection a share of the line. Three connections that are not slow bring 180 MB/s of compressed
-stream, which is more than one processor compresses or decompresses meanwhile.
+A provider gives each connection a share of the bandwidth. Three connections that are not slow carry 180 MB/s of
+compressed stream, which is more than one CPU core compresses or decompresses in that time.
 """
 
 from __future__ import annotations
 
 _SLOW = 60e6
-"""Bytes per second. On a host that computes meanwhile, a faster store seemed slow with a higher one."""
+"""Bytes per second. With a higher limit, a faster store looked slow on a host under CPU load."""
 _TELLING_BYTES = 1 << 20
-"""A shorter answer says nothing of the line: its time is that of the request."""
+"""A shorter answer does not measure the bandwidth: its time is that of the request."""
 
 
 def rate_of(size: int, seconds: float) -> float | None:
-    """Return the bytes per second of a connection that took so many bytes in that time; None if they are too few."""
+    """Return the rate of a connection in bytes per second; None if `size` is too small to tell."""
     return size / seconds if size >= _TELLING_BYTES and seconds > 0 else None
 
 
 def is_slow(rate: float) -> bool:
-    """Whether others beside a connection of so many bytes per second bring more."""
+    """Whether more connections next to one with this rate (bytes per second) increase the total rate."""
     return rate < _SLOW

@@ -1,7 +1,7 @@
-"""The limit of an exchange: one deadline, one least rate and one greatest size for all its reads and writes together.
+"""The limit of an exchange: one deadline, one minimum rate and one maximum size for all its reads and writes.
 
-A time limit of a socket covers one read: a peer that sends a byte a second is never too late. `within` limits
-everything that this thread does on timed sockets inside the block, in nested blocks too.
+A socket timeout covers one read, so it never ends for a peer that sends one byte per second. `within` limits all
+operations of this thread on timed sockets inside the block, also in nested blocks.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 _PIECE = 256 << 10
-"""Bytes of one write. The rate is judged after each."""
+"""Bytes of one write. The rate is checked after each."""
 
 
 class ExchangeLimit:
-    """One exchange with a peer. It ends after `seconds`, or, with a rate, when it falls behind by so many seconds.
+    """One exchange with a peer. It ends after `seconds`, or, with a rate, when it is `seconds` behind that rate.
 
-    `rate` is the least number of bytes per second, 0 if bytes give no more time. What was fast gives no time for later:
-    an exchange of N bytes lasts at most `seconds + N / rate`, and no pause in it lasts longer than `seconds`.
+    `rate` is the minimum in bytes per second; with 0, bytes do not extend the deadline. A fast phase allows no later
+    pause: an exchange of N bytes lasts at most `seconds + N / rate`, and no pause in it is longer than `seconds`.
     """
 
     def __init__(self, seconds: float, rate: float = 0.0, most_bytes: int | None = None) -> None:
@@ -32,14 +32,14 @@ class ExchangeLimit:
         self._above: ExchangeLimit | None = None
 
     def left(self) -> float:
-        """Return the seconds that are left. TimeoutError if none are."""
+        """Return the remaining seconds. TimeoutError if none remain."""
         left = self._ends - time.monotonic()
         if left <= 0:
             raise TimeoutError(errno.ETIMEDOUT, "the answer takes too long")
         return min(left, self._above.left()) if self._above is not None else left
 
     def add(self, count: int, *, is_answer: bool = True) -> None:
-        """Count bytes that were read or written. OSError if what was read is more than allowed."""
+        """Count bytes that were read or written. OSError if more bytes were read than allowed."""
         if self._rate:
             self._ends = min(time.monotonic() + self._seconds, self._ends + count / self._rate)
         self._moved += count if is_answer else 0
@@ -50,7 +50,7 @@ class ExchangeLimit:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Limit the timed sockets of this thread by this exchange inside the block."""
+        """Apply this limit to the timed sockets of this thread inside the block."""
         above = self._above = _thread.exchange
         _thread.exchange = self
         try:
@@ -68,7 +68,7 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def within(seconds: float, *, rate: float = 0.0, most_bytes: int | None = None) -> Iterator[ExchangeLimit]:
-    """Limit the timed sockets of this thread inside the block. Their reads and writes raise OSError beyond a limit."""
+    """Limit the timed sockets of this thread inside the block. Reads and writes raise OSError beyond a limit."""
     exchange = ExchangeLimit(seconds, rate, most_bytes)
     with exchange.applied():
         yield exchange
@@ -81,10 +81,10 @@ else:
 
 
 class Timed(_Socket):
-    """Reads and writes of a socket, each with the time that is left of the thread's exchange."""
+    """Socket methods that use the remaining time of the thread's exchange as their timeout."""
 
     _own: float | None = None
-    """The timeout of one read, as the owner of the socket set it."""
+    """The timeout of one read, as set by the owner of the socket."""
 
     def settimeout(self, value: float | None, /) -> None:
         self._own = value
@@ -131,11 +131,11 @@ class Timed(_Socket):
 
 
 class TimedSocket(Timed, socket.socket):
-    """A socket whose reads and writes end with the exchange of the thread."""
+    """A socket whose reads and writes are limited by the thread's exchange."""
 
 
 def timed(plain: socket.socket) -> TimedSocket:
-    """Return the same connection as a timed socket; `plain` is closed by that."""
+    """Return the same connection as a timed socket. `plain` is closed."""
     if isinstance(plain, TimedSocket):
         return plain
     timeout = plain.gettimeout()

@@ -5,9 +5,9 @@
     ├── ConfigError             3   the configuration cannot be used
     ├── PreflightError          4   the server, its files or the pool do not allow the operation; nothing was changed
     │   ├── NotOursError        4   a dataset, snapshot or bookmark does not carry our mark; it was not destroyed
-    │   ├── NotAllowedError     4   this account may not do it
-    │   ├── ClockDoubtError     4   what would be removed depends on a clock that is in doubt
-    │   └── ForeignInsideError  4   inside a server's datasets lies what is no volume of it
+    │   ├── NotAllowedError     4   this account lacks the permission
+    │   ├── ClockDoubtError     4   a removal depends on a clock that is in doubt
+    │   └── ForeignInsideError  4   a server's datasets contain something that is not one of its volumes
     ├── ServerError             5   the database server cannot be reached, or refused
     │   └── LockError           10  the lock could not be acquired in time, or was lost
     │       └── LockNotGranted  10  no lock is held; another attempt may succeed
@@ -16,19 +16,19 @@
     │   │   └── UnknownNameError  2   a clone, machine, table or restore of that name does not exist on this host
     │   ├── ChangedError        6   an object was replaced by another version
     │   ├── UnreachableError    6   the repository did not answer, or is busy; another attempt may succeed
-    │   └── LeaseError          6   another run took the lease over
+    │   └── LeaseError          6   another run took over the lease
     ├── DamagedError            7   stored bytes are not the bytes that were written
-    │   ├── DamagedBackupError  7   the same, of a known backup
-    │   └── HistoryError        7   the repository holds something newer than the point
-    │       └── AmbiguousPointError  2   several histories have the point, each with another state: name one
+    │   ├── DamagedBackupError  7   the same, for a known backup
+    │   └── HistoryError        7   the repository has something newer than the point
+    │       └── AmbiguousPointError  2   several histories have the point, each with another state: choose one
     ├── ExistsError             8   the target already exists
     ├── CommandError            9   an external command failed
     │   ├── CommandTimeout      9   it did not end in time
     │   └── HookError           12  a hook of the site failed, or took too long
-    ├── BusyError               75  another run is at work (EX_TEMPFAIL of sysexits.h)
+    ├── BusyError               75  another run is in progress (EX_TEMPFAIL of sysexits.h)
     └── ConsistencyError        11  a check of the result failed; the result is not valid
 
-`EXIT_CODES` says what each exit code of the command line means.
+`EXIT_CODES` explains each exit code of the command line.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from enum import StrEnum
 from zsnapdb.base.foreign_text import printed
 
 INTERNAL = 1
-"""The exit code after an error that nobody expected."""
+"""Exit code after an unexpected error."""
 INTERRUPTED = 130
-"""The exit code after Ctrl-C, SIGTERM or SIGHUP."""
+"""Exit code after Ctrl-C, SIGTERM or SIGHUP."""
 CLOSED_PIPE = 141
-"""The exit code if the reader of stdout went away, as of a program that SIGPIPE ends (128 + 13)."""
+"""Exit code if the reader closed stdout, as for a program killed by SIGPIPE (128 + 13)."""
 
 
 class ZsnapdbError(Exception):
-    """An error. The message says what was attempted, on what, and what is wrong. `hint` says what to do.
+    """An error. The message states the operation, its object and the problem. `hint` tells the user what to do.
 
-    Control characters in both, which a server or store may have sent, are escaped. `about` are the owners of the clones
-    and commits that the text names: none if it repeats what was asked for, and nothing else of this host. None: the
-    text may name anything, and is for administrators (`base/audience.py`).
+    Control characters in both, for example from a server or store, are escaped. `about` lists the owners of the clones
+    and commits that the text names: none if it only repeats the request. None: the text may name any object, so only
+    administrators read it (`base/audience.py`).
     """
 
     code = "internal"
@@ -81,9 +81,9 @@ class ConfigError(ZsnapdbError):
 
 
 class UsageError(ZsnapdbError):
-    """The command line is not valid: the form of an option's value, or options that do not fit together.
+    """The command line is not valid: an option's value is malformed, or options exclude each other.
 
-    Its text repeats what was asked for, so whoever asked may read it.
+    The text only repeats the request, so every caller may read it.
     """
 
     code = "usage"
@@ -101,8 +101,8 @@ class PreflightError(ZsnapdbError):
 class NotOursError(PreflightError):
     """A dataset, snapshot or bookmark does not carry our mark, so it was not destroyed.
 
-    `name` is its full name, `property_name` the ZFS property that was checked. `value` and `source` are the property's
-    value and source as `zfs get` prints them.
+    `name` is its full name. `property_name` is the ZFS property that was checked; `value` and `source` are as `zfs get`
+    prints them.
     """
 
     code = "not-ours"
@@ -116,21 +116,21 @@ class NotOursError(PreflightError):
 
 
 class NotAllowedError(PreflightError):
-    """This account may not do it. Nothing was changed."""
+    """This account lacks the permission. Nothing was changed."""
 
     code = "not-allowed"
 
 
 class ClockDoubtError(PreflightError):
-    """What would be removed depends on the clock of this host, which is in doubt. Nothing was removed."""
+    """A removal depends on the clock of this host, which is in doubt. Nothing was removed."""
 
     code = "clock-doubt"
 
 
 class ForeignInsideError(PreflightError):
-    """Inside a server's datasets lies what is no volume of it, or another mount namespace uses them.
+    """A server's datasets contain something that is not one of its volumes, or another mount namespace uses them.
 
-    An exchange of the datasets would take it away. Nothing was changed.
+    Exchanging the datasets would remove it. Nothing was changed.
     """
 
     code = "foreign-inside"
@@ -144,7 +144,7 @@ class ServerError(ZsnapdbError):
 
 
 class LockError(ServerError):
-    """The lock could not be acquired before the deadline, or was lost before the snapshot was made."""
+    """The lock could not be acquired before the deadline, or was lost before the snapshot was created."""
 
     code = "lock"
     exit_code = 10
@@ -170,32 +170,32 @@ class NotThere(RepositoryError):
 
 
 class UnknownNameError(NotThere):
-    """A clone, machine, base, table, or a restore under way of that name does not exist here. Nothing was changed."""
+    """A clone, machine, base, table or unfinished restore with that name does not exist here. Nothing was changed."""
 
     code = "unknown-name"
     exit_code = UsageError.exit_code
 
 
 class ChangedError(RepositoryError):
-    """An object that should be replaced has another version now. The object was not changed."""
+    """The object to replace has another version now. It was not changed."""
 
     code = "changed"
 
 
 class UnreachableError(RepositoryError):
-    """The repository did not answer, broke off or is busy. Another attempt may succeed."""
+    """The repository did not answer, closed the connection or is busy. Another attempt may succeed."""
 
     code = "unreachable"
 
 
 class LeaseError(RepositoryError):
-    """Another run took the lease on the repository over from this run. No backup was completed."""
+    """Another run took over this run's lease on the repository. No backup was completed."""
 
     code = "lease"
 
 
 class BusyError(ZsnapdbError):
-    """Another run is at work on the same thing, on this host or another. Nothing was changed. Try again later."""
+    """Another run on this host or another works on the same object. Nothing was changed. Try again later."""
 
     code = "busy"
     exit_code = 75
@@ -209,7 +209,7 @@ class DamagedError(ZsnapdbError):
 
 
 class DamagedBackupError(DamagedError):
-    """Stored bytes of one backup are not the bytes that were written. `backup_id` is that backup."""
+    """Stored bytes of the backup `backup_id` are not the bytes that were written."""
 
     code = "damaged-backup"
 
@@ -219,7 +219,7 @@ class DamagedBackupError(DamagedError):
 
 
 class HistoryError(DamagedError):
-    """The repository holds something newer than the point that would be reached, or several histories with that point.
+    """The repository has something newer than the requested point, or several histories with that point.
 
     Nothing was changed.
     """
@@ -229,7 +229,7 @@ class HistoryError(DamagedError):
 
 
 class AmbiguousPointError(HistoryError):
-    """Several states fit the point: those of several histories, or those between two commits whose times are known.
+    """Several states fit the point: those of several histories, or those between two commits with known times.
 
     Nothing was changed.
     """
@@ -246,14 +246,14 @@ class ExistsError(ZsnapdbError):
 
 
 class CommandError(ZsnapdbError):
-    """An external command failed. The message has the output of the command."""
+    """An external command failed. The message contains its output."""
 
     code = "command"
     exit_code = 9
 
 
 class CommandTimeout(CommandError):
-    """An external command did not end in time. Nothing is known of what it was asked or told to do."""
+    """An external command did not end in time. Its effect is unknown."""
 
     code = "command-timeout"
 
@@ -273,7 +273,7 @@ class ConsistencyError(ZsnapdbError):
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the exit code of a command that ends by this error."""
+    """Return the exit code of a command that ends with this error."""
     if isinstance(error, ZsnapdbError):
         return error.exit_code
     return INTERRUPTED if isinstance(error, KeyboardInterrupt) else INTERNAL
@@ -308,7 +308,7 @@ EXIT_CODES = {
     INTERRUPTED: "interrupted by Ctrl-C, SIGTERM or the end of the session (SIGHUP)",
     CLOSED_PIPE: "the reader of stdout went away before everything was printed",
 }
-"""What each exit code means. `zsnapdb doctor` alone has a scale of its own: 0 fit, 1 warnings, 2 unfit."""
+"""Meaning of each exit code. `zsnapdb doctor` has its own scale: 0 fit, 1 warnings, 2 unfit."""
 
 
 def missing_library(extra: str, error: ImportError) -> ConfigError:
@@ -337,7 +337,7 @@ def how_to_install(
 ) -> str:
     """Return the hint that installs packages for this Python, which is seldom that of the command `pip`.
 
-    The package for Debian has a Python without pip. That of the system then works on it (pip 22.3 and later).
+    The Debian package has a Python without pip. The system's pip can install into it (pip 22.3 and later).
     """
     packages = " ".join(f"'{package}'" for package in what)
     if has_pip:
@@ -347,14 +347,14 @@ def how_to_install(
 
 
 class RetryClass(StrEnum):
-    """How often a command that failed is worth repeating."""
+    """Whether and how often to repeat a failed command."""
 
     AGAIN = "again"
-    """The cause passes: again, after a while, for as long as the result is wanted."""
+    """The cause is temporary: repeat after a pause, as long as the result is wanted."""
     NEVER = "never"
-    """The same command ends the same way until a person has changed something."""
+    """The same command fails the same way until a person has changed something."""
     TWICE = "twice"
-    """Nobody knows whether the cause passes: two attempts in all, then a person."""
+    """It is unknown whether the cause is temporary: two attempts in total, then a person."""
 
 
 _CLASSES: dict[int, RetryClass] = {
@@ -378,14 +378,14 @@ _CLASSES: dict[int, RetryClass] = {
 assert _CLASSES.keys() == EXIT_CODES.keys()
 
 _PASSING = {CommandTimeout.code}
-"""Codes of errors that pass, of an exit code that others share: a pool or a guest that did not answer in time."""
+"""Codes of temporary errors with a shared exit code: a pool or a guest did not answer in time."""
 
 
 def retry_class(exit_code: int, error_code: str | None = None) -> RetryClass:
-    """Return whether a command that ended with `exit_code` is worth repeating.
+    """Return whether to repeat a command that ended with `exit_code`.
 
-    `error_code` is `error.code` of its document, if it printed one; it says more than the exit code alone. A code that
-    is not known, such as that of a signal (-9, 137) or of a newer release, is worth two attempts. 0 is no failure:
+    `error_code` is `error.code` of its JSON document, if there is one; it is more specific than the exit code. An
+    unknown code, for example of a signal (-9, 137) or of a newer release, gets two attempts. Code 0 is no failure:
     never.
     """
     if exit_code == CommandError.exit_code and error_code in _PASSING:

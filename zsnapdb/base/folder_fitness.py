@@ -1,4 +1,4 @@
-"""What the file system of a folder can do, tried in the folder before the work that needs it."""
+"""Tests of a folder's file system for the abilities that later steps need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from zsnapdb.base.errors import PreflightError
 
 _UNFINISHED = ".writing-"
-"""How the folder of a trial begins. What begins so is no object of a repository."""
+"""Name prefix of the test folder. The repository ignores names with this prefix."""
 _OTHERS = 0o077
 
 
@@ -55,7 +55,7 @@ def _made(name: str, at: int) -> int:
 
 
 class Ability(Enum):
-    """What a file system may be unable to do, in words, and the trial of it in an open folder with a file `file`."""
+    """An ability of a file system: its description, and a test that runs in an open folder with a file `file`."""
 
     PRIVATE = ("keep files from other accounts", _is_private)
     LINK = ("make hard links", _links)
@@ -74,15 +74,15 @@ class Ability(Enum):
 
 
 REPOSITORY = frozenset(Ability)
-"""What the folder of a repository must be able to do."""
+"""Abilities that the folder of a repository needs."""
 NEW_FILE = frozenset({Ability.PRIVATE, Ability.LINK})
-"""What a folder must be able to do in which a file appears complete, and replaces none."""
+"""Abilities for a folder in which new files appear complete and never replace another."""
 
 
 def lacking(folder: Path, needed: Collection[Ability]) -> dict[Ability, str]:
-    """Try what is needed, and return what the file system of the folder cannot do, each with what it said.
+    """Test the needed abilities. Return the missing ones, each with the error of the system.
 
-    The folder is as it was afterwards. OSError if nothing can be made in it.
+    The test leaves nothing in the folder. OSError if no file can be created in it.
     """
     trial = tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder)
     lacks: dict[Ability, str] = {}
@@ -105,7 +105,7 @@ def lacking(folder: Path, needed: Collection[Ability]) -> dict[Ability, str]:
 
 
 def refuse_unfit(folder: Path, needed: Collection[Ability], hint: str) -> None:
-    """Raise PreflightError if the file system of the folder lacks what is needed. OSError as for `lacking`."""
+    """Raise PreflightError if the file system of the folder lacks a needed ability. OSError as for `lacking`."""
     lacks = lacking(folder, needed)
     if lacks:
         words = "; ".join(f"{ability.words} ({said})" for ability, said in lacks.items())

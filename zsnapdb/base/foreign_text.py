@@ -1,4 +1,4 @@
-"""Text and JSON that others wrote: read where no model parses it, and made safe for a person's terminal."""
+"""Untrusted text and JSON: parsing without a model, and escaping for terminals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 
 def parsed(text: bytes | str) -> object:
-    """Return the document. ValueError if the text is no JSON, is not UTF-8, or is nested too deeply to be read."""
+    """Return the JSON document. ValueError if the text is not JSON, not UTF-8, or nested too deeply."""
     try:
         document: object = json.loads(text)
     except RecursionError:
@@ -16,7 +16,7 @@ def parsed(text: bytes | str) -> object:
 
 
 def fields_of(text: bytes | str) -> dict[str, object]:
-    """Return the fields of the object in the text. ValueError if the text is no JSON object."""
+    """Return the fields of the JSON object. ValueError if the text is not a JSON object."""
     document = parsed(text)
     if not isinstance(document, dict):
         raise ValueError("the document is no object")
@@ -24,9 +24,9 @@ def fields_of(text: bytes | str) -> dict[str, object]:
 
 
 def exact_fields_of(text: bytes | str) -> dict[str, object]:
-    """Return the fields of the object in the text. ValueError as of `fields_of`, and if readers could differ over it.
+    """Return the fields of the JSON object. ValueError as for `fields_of`, and if parsers could disagree.
 
-    That is so where a name stands twice in an object, or a number is none of JSON (RFC 8259, sections 4 and 6).
+    They disagree on duplicate names in an object and on numbers that are not JSON (RFC 8259, sections 4 and 6).
     """
     try:
         document: object = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
@@ -49,7 +49,7 @@ def _no_number(_text: str) -> object:
 
 
 CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
-"""Characters that end a line, steer a terminal, or are half of a character, for a regular expression."""
+"""Characters that end a line, control a terminal, or are surrogates; for a regular expression."""
 
 _UNPRINTED = re.compile(rf"(?![\n\t])[{CONTROL}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
@@ -60,8 +60,8 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def printed(text: str) -> str:
-    r"""Return the text with control characters as `\x1b` or `\u2028`. Its line feeds and tabs stay.
+    r"""Return the text with control characters escaped, as `\x1b` or `\u2028`. Line feeds and tabs stay.
 
-    What comes out can be printed and encoded as UTF-8, and passes unchanged a second time.
+    The result can be printed and encoded as UTF-8; escaping it again changes nothing.
     """
     return _UNPRINTED.sub(_escape, text)

@@ -76,16 +76,15 @@ class GtidSet:
         return ((source, interval) for source, intervals in self.intervals.items() for interval in intervals)
 
     def union(self, other: GtidSet) -> GtidSet:
-        """Return the set of the transactions in either set."""
         following = self._followed_by(other)
         if following is not None:
             return following
         return GtidSet.of([*self._pairs(), *other._pairs()])
 
     def _followed_by(self, other: GtidSet) -> GtidSet | None:
-        """Return the union if the other is the one interval right behind the last of its source; else None.
+        """Return the union if the other is one interval directly after the last one of its source; else None.
 
-        Transactions come in this order, and there may be millions.
+        This fast path covers the usual order of transactions, of which there may be millions.
         """
         if len(other.intervals) != 1:
             return None
@@ -96,13 +95,12 @@ class GtidSet:
         return GtidSet({**self.intervals, source: (*own[:-1], (own[-1][0], more[0][1]))})
 
     def minus(self, other: GtidSet) -> GtidSet:
-        """Return the set of the transactions that are in this set and not in the other."""
         remaining: list[tuple[str, Interval]] = []
         for source, intervals in self.intervals.items():
             others, at = other.intervals.get(source, ()), 0
             for first, last in intervals:
                 start = first
-                # Both are sorted, so no interval of the other is looked at again after it has ended.
+                # Both are sorted, so each interval of the other is read only once.
                 while at < len(others) and others[at][0] <= last:
                     if others[at][0] > start:
                         remaining.append((source, (start, others[at][0] - 1)))
@@ -119,7 +117,6 @@ class GtidSet:
         return not other.minus(self).intervals
 
     def count(self) -> int:
-        """Return the number of transactions."""
         return sum(last - first + 1 for _, (first, last) in self._pairs())
 
     def __str__(self) -> str:
@@ -131,7 +128,7 @@ class GtidSet:
 
 @dataclass(frozen=True)
 class GtidPosition:
-    """A MariaDB GTID position: for each domain the server and the sequence number of the last transaction."""
+    """A MariaDB GTID position: the server and sequence number of the last transaction in each domain."""
 
     heads: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
@@ -151,7 +148,6 @@ class GtidPosition:
         return cls(dict(sorted(heads.items())))
 
     def advance(self, domain: int, server: int, sequence: int) -> GtidPosition:
-        """Return the position after one more transaction."""
         return GtidPosition(dict(sorted({**self.heads, domain: (server, sequence)}.items())))
 
     def contains(self, other: GtidPosition) -> bool:
@@ -175,9 +171,9 @@ def contains(outer: Gtids, inner: Gtids) -> bool:
 
 
 def joined(previous: Gtids | None, more: Gtids | None) -> Gtids | None:
-    """Return the GTIDs after `more` follows `previous`.
+    """Return the GTIDs after the transactions `more` were added to `previous`.
 
-    None stands for unknown GTIDs. ValueError if the two are of different families.
+    None means unknown GTIDs. ValueError if the two are of different families.
     """
     if previous is None or more is None:
         return previous if more is None else more

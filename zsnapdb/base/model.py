@@ -1,4 +1,4 @@
-"""The basic terms of the tool as frozen dataclasses. Pure: no clock, no I/O."""
+"""The basic terms as frozen dataclasses. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from enum import StrEnum
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet
 
 PROPERTY = "zsnapdb"
-"""The namespace of every ZFS user property, hold tag and bookmark of this tool."""
+"""Namespace of every ZFS user property, hold tag and bookmark of zsnapdb."""
 
 SNAPSHOT_PREFIX = "zsnapdb-"
 
@@ -20,7 +20,7 @@ _BACKUP_ID = re.compile(r"^\d{8}T\d{6}Z-[0-9a-f]{4}$")
 
 
 class Flavour(StrEnum):
-    """The two families of servers. Other capabilities of a server are probed."""
+    """The two server families. All other server capabilities are probed."""
 
     MYSQL = "mysql"
     MARIADB = "mariadb"
@@ -38,13 +38,13 @@ def is_backup_id(text: str) -> bool:
 
 def backup_time(backup_id: str) -> datetime:
     """Return the time (UTC) in a backup id. ValueError if the text is not a backup id."""
-    # The parts are cut by offset: strptime takes ten times as long, and there may be tens of thousands of ids.
+    # Slices instead of strptime, which takes ten times as long; there may be tens of thousands of ids.
     day, at = backup_id[:8], backup_id[9:15]
     return datetime(int(day[:4]), int(day[4:6]), int(day[6:]), int(at[:2]), int(at[2:4]), int(at[4:]), tzinfo=UTC)
 
 
 def pool_of(name: str) -> str:
-    """Return the pool of a dataset, a snapshot or a bookmark, by its full name."""
+    """Return the pool of a dataset, snapshot or bookmark with this full name."""
     return name.partition("/")[0].partition("@")[0].partition("#")[0]
 
 
@@ -64,7 +64,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class SnapshotSet:
-    """The snapshots of all volumes of an instance, by role, made by one request in one transaction group."""
+    """The snapshots of all volumes of an instance, by role, created by one request in one transaction group."""
 
     backup_id: str
     snapshots: Mapping[str, Snapshot]
@@ -84,11 +84,12 @@ class BinlogCoordinates:
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a state in the server's history. `source` says where the position was read.
+    """The position of a state in the server's history. `source` names the origin of the information.
 
-    `gtids` is None if the server does not number its transactions. `coordinates` is None without a binlog.
-    `fingerprint` identifies the binlog of the coordinates, `last_gtid` its last transaction before them; both are known
-    only if that file was read. `last_gtid` is None too if the file has no transaction with a GTID there.
+    - `gtids` is None if the server assigns no GTIDs.
+    - `coordinates` is None without a binlog.
+    - `fingerprint` identifies the binlog of the coordinates. It is known only if that file was read.
+    - `last_gtid` is the last GTID in that file before the coordinates. It is None if the file was not read or has none.
     """
 
     flavour: Flavour
@@ -99,7 +100,6 @@ class Position:
     last_gtid: str | None = None
 
     def describe(self) -> str:
-        """Return the position in one line."""
         words = []
         if self.coordinates is not None:
             words.append(f"{self.coordinates.file}:{self.coordinates.offset}")
@@ -110,7 +110,7 @@ class Position:
     def short(self, limit: int) -> str:
         """Return the position in at most `limit` bytes: complete, or as coordinates and a digest of the GTIDs.
 
-        A ZFS user property may have 8191 bytes (zfsprops(7)). A GTID set of many sources can be longer.
+        A ZFS user property may have 8191 bytes (zfsprops(7)). A GTID set with many sources can be longer.
         """
         complete = self.describe()
         if len(complete.encode()) <= limit:
@@ -126,7 +126,7 @@ def parse_gtids(flavour: Flavour, text: str) -> Gtids:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a long step: the bytes done, and the total (None: unknown)."""
+    """The progress of a long step: finished bytes and total bytes (None: unknown)."""
 
     step: str
     done: int
@@ -134,5 +134,5 @@ class Progress:
 
 
 def server_name(server_uuid: str | None, server_id: int) -> str:
-    """Return the name of a server: its UUID, or its server id if it has no UUID."""
+    """Return the UUID of a server, or its server id if it has no UUID."""
     return server_uuid or f"server_id {server_id}"

@@ -1,7 +1,7 @@
-"""The form of every name that others write: in a repository, a data directory, a clone or a process list.
+"""Patterns of all untrusted names: from a repository, a data directory, a clone or a process list.
 
-A text counts as a name only if it has the form of its kind. So it is never an option of a command, a path that leads
-elsewhere, or a second line. `below` is the only function that makes a path from such names.
+A text is accepted as a name only if it matches the pattern of its kind. So it is never a command option, a path to
+another folder, or a second line. Only the function `below` makes paths from such names.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _LONGEST_PATH = 4095
 
 
 def is_line(text: str) -> bool:
-    """Whether the text is one line: no control character, no line or paragraph separator, no half of a character."""
+    """Whether the text is one line: no control character, no line or paragraph separator, no surrogate."""
     return _CONTROL.search(text) is None
 
 
 def is_dataset(text: str) -> bool:
-    """Whether the text has the form of a ZFS dataset's name (zfs(8), "ZFS File System Hierarchy").
+    """Whether the text is a valid ZFS dataset name (zfs(8), "ZFS File System Hierarchy").
 
-    ZFS allows at most 255 bytes, and no component `.` or `..`. The name begins with a letter of its pool, so it is
+    ZFS allows at most 255 bytes, and no component `.` or `..`. The pool's name starts with a letter, so the text is
     never an option.
     """
     return len(text) <= 255 and _is_dataset_form(text)
@@ -47,19 +47,19 @@ def is_dataset(text: str) -> bool:
 
 @functools.lru_cache(1024)
 def _is_dataset_form(text: str) -> bool:
-    # The documents of ten thousand backups name the same few datasets.
+    # The documents of ten thousand backups repeat the same few dataset names.
     return _DATASET.fullmatch(text) is not None
 
 
 def is_dataset_or_snapshot(text: str) -> bool:
-    """Whether the text has the form of the name of a dataset or of a snapshot that somebody may make."""
+    """Whether the text is a valid name of a dataset or of a snapshot that a user can create."""
     dataset, separator, short = text.partition("@")
     is_named = not separator or _SNAPSHOT.fullmatch(short) is not None
     return len(text) <= 255 and "%" not in text and is_dataset(dataset) and is_named
 
 
 def is_mount_point(text: str) -> bool:
-    """Whether the text is an absolute path in its shortest form: no empty part, no `.`, no `..`, one line."""
+    """Whether the text is an absolute, normalized path: no empty part, no `.`, no `..`, one line."""
     if not text.startswith("/") or len(text.encode("utf-8", "replace")) > _LONGEST_PATH or not is_line(text):
         return False
     return text == "/" or all(part not in ("", ".", "..") for part in text[1:].split("/"))
@@ -72,12 +72,12 @@ def _line(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text as one line that a terminal prints: each control character and line break becomes a `?`."""
+    """Return the text as one printable line: each control character and line break becomes a `?`."""
     return _CONTROL.sub("?", text)
 
 
 def without_surrogates(text: str) -> str:
-    """Return the text with U+FFFD for each byte of the command line that is not UTF-8, which Python keeps as surrogate.
+    """Return the text with U+FFFD for each surrogate, which Python uses for a non-UTF-8 byte of the command line.
 
     Such a text can be stored as JSON (RFC 8259, section 8.2).
     """
@@ -120,16 +120,16 @@ ShortLine = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_l
 """One short line for programs, such as a version."""
 
 Words = Annotated[str, StringConstraints(max_length=1 << 20), AfterValidator(printable)]
-"""One line for people: a reason, a finding, the name of a host. Control characters are replaced."""
+"""One line for people: a reason, a finding, a host name. Control characters are replaced."""
 
 Text = Annotated[str, StringConstraints(max_length=1 << 20), AfterValidator(_printable_text)]
 """Several lines for people. Control characters are replaced."""
 
 GREATEST_SEQUENCE = 2**53 - 1
-"""The greatest sequence number: every reader of JSON keeps it exactly."""
+"""Largest sequence number that every JSON parser represents exactly."""
 
 SequenceNumber = Annotated[int, Field(ge=1, le=GREATEST_SEQUENCE)]
-"""The place of a document among those of its kind in a repository (`planning/order.py`)."""
+"""The order of a document among those of its kind in a repository (`planning/order.py`)."""
 
 RoleName = Annotated[str, Field(pattern=rf"^{ROLE}$")]
 InstanceName = Annotated[str, Field(pattern=rf"^{INSTANCE}$")]
@@ -146,10 +146,10 @@ MountPoint = Annotated[str, AfterValidator(_mount_point)]
 PropertyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_:.-]{0,254}$")]
 PropertyValue = Annotated[str, StringConstraints(max_length=8191), AfterValidator(_line)]
 VariableName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}(\.[a-z0-9_]{1,64})?$")]
-"""A variable of a server, or of one of its components: component.variable."""
+"""A server variable, or one of a server component: component.variable."""
 
 ServerWord = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,64}$")]
-"""The name of a storage engine or a collation of a server."""
+"""Name of a storage engine or collation of a server."""
 
 Guid = Annotated[int, Field(ge=0, lt=2**64)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -168,20 +168,20 @@ def _moment(moment: datetime) -> datetime:
 
 _LAST_YEAR = 9999
 Moment = Annotated[datetime, AfterValidator(_moment)]
-"""A time in UTC. One without a zone could be compared with no other, and arithmetic near the year 9999 fails."""
+"""A time in UTC. A time without a zone could not be compared, and arithmetic near the year 9999 fails."""
 
 Seconds = Annotated[float, Field(ge=0, lt=1e12)]
-"""A duration; infinity and NaN are none."""
+"""A finite duration."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 FileName = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f]+$", max_length=255), AfterValidator(_file_name)]
-"""The name of a file, without a folder."""
+"""A file name without a folder."""
 
 GtidText = Annotated[str, Field(pattern=r"^[0-9A-Za-z_:, \n-]*$")]
 """GTIDs as a server prints them."""
 
 AgeFile = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/= \r\n-]*$"), StringConstraints(max_length=65536)]
-"""An encrypted file of age in its armored form."""
+"""A file that age encrypted, in ASCII armor."""
 
 ServerUuid = Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$")]
 MachineName = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f\u2028\u2029]+$", max_length=200)]
@@ -194,9 +194,9 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 def below(root: PurePath | str, *names: str) -> str:
-    """Return the path of `names` below the folder `root`, an absolute path. Each name is one part or several parts.
+    """Return the path of `names` below the absolute folder `root`. Each name is one or more path components.
 
-    DamagedError if a name is absolute, empty, or has a part `.` or `..`: such a path could leave the folder.
+    DamagedError if a name is absolute, empty, or has a component `.` or `..`: such a path could leave the folder.
     """
     path = PurePosixPath(root)
     if not path.is_absolute():
@@ -212,7 +212,7 @@ def below(root: PurePath | str, *names: str) -> str:
 
 
 def first_problem(error: ValidationError) -> str:
-    """Return where a document does not have the form of its model, and what is wrong there: the first such place."""
+    """Return the first validation problem of a document: its location and message."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])[:200] or "(document)"
     return f"{where}: {first['msg']}"

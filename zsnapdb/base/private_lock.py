@@ -1,4 +1,4 @@
-"""Lock files of this host that no other account can open, and so hold: whoever can open a file to read can lock it."""
+"""Lock files of this host that no other account can open: every account that can read a file can also lock it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _OTHERS = 0o077
 _LOCK_LINE = re.compile(
     r"\d+: FLOCK +\S+ +(?:READ|WRITE) +(?P<pid>\d+) (?P<major>[0-9a-f]+):(?P<minor>[0-9a-f]+):(?P<inode>\d+) "
 )
-"""A lock that is held, in /proc/locks (proc_locks(5))."""
+"""A granted lock in /proc/locks (proc_locks(5))."""
 
 
 def open_private(path: Path) -> int:
-    """Return the lock file, open to read and to append. It is made if it is missing. No other account can open it.
+    """Open the lock file to read and append, and create it if it is missing. No other account can open it.
 
-    OSError if that is impossible, ELOOP if it is a link. A file system whose files all have one mode keeps its own.
+    OSError if that is impossible, ELOOP if it is a link. A file system with one mode for all files keeps that mode.
     """
     opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     if os.fstat(opened).st_mode & _OTHERS:
@@ -33,10 +33,9 @@ def open_private(path: Path) -> int:
 
 @contextlib.contextmanager
 def locked(path: Path, seconds: float) -> Iterator[None]:
-    """Run the block as the only one that holds the lock file, on each host that mounts it (flock works over NFS).
+    """Hold the lock file exclusively during the block, on all hosts that mount it (flock works over NFS).
 
-    TimeoutError, which names the file and the holder, if another process holds it for that many seconds. OSError as of
-    `open_private`.
+    TimeoutError with the file and the holder if another process holds it for `seconds`. OSError as for `open_private`.
     """
     deadline = time.monotonic() + seconds
     opened = open_private(path)
@@ -51,7 +50,7 @@ def locked(path: Path, seconds: float) -> Iterator[None]:
 
 
 def _is_taken(opened: int) -> bool:
-    """Take the lock, and return whether that was possible now."""
+    """Try to take the lock. Return whether it was free."""
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -60,7 +59,7 @@ def _is_taken(opened: int) -> bool:
 
 
 def holder(opened: int) -> str:
-    """Return which process has the lock on the open file, as the kernel of this host knows it."""
+    """Return the process that holds a lock on the open file, as far as this host's kernel knows."""
     status = os.fstat(opened)
     wanted = (os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
     with contextlib.suppress(OSError), open("/proc/locks", encoding="ascii") as lines:

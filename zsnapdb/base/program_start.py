@@ -1,6 +1,6 @@
-"""Starts programs of servers and of the host: clients, servers, tools of MySQL, MariaDB, OpenZFS and systemd.
+"""Start of external programs: clients, servers and tools of MySQL, MariaDB, OpenZFS and systemd.
 
-Each gets the environment of `child_environment.for_programs`, whatever the person who runs zsnapdb has in theirs.
+Each gets the environment of `for_programs`, regardless of the user's environment.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ _TERMINAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 NO_HOME = "/dev/null"
-"""A home directory in which nobody can make a file."""
+"""A home directory in which no account can create a file."""
 NO_LOGIN_PATHS: Mapping[str, str] = MappingProxyType({"MYSQL_TEST_LOGIN_FILE": f"{NO_HOME}/mylogin.cnf"})
-"""The variable that keeps clients of MySQL from login paths, which override every other option file (refman 8.4,
-"Command-Line Options that Affect Option-File Handling"; MYSQL_TEST_LOGIN_FILE in "Environment Variables")."""
+"""Hides login paths from MySQL clients: they override all option files (refman 8.4, "Environment Variables" and
+"Command-Line Options that Affect Option-File Handling").
+"""
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the name of an environment variable says that its value is a secret, as AWS_SECRET_ACCESS_KEY does."""
+    """Whether the name of an environment variable indicates a secret, such as AWS_SECRET_ACCESS_KEY."""
     return _SECRET.search(name) is not None
 
 
 def search_path() -> str:
-    """Return where programs are searched: the absolute folders of PATH, then the usual folders of a system."""
+    """Return the search path for programs: the absolute folders of PATH, then the usual system folders."""
     named = os.environ.get("PATH", "").split(os.pathsep)
     return os.pathsep.join(dict.fromkeys((*(folder for folder in named if os.path.isabs(folder)), *_FOLDERS)))
 
 
 def for_programs() -> dict[str, str]:
-    """Return the whole environment of a program of a server or of the host. The locale is C: output is parsed."""
+    """Return the whole environment of a server or host program. The locale is C, because the output is parsed."""
     return {"PATH": search_path(), "HOME": NO_HOME, "LC_ALL": "C", "LANGUAGE": "C", **NO_LOGIN_PATHS}
 
 
@@ -54,16 +55,16 @@ def for_terminal() -> dict[str, str]:
 
 
 def for_site(**more: str) -> dict[str, str]:
-    """Return the environment of a program of the site: that of zsnapdb without secrets, with the variables `more`."""
+    """Return the environment of the site's own program: that of zsnapdb without secrets, plus the variables `more`."""
     return {name: value for name, value in os.environ.items() if not is_secret_name(name)} | more
 
 
 MOST_BYTES = 1 << 30
-"""What a program may write to a pipe: a listing of millions of snapshots is shorter."""
+"""Limit of a program's output to a pipe; a listing of millions of snapshots is shorter."""
 MOST_IN_FILE = 256 << 20
-"""What a program of the site may write to a temporary file."""
+"""Limit of the output of a site's program to a temporary file."""
 _LOOK_SECONDS = 0.2
-"""A program that has ended is noticed after this time, if a process that it left holds its output."""
+"""Time until the end of a program is noticed while a remaining child process holds its output open."""
 _KILLED_SECONDS = 10.0
 
 Output = IO[Any] | int
@@ -81,7 +82,7 @@ def run(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program to its end. `own_group`: Ctrl-C on the terminal does not reach it.
 
-    A process that it leaves and that holds its output is not waited for.
+    A child process that outlives the program and holds its output open is not waited for.
 
     Raises:
         OSError: the program cannot be started
@@ -111,7 +112,7 @@ def run(
 
 
 def _outputs(process: subprocess.Popen[bytes], ends: float, most: int) -> tuple[bytes, bytes]:
-    """Return what the program wrote to its pipes until its end. TimeoutError; CommandError if it is too much."""
+    """Return the program's output until its end. TimeoutError, or CommandError if it writes too much."""
     output, errors = bytearray(), bytearray()
     with selectors.DefaultSelector() as selector:
         for pipe, written in ((process.stdout, output), (process.stderr, errors)):
@@ -165,7 +166,7 @@ def _too_much(process: subprocess.Popen[bytes], most: int) -> CommandError:
 
 
 def kill(process: subprocess.Popen[bytes], *, is_group: bool = False) -> None:
-    """Kill the program. One that the kernel cannot end, as in a call of a suspended pool, is not waited for."""
+    """Kill the program. Wait at most 10 seconds, because a call into a suspended pool cannot be killed."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if is_group:
             os.killpg(process.pid, signal.SIGKILL)
@@ -185,7 +186,7 @@ def start(
     own_session: bool = False,
     zone: str | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a program and return its process; its pipes are not buffered. `own_session`: it outlives our terminal.
+    """Start a program with unbuffered pipes and return its process. `own_session`: it outlives our terminal.
 
     `zone` is its time zone (None: that of this host).
 
@@ -206,5 +207,5 @@ def start(
 
 
 def become(argv: Sequence[str]) -> NoReturn:
-    """Replace this process by an interactive client."""
+    """Replace this process with an interactive client."""
     os.execve(argv[0], list(argv), for_terminal())  # noqa: S606 - no shell

@@ -1,4 +1,4 @@
-"""Converts sizes, durations and levels from the configuration and the command line to bytes, seconds and levels."""
+"""Conversion of sizes, durations and levels from the configuration and the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zsnapdb.base.errors import UsageError
 _SIZES = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _LONGEST = 36500 * 86400.0
-"""Seconds. The calendar has room for as much before and after now."""
+"""Seconds. A date can be this far in the past or the future."""
 
 
 WRITTEN = "written"
@@ -60,7 +60,7 @@ def _level(value: object) -> object:
 
 
 def size(count: int) -> str:
-    """Return bytes as B, KiB, MiB, GiB or TiB with one decimal."""
+    """Return a byte count as B, KiB, MiB, GiB or TiB with one decimal."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -70,7 +70,7 @@ def size(count: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number of things with their noun: `1 backup`, `2 backups`."""
+    """Return a number with its noun: `1 backup`, `2 backups`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -91,7 +91,7 @@ def parse_size(text: str) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a length of time in its one or two largest units, for example `2 h`, `1 d 4 h` or `8.4 s`."""
+    """Return a duration in its one or two largest units, for example `2 h`, `1 d 4 h` or `8.4 s`."""
     units = (("d", 86400), ("h", 3600), ("min", 60))
     for number, (unit, length) in enumerate(units):
         if seconds >= length:
@@ -102,7 +102,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_setting(seconds: float) -> str:
-    """Return a length of time as a configuration has it: in the largest unit that fits it evenly, such as `7d`."""
+    """Return a duration as in a configuration: in the largest unit without remainder, such as `7d`."""
     for length, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= length and seconds % length == 0:
             return f"{seconds / length:g}{unit}"
@@ -113,4 +113,4 @@ Size = Annotated[int, BeforeValidator(_size)]
 """Bytes."""
 Seconds = Annotated[float, BeforeValidator(_duration)]
 Level = Annotated[int | Literal["auto"], BeforeValidator(_level)]
-"""A compression level of zstd."""
+"""A zstd compression level."""

@@ -1,4 +1,4 @@
-"""The id of a run of a command: the same in its log, its snapshots, its backup, its evidence and its notifications."""
+"""The id of a run, shared by its log, snapshots, backup, evidence and notifications."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import secrets
 from datetime import UTC, datetime
 
 VARIABLE = "ZSNAPDB_RUN_ID"
-"""The environment variable by which whoever starts a run, such as the agent, gives it its id."""
+"""Environment variable by which the starter of a run, such as the agent, passes the id."""
 PATTERN = r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}"
 
 
@@ -19,12 +19,12 @@ def new() -> str:
 
 
 def is_one(text: str) -> bool:
-    """Whether the text has the form of an id of a run."""
+    """Whether the text has the form of a run id."""
     return re.fullmatch(PATTERN, text) is not None
 
 
 def time_of(text: str) -> datetime:
-    """Return the time (UTC) in an id of a run; the end of all times if it names none that exists."""
+    """Return the time (UTC) in a run id; datetime.max if it is not a valid time."""
     try:
         return datetime.strptime(text[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
@@ -32,13 +32,13 @@ def time_of(text: str) -> datetime:
 
 
 def adopt(given: str) -> None:
-    """Make `given`, which has the form of an id, the id of this process's run and of the programs that it starts."""
+    """Set the run id of this process and of the programs that it starts. `given` is a valid id."""
     os.environ[VARIABLE] = given
     current.cache_clear()
 
 
 @functools.cache
 def current() -> str:
-    """Return the id of this process's run: that of the environment if it has the form of one, else a new one."""
+    """Return the run id of this process: that of the environment if valid, else a new one."""
     given = os.environ.get(VARIABLE, "")
     return given if is_one(given) else new()

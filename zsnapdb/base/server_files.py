@@ -1,8 +1,8 @@
-"""Files in folders of the database server's account: the only functions by which root uses them.
+"""Safe access for root to files in folders that the database server's account owns. No other module accesses them.
 
-That account can replace every file in its folders by a link, a pipe or a hard link at any moment. So a path is walked
-folder by folder, each opened relative to the folder before it (openat(2)). A link is followed only in a folder where no
-other account can make one; the last name of a path is never followed. What is read or written is a regular file.
+The server's account can replace any file in its folders with a link, a pipe or a hard link at any moment. So a path is
+walked folder by folder, each opened relative to its parent (openat(2)). A link is followed only in a folder where no
+other account can create one; the last component is never followed. Only regular files are read or written.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import BinaryIO
 from zsnapdb.base.errors import PreflightError
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""O_DIRECTORY also mounts a snapshot below .zfs that is not mounted yet; O_PATH alone would not (open(2))."""
+"""With O_DIRECTORY, open(2) also mounts a snapshot below .zfs; O_PATH alone would not."""
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""O_NONBLOCK: the open of a pipe does not wait for its other end."""
+"""O_NONBLOCK: opening a pipe does not wait for its other end."""
 _BELOW_OPENED = re.compile(r"(?P<opened>/proc/self/fd/[0-9]{1,9})(?P<rest>/.*|)", re.DOTALL)
-"""A path below a folder that this process has opened, which is walked from there (proc(5), /proc/PID/fd)."""
+"""A path below a folder that this process has opened; the walk starts there (proc(5), /proc/PID/fd)."""
 _SPECIAL = "is not a regular file"
 _MOST_LINKS = 40
 _DEEPEST = 64
@@ -35,12 +35,12 @@ _MOST_TEXT = 64 << 20
 
 
 class UnsafeFileError(PreflightError):
-    """A path leads through a link that another account can make, or a file is not a plain file."""
+    """A path leads through a link that another account can create, or a file is not a regular file."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """The account that owns a file: its uid and gid."""
+    """The uid and gid of a file's owner."""
 
     uid: int
     gid: int
@@ -48,9 +48,9 @@ class Owner:
 
 @contextlib.contextmanager
 def folder(path: Path, *, makes: bool = False) -> Iterator[int]:
-    """Open the folder for the block, as a place for functions with `dir_fd`. With `makes`, missing folders are made.
+    """Open the folder for the block, for functions with `dir_fd`. With `makes`, create missing folders.
 
-    UnsafeFileError if a link that another account can make leads to it.
+    UnsafeFileError if a link that another account can create leads to it.
     """
     start, names = _start(os.path.abspath(path))
     opened, links = os.open(start, _FOLDER), 0
@@ -78,7 +78,7 @@ def folder(path: Path, *, makes: bool = False) -> Iterator[int]:
 
 
 def _start(path: str) -> tuple[str, deque[str]]:
-    """Return where the walk along the path begins, and the names from there on."""
+    """Return the folder in which the walk along the path starts, and the remaining names."""
     below = _BELOW_OPENED.fullmatch(path)
     if below is None:
         return "/", deque(_names(path))
@@ -87,9 +87,9 @@ def _start(path: str) -> tuple[str, deque[str]]:
 
 @contextlib.contextmanager
 def folder_below(root: Path, names: Sequence[str], *, makes: bool = False) -> Iterator[int]:
-    """Open the folder `names` below `root` for the block, as `folder` does. With `makes`, missing folders are made.
+    """Open the folder `names` below `root` for the block, as `folder` does. With `makes`, create missing folders.
 
-    The root may be behind links. Below it no link is followed, whoever made it: UnsafeFileError.
+    The root may be behind links. UnsafeFileError for any link below it, even one of root.
     """
     opened, at = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), root
     try:
@@ -111,7 +111,7 @@ def folder_below(root: Path, names: Sequence[str], *, makes: bool = False) -> It
 
 
 def open_at(name: str, at: int) -> int:
-    """Return a regular file in the open folder `at`, open to read. OSError as of open(2), ELOOP if it is a link."""
+    """Open a regular file in the open folder `at` for reading. OSError as for open(2), ELOOP if it is a link."""
     opened = os.open(name, os.O_RDONLY | _FILE, dir_fd=at)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
@@ -129,7 +129,7 @@ def _names(path: str) -> list[str]:
 
 
 def _link_target(name: str, at: int, path: Path) -> str:
-    """Return the target of a link in the folder `at`, in which no other account can make links. Else an error."""
+    """Return the target of a link in the folder `at`. UnsafeFileError if another account can create links there."""
     if not stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
         raise NotADirectoryError(f"{name} in {path} is not a folder")
     own = (0, os.geteuid())
@@ -144,10 +144,10 @@ def _link_target(name: str, at: int, path: Path) -> str:
 
 
 def refuse_links(path: Path, below: Path) -> None:
-    """Raise UnsafeFileError if a link leads from the folder `below` to `path`, whoever made it.
+    """Raise UnsafeFileError if there is any link between the folder `below` and `path`.
 
-    For a place in a received or cloned tree, in which a link of root may be someone else's too. A path that does not
-    exist yet is fine.
+    It is for received or cloned trees, in which even a link of root may come from another account. A path that does not
+    exist yet is accepted.
     """
     at = below
     for name in path.relative_to(below).parts:
@@ -161,24 +161,24 @@ def refuse_links(path: Path, below: Path) -> None:
 
 
 def open_to_read(file: Path) -> BinaryIO:
-    """Return the open file. UnsafeFileError if it is a link, a pipe or another special file."""
+    """Open the file for reading. UnsafeFileError if it is a link, a pipe or another special file."""
     return _opened(file, os.O_RDONLY, "rb")
 
 
 def open_to_change(file: Path) -> BinaryIO:
-    """Return the file, open to read and write it in place. UnsafeFileError also if it has a second name."""
+    """Open the file for reading and writing in place. UnsafeFileError also if it has a second hard link."""
     return _opened(file, os.O_RDWR, "r+b")
 
 
 def open_to_append(file: Path, owner: Owner | None) -> BinaryIO:
-    """Return the file, open for writing at its end; a new file can be read by `owner` alone, whose file it becomes."""
+    """Open the file for appending, and make `owner` its owner; a new file has mode 0600."""
     opened = _opened(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, "ab")
     _give(opened.fileno(), owner)
     return opened
 
 
 def create(file: Path) -> BinaryIO:
-    """Return a new file, open for writing. FileExistsError if the name is taken, also by a link that leads nowhere."""
+    """Create a file and open it for writing. FileExistsError if the name is taken, even by a dangling link."""
     return _opened(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, "wb")
 
 
@@ -187,7 +187,7 @@ def _opened(file: Path, flags: int, mode: str) -> BinaryIO:
         try:
             opened = os.open(file.name, flags | _FILE, 0o600, dir_fd=at)
         except OSError as error:
-            # O_NOFOLLOW met a link, or O_NONBLOCK a pipe that nobody reads (open(2)).
+            # ELOOP: O_NOFOLLOW met a link. ENXIO: O_NONBLOCK met a pipe without a reader (open(2)).
             problem = {errno.ELOOP: "is a symbolic link", errno.ENXIO: _SPECIAL}.get(error.errno or 0)
             if problem is None:
                 raise
@@ -197,7 +197,7 @@ def _opened(file: Path, flags: int, mode: str) -> BinaryIO:
     if is_shared or not stat.S_ISREG(status.st_mode):
         os.close(opened)
         raise _unsafe(file, "has a second name (a hard link)" if stat.S_ISREG(status.st_mode) else _SPECIAL)
-    # The object has the path as its name, for messages.
+    # The opener keeps the path as the object's name, for messages.
     return open(file, mode, opener=lambda _path, _flags: opened)  # type: ignore[return-value]
 
 
@@ -215,14 +215,14 @@ def _is_link(name: str, at: int) -> bool:
 
 
 def read_text(file: Path) -> str:
-    """Return the text of the file; bytes that are not UTF-8 stay distinct (surrogateescape). Errors: `read_bytes`."""
+    """Return the file's text. Non-UTF-8 bytes stay distinct (surrogateescape). Errors as for `read_bytes`."""
     return read_bytes(file).decode(errors="surrogateescape")
 
 
 def read_bytes(file: Path) -> bytes:
-    """Return what is in the file.
+    """Return the content of the file.
 
-    UnsafeFileError as for `open_to_read`, and if it is longer than any file that a server writes for itself.
+    UnsafeFileError as for `open_to_read`, and if it is longer than 64 MiB, more than a server writes into such files.
     """
     with open_to_read(file) as opened:
         content = opened.read(_MOST_TEXT + 1)
@@ -232,7 +232,7 @@ def read_bytes(file: Path) -> bytes:
 
 
 def write_text(file: Path, text: str, owner: Owner | None, mode: int = 0o600) -> None:
-    """Write the file anew and give it to `owner` (None: to this account). What had its name before is not touched."""
+    """Replace the file with a new one of `owner` (None: of this account). An old file or link is not modified."""
     beside = f".{file.name}.{secrets.token_hex(4)}"
     with folder(file.parent) as at:
         opened = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=at)
@@ -249,14 +249,14 @@ def write_text(file: Path, text: str, owner: Owner | None, mode: int = 0o600) ->
 
 
 def rewrite_text(file: Path, text: str) -> None:
-    """Write the file anew. It keeps its owner and its permissions. UnsafeFileError as for `open_to_read`."""
+    """Replace the file's content. It keeps its owner and permissions. UnsafeFileError as for `open_to_read`."""
     with open_to_read(file) as opened:
         status = os.fstat(opened.fileno())
     write_text(file, text, Owner(status.st_uid, status.st_gid), stat.S_IMODE(status.st_mode))
 
 
 def give(file: Path, owner: Owner | None, mode: int) -> None:
-    """Give a regular file with one name to `owner`, and set its permissions."""
+    """Change the owner and permissions of a regular file that has one hard link."""
     with open_to_change(file) as opened:
         _give(opened.fileno(), owner)
         os.fchmod(opened.fileno(), mode)
@@ -268,11 +268,11 @@ def _give(opened: int, owner: Owner | None) -> None:
 
 
 def give_tree(root: Path, names: Sequence[str], owner: Owner, former: Owner, last: Path | None = None) -> int:
-    """Give the folder `names` below `root` and all that is in it to `owner`. Return how many files and folders changed.
+    """Change the owner of the folder `names` below `root` and of its content. Return the number of changed entries.
 
-    Only what belongs to `former` is given, its uid and its gid each. Links are given themselves, and none is followed.
-    What belongs to root stays root's. Other filesystems mounted below are left out, and so is the folder `last`, not
-    what is in it. UnsafeFileError if folders are nested deeper than a server makes them.
+    Only the uid and gid of `former` are changed, each on its own; those of root never change. Links are changed
+    themselves and never followed. Other filesystems mounted below are skipped, and so is the folder `last`, but not its
+    content. UnsafeFileError if folders are nested deeper than a server nests them.
     """
     left_out = None
     if last is not None:
@@ -285,7 +285,7 @@ def give_tree(root: Path, names: Sequence[str], owner: Owner, former: Owner, las
 
 
 def give_folder(path: Path, owner: Owner, former: Owner) -> int:
-    """Give one folder, and nothing in it, as `give_tree` does."""
+    """Change the owner of one folder, without its content, as `give_tree` does."""
     with folder(path) as at:
         opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     try:
@@ -299,14 +299,14 @@ def give_folder(path: Path, owner: Owner, former: Owner) -> int:
 
 @dataclass(frozen=True)
 class _Giving:
-    """A change of owner: from whom, to whom, and the folder (device and inode) that is left out."""
+    """A change of owner. `last`: device and inode of the folder to skip."""
 
     owner: Owner
     former: Owner
     last: tuple[int, int] | None
 
     def give(self, opened: int, path: Path, depth: int) -> int:
-        """Give an open folder with all that is in it, the folder last, and close it."""
+        """Change the owner of an open folder's content, then of the folder, and close it."""
         given = 0
         try:
             if depth > _DEEPEST:
@@ -335,14 +335,14 @@ class _Giving:
 
 
 def _new_owner(status: os.stat_result, owner: Owner, former: Owner) -> tuple[int, int] | None:
-    """Return the uid and gid that a file gets; None: it keeps its own. Root's stay root's."""
+    """Return the new uid and gid of a file, or None if it keeps its own. Those of root never change."""
     uid = owner.uid if status.st_uid == former.uid != 0 else status.st_uid
     gid = owner.gid if status.st_gid == former.gid != 0 else status.st_gid
     return (uid, gid) if (uid, gid) != (status.st_uid, status.st_gid) else None
 
 
 def make_folder(path: Path, owner: Owner | None) -> None:
-    """Make a folder that only `owner` enters, or give it the folder that is there. UnsafeFileError if it is a link."""
+    """Create a folder that only `owner` can enter, or change its owner. UnsafeFileError if it is a link."""
     with folder(path.parent) as at:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path.name, 0o700, dir_fd=at)
@@ -356,13 +356,13 @@ def make_folder(path: Path, owner: Owner | None) -> None:
 
 
 def remove(file: Path) -> None:
-    """Remove the name from its folder, if it is there: a file, or a link itself."""
+    """Remove a file, or a link itself. Do nothing if it does not exist."""
     with contextlib.suppress(FileNotFoundError), folder(file.parent) as at:
         os.unlink(file.name, dir_fd=at)
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder with all that is in it, or the file or link that has its name; nothing that a link names."""
+    """Remove a folder with its content, or a file or link. The target of a link stays."""
     with contextlib.suppress(FileNotFoundError), folder(path.parent) as at:
         if stat.S_ISDIR(os.stat(path.name, dir_fd=at, follow_symlinks=False).st_mode):
             shutil.rmtree(path.name, dir_fd=at)

@@ -1,4 +1,4 @@
-"""Somebody on whose behalf a service runs a command: an account, a person by mail address, or a project of a CI."""
+"""The caller for whom a service runs a command: an account, a person by mail address, or a CI project."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 SUBJECT_VARIABLE = "ZSNAPDB_SUBJECT"
-"""The environment variable by which a service that works for others says for whom it runs a command."""
+"""Environment variable with the subject for whom a service runs a command."""
 ISSUER_VARIABLE = "ZSNAPDB_SUBJECT_ISSUER"
-"""The environment variable that says who vouched for that subject, if it was an issuer of id tokens."""
+"""Environment variable with the issuer of id tokens that authenticated the subject, if there was one."""
 FORMS = "unix:ACCOUNT, user:MAIL-ADDRESS or ci:PROJECT/PATH"
 _PATTERN = re.compile(
     r"unix:[A-Za-z_][A-Za-z0-9_.-]{0,31}"
@@ -20,7 +20,7 @@ _PATTERN = re.compile(
 )
 _ISSUER = re.compile(r"https://[!-~]{1,1000}")
 _MOST = 100
-"""The longest owner of a clone (`jobs/copies/properties.py`)."""
+"""Longest owner name of a clone (`jobs/copies/properties.py`)."""
 
 
 def is_subject(text: str) -> bool:
@@ -38,15 +38,15 @@ Subject = Annotated[str, AfterValidator(_subject)]
 
 
 def current_subject() -> str:
-    """Return the subject for whom this process runs, as its environment says; "" if it says none.
+    """Return the subject of this process from its environment; "" if there is none.
 
-    Only root can give a variable to a command that runs as root: `zsnapdb-clone` and the rule of sudo pass none on.
+    Only root can set the variable for a command of root: `zsnapdb-clone` and the sudo rule do not pass it on.
     """
     given = os.environ.get(SUBJECT_VARIABLE, "")
     return given if is_subject(given) else ""
 
 
 def current_issuer() -> str:
-    """Return the issuer of id tokens that vouched for the subject of this process; "" if its environment says none."""
+    """Return the issuer of id tokens that authenticated this process's subject; "" if there is none."""
     given = os.environ.get(ISSUER_VARIABLE, "")
     return given if current_subject() and _ISSUER.fullmatch(given) is not None else ""

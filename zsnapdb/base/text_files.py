@@ -1,4 +1,4 @@
-"""Reads files that the site wrote: its configuration, and its secrets, which no other account may read or change."""
+"""Reading of the site's files: the configuration, and secrets that no other account may read or change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zsnapdb.base.errors import ConfigError
 
 
 def read_text(file: Path, what: str, hint: str) -> str:
-    """Return the text of a file that the site wrote. ConfigError with `hint` if it cannot be read, or is not UTF-8."""
+    """Return the text of a file of the site. ConfigError with `hint` if it cannot be read or is not UTF-8."""
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
@@ -26,7 +26,7 @@ def read_text(file: Path, what: str, hint: str) -> str:
 
 
 def open_regular(file: Path) -> BufferedReader:
-    """Return the open file, links followed. OSError at once if it is a folder, a pipe, a socket or a device."""
+    """Open the file and follow links. OSError immediately if it is a folder, a pipe, a socket or a device."""
     opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
@@ -35,11 +35,10 @@ def open_regular(file: Path) -> BufferedReader:
 
 
 def secret_in(file: Path, what: str, hint: str) -> bytes:
-    """Return the content of a file with a secret.
+    """Return the content of a file with a secret. ConfigError with `hint` if the file cannot be read.
 
-    ConfigError with `hint` if the file cannot be read. ConfigError if another account may read or change it: only root
-    and this account may own it, others may not read it, and a group only if root owns the file. A link of another
-    account is not followed.
+    ConfigError also if another account may read or change it: only root and this account may own it, only the owner may
+    access it, and a group may read it if root is the owner. A link of another account is not followed.
     """
     try:
         if file.is_symlink() and not _is_trusted(os.lstat(file).st_uid):
@@ -48,7 +47,7 @@ def secret_in(file: Path, what: str, hint: str) -> bytes:
             )
         with open(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as opened:
             _refuse_public(os.fstat(opened.fileno()), file, what)
-            # A pipe of this account is waited for, as of `--password-file <(command)`.
+            # Wait for a pipe of this account, for example of `--password-file <(command)`.
             os.set_blocking(opened.fileno(), True)
             content = opened.read()
             if not content and stat.S_ISFIFO(os.fstat(opened.fileno()).st_mode):

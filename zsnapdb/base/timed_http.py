@@ -1,4 +1,4 @@
-"""Connections of HTTP on timed sockets: `within` limits a request until the last byte of its answer."""
+"""HTTP connections on timed sockets: `within` limits a request until the last byte of its answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zsnapdb.base.timed_tls import with_timed_sockets
 
 
 class TimedHttpConnection(http.client.HTTPConnection):
-    """A connection of HTTP whose reads and writes end with the exchange of the thread."""
+    """An HTTP connection whose reads and writes are limited by the thread's exchange."""
 
     def connect(self) -> None:
         super().connect()
@@ -19,7 +19,7 @@ class TimedHttpConnection(http.client.HTTPConnection):
 
 
 class TimedHttpsConnection(http.client.HTTPSConnection):
-    """A connection of HTTPS of which the same is true."""
+    """An HTTPS connection whose reads and writes are limited by the thread's exchange."""
 
     def __init__(self, *place: Any, context: ssl.SSLContext | None = None, **options: Any) -> None:
         protected = with_timed_sockets(context or ssl.create_default_context())

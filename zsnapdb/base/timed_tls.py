@@ -1,4 +1,4 @@
-"""TLS on timed sockets. Apart from the others: many commands open plain sockets alone, and need no library for it."""
+"""TLS on timed sockets, in a module of its own: commands with plain sockets only do not load the TLS library."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from zsnapdb.base.deadline import Timed
 
 
 class TimedTlsSocket(Timed, ssl.SSLSocket):  # type: ignore[misc]
-    """A TLS socket whose reads and writes end with the exchange of the thread."""
+    """A TLS socket whose reads and writes are limited by the thread's exchange."""
 
     def do_handshake(self, block: bool = False) -> None:
-        """Agree on the keys, with the time that is left."""
         self._limit()
         super().do_handshake(block)
 
 
 def with_timed_sockets(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Return the context, which makes timed sockets from now on."""
+    """Let the context create timed sockets from now on, and return it."""
     context.sslsocket_class = TimedTlsSocket
     return context

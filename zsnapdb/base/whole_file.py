@@ -1,4 +1,4 @@
-"""Files of this host that are replaced at once: a reader sees the old file or the new one, never a half."""
+"""Atomic replacement of files on this host: a reader sees the old file or the new one, never a partial one."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ _UNFINISHED = ".new-"
 
 
 def replace(file: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replace the file by one with this content; its folder exists. The file is durable on return.
+    """Replace or create the file with this content in an existing folder. The file is durable on return.
 
-    A link in its place is replaced, not followed. OSError if the disk refuses: then the old file is there.
+    A link at this path is replaced, not followed. OSError if the disk refuses; then the old file stays.
     """
     _replace(file, content, mode, is_durable=True)
     sync_folder(file.parent)
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what a killed process was writing into the folder. No other process writes there meanwhile."""
+    """Remove unfinished files of killed processes from the folder. No process may write there meanwhile."""
     for left in folder.glob(f"{_UNFINISHED}*"):
         with contextlib.suppress(OSError):
             left.unlink()
 
 
 def replace_disposable(file: Path, content: bytes) -> None:
-    """Replace the file as `replace` does, but wait for no disk. After a power cut it may have any content.
+    """Replace the file as `replace` does, but without waiting for the disk. After a power cut it may have any content.
 
-    For files that may be lost, and whose readers know a half one from a whole one.
+    It is for files that may be lost and whose readers detect a partial one.
     """
     _replace(file, content, 0o600, is_durable=False)
 
@@ -51,7 +51,7 @@ def _replace(file: Path, content: bytes, mode: int, *, is_durable: bool) -> None
 
 
 def sync_folder(folder: Path) -> None:
-    """Make what was created, renamed or removed in the folder durable. OSError if the disk refuses."""
+    """Make created, renamed and removed entries of the folder durable. OSError if the disk refuses."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The protocol of object stores: the promises that every store keeps."""
+"""The protocol of object stores, with the guarantees of every store."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from zsnapdb.base.errors import DamagedError
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object in a listing: its key, its size in bytes, and its time of writing by the store's own clock.
+    """An object in a listing: its key, its size in bytes, and its modification time by the store's own clock.
 
-    `modified` is None if the store does not say it. `tag` changes with every version of the object; "" if the store has
-    none in its listings.
+    `modified` is None if the store does not report it. `tag` changes with every version of the object; "" if the
+    store's listings have no tag.
     """
 
     key: str
@@ -26,12 +26,12 @@ class StoredObject:
 
 
 Body = bytes | bytearray | memoryview
-"""The bytes of an object to store. A memoryview is contiguous and has single bytes as items."""
+"""The bytes of an object to store. A memoryview is contiguous, with items of one byte."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """An object's bytes, and the tag that identifies exactly this version of the object."""
+    """An object's bytes, with the tag that identifies exactly this version of the object."""
 
     body: bytes
     tag: str
@@ -39,7 +39,7 @@ class Version:
 
 @dataclass(frozen=True)
 class ObjectHold:
-    """A protection of an object by the store: until a time (UTC), or, if None, until somebody lifts a legal hold."""
+    """A store's protection of an object: until a time (UTC), or, if None, until a legal hold is lifted."""
 
     until: datetime | None
 
@@ -48,9 +48,9 @@ class ObjectHold:
 class Afterlife:
     """How a store treats removed objects.
 
-    `keeps_versions`: whether removed objects stay as older versions (None: the store does not say). `days`: after how
-    many days the store's rules remove older versions (None: never, or not known). `has_locks`: whether objects can be
-    locked; only then a call of `hold` is useful.
+    - `keeps_versions`: whether removed objects stay as older versions (None: unknown)
+    - `days`: the days until the store's rules remove older versions (None: never, or unknown)
+    - `has_locks`: whether objects can be locked; only then a call of `hold` is useful
     """
 
     keeps_versions: bool | None
@@ -62,7 +62,7 @@ CONDITIONS_HINT = (
     "use an S3 server with conditional writes (If-None-Match and If-Match), or a folder; without them two writers could"
     " destroy each other's backups"
 )
-"""The hint where a store ignores or refuses conditional writes."""
+"""Hint for a store that ignores or refuses conditional writes."""
 
 _DOCUMENT_BYTES = 128 << 20
 _SHORT_BYTES = 1 << 20
@@ -71,11 +71,11 @@ _SHORT = re.compile(r".*\.lock|(?:.*/)?zsnapdb\.json|.*/(?:pins|unfinished)/[^/]
 
 
 def most_bytes(key: str) -> int:
-    """Return the size of the largest object that is read under this key.
+    """Return the largest size in bytes of an object that is read under this key.
 
     A manifest of 128 MiB describes about 700,000 chunks, which are 22 TB in chunks of the usual size. Leases, markers,
-    pins and marks are short. The largest chunk that can be configured has 1 GiB. Whoever can write to the store could
-    otherwise fill the memory of every host that reads.
+    pins and marks are short. The largest configurable chunk has 1 GiB. Without a limit, an account with write access to
+    the store could exhaust the memory of every host that reads it.
     """
     if _SHORT.fullmatch(key):
         return _SHORT_BYTES
@@ -83,7 +83,7 @@ def most_bytes(key: str) -> int:
 
 
 def too_large(key: str, where: str) -> DamagedError:
-    """Return the error for an object that is larger than any that zsnapdb writes under such a key."""
+    """Return the error for an object that is larger than zsnapdb writes under such a key."""
     return DamagedError(
         f"object {key} in {where} has more than {most_bytes(key)} bytes, and was not read",
         hint="zsnapdb writes no such object: somebody else replaced it",
@@ -93,25 +93,25 @@ def too_large(key: str, where: str) -> DamagedError:
 class Store(Protocol):
     """Complete objects under keys with slashes. Every method raises RepositoryError if the store cannot be reached.
 
-    NotThere means that the object does not exist; a store that cannot be reached never raises it. UnreachableError
-    means that another attempt may succeed.
+    NotThere means that the object does not exist; an unreachable store never raises it. UnreachableError means that
+    another attempt may succeed.
     """
 
     def check(self) -> None:
-        """Prove that the store can be reached and listed. NotThere if the bucket or folder is missing."""
+        """Check that the store can be reached and listed. NotThere if the bucket or folder is missing."""
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
         """Store the complete object durably. ExistsError if `only_if_absent` and the object exists.
 
-        `sha256` is the body's hash in hexadecimal, if the caller has it. A store that verifies what it received then
-        need not compute it again.
+        `sha256` is the body's hash in hexadecimal, if the caller has it. It saves a store that verifies uploads from
+        computing the hash again.
         """
 
     def get(self, key: str) -> bytes:
         """Return the object. NotThere if it does not exist. DamagedError if it is larger than `most_bytes`."""
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Write as much of the object as fits to the beginning of `target`. Return the object's full size in bytes.
+        """Write as much of the object as fits to the start of `target`. Return the object's full size in bytes.
 
         NotThere if the object does not exist. After an error the content of `target` is undefined.
         """
@@ -119,32 +119,32 @@ class Store(Protocol):
     def read_version(self, key: str) -> Version:
         """Return the object with the tag of its version. NotThere if the object does not exist.
 
-        Of an object that is larger than `most_bytes`, only the beginning is read: no document has it.
+        If the object is larger than `most_bytes`, only its start is read: no document is so large.
         """
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
         """Replace the version with the tag. ChangedError if the object has another version or does not exist.
 
-        Of several replacements of the same version, one succeeds. A replacement whose answer was lost may have
+        If several replacements of the same version run, one succeeds. A replacement whose answer was lost may have
         succeeded: read the object again.
         """
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield every object whose key starts with the prefix, in the order of the keys."""
+        """Yield every object whose key starts with the prefix, sorted by key."""
 
     def delete(self, key: str) -> None:
         """Remove the object. A missing object counts as removed."""
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        """Remove the objects, many in one request if the store can do that.
+        """Remove the objects, many in one request if the store supports it.
 
-        RepositoryError if the store refuses one; others may be removed then.
+        RepositoryError if the store refuses one; others may have been removed.
         """
 
     def folders(self, prefix: str) -> Iterator[str]:
-        """Yield the names of the folders directly below the prefix, in order. The prefix ends in a slash.
+        """Yield the names of the folders directly below the prefix, sorted. The prefix ends in a slash.
 
-        A folder is the next part of a key, up to a slash.
+        A folder is the next component of a key, up to a slash.
         """
 
     def hold(self, key: str) -> ObjectHold | None:
@@ -154,7 +154,7 @@ class Store(Protocol):
         """
 
     def extend_lock(self, key: str, until: datetime) -> None:
-        """Lock the object until this time (UTC) at least. A lock that ends later stays.
+        """Lock the object at least until this time (UTC). A lock that ends later stays.
 
         NotThere if the object does not exist. RepositoryError if the store has no locks, or if none are configured.
         """
@@ -163,4 +163,4 @@ class Store(Protocol):
         """Return how the store treats removed objects."""
 
     def give_up(self) -> None:
-        """Stop retrying: running calls that wait for another attempt raise soon. Later calls get one attempt."""
+        """Stop retrying: calls that wait for another attempt raise soon. Later calls get one attempt."""

@@ -1,4 +1,4 @@
-"""Layers around a store: repeated calls, a limit of bandwidth, and answers that are remembered."""
+"""Layers around a store: retries, a bandwidth limit, and cached answers."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class Layer:
 
 
 class ThrottledStore(Layer):
-    """Moves at most `rate` bytes of objects per second, in both directions and by all threads together.
+    """Transfers at most `rate` bytes of objects per second, in both directions and all threads together.
 
-    The limit holds on the average of several objects.
+    The limit holds on average over several objects.
     """
 
     def __init__(self, inner: Store, rate: int) -> None:
@@ -79,7 +79,7 @@ class ThrottledStore(Layer):
         self._over = threading.Event()
 
     def _pay(self, size: int) -> None:
-        """Wait until the line is free. Then occupy it for the time that `size` bytes need."""
+        """Wait until earlier transfers have used up their time. Then reserve the time for `size` bytes."""
         with self._lock:
             now = time.monotonic()
             begin = max(now, self._free_at)
@@ -91,26 +91,24 @@ class ThrottledStore(Layer):
             )
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
-        """Store the object as soon as the line is free."""
         self._pay(len(body))
         self.inner.put(key, body, only_if_absent=only_if_absent, sha256=sha256)
 
     def get(self, key: str) -> bytes:
-        """Return the object. Its size is known only afterwards, so the next object waits for it."""
+        """Return the object. Its size is unknown before the read, so the next object waits for it."""
         self._pay(0)
         body = self.inner.get(key)
         self._pay(len(body))
         return body
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Read the object. Its size is known only afterwards, so the next object waits for it."""
+        """Read the object. Its size is unknown before the read, so the next object waits for it."""
         self._pay(0)
         size = self.inner.read_into(key, target)
         self._pay(size)
         return size
 
     def give_up(self) -> None:
-        """Stop waiting for the line."""
         self._over.set()
         self.inner.give_up()
 
@@ -120,24 +118,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Pauses:
-    """How long a store waits between attempts, in seconds: first, then twice as long each time, up to the longest."""
+    """Pauses between attempts in seconds: the first one, then doubled each time, up to the longest."""
 
     first: float = 0.5
     longest: float = 30.0
 
     reported: float = 4.0
-    """A pause as long as this is reported."""
+    """Pauses from this length on are reported."""
 
     check: float = 10.0
-    """The check of a store is repeated for at most this time: the user hears of a wrong address soon."""
+    """Retry limit for the check of a store: the user should see a wrong address soon."""
 
 
 class RetryingStore(Layer):
-    """Repeats a call while the store cannot be reached or is busy, with growing pauses, for up to `patience` seconds.
+    """Repeats a call with growing pauses for up to `patience` seconds, while the store is unreachable or busy.
 
-    All other errors are raised at once. `tell` gets a line before each long pause. After a call that waited in vain for
-    all of `patience`, the following calls make one attempt each until the store answers: the calls of a run do not add
-    up their waits.
+    All other errors are raised immediately. `tell` gets a line before each long pause. After a call that failed for all
+    of `patience`, the next calls make one attempt each until the store answers. So the waits of a run do not add up.
     """
 
     def __init__(
@@ -161,7 +158,8 @@ class RetryingStore(Layer):
                 if left <= 0 or self._over.is_set():
                     self._is_away = self._is_away or patience >= self.patience
                     raise
-                # Random pauses, so that not all workers try at the same moment. The last attempt is at the deadline.
+                # Random pauses, so that the workers do not all try at the same moment. The last attempt is at the
+                # deadline.
                 wait = min(pause * random.uniform(0.75, 1.25), left)
                 if self.tell is not None and pause >= self.pauses.reported:
                     self.tell(f"{error.message}; trying again in {wait:.0f} s, for up to {left:.0f} s more")
@@ -176,11 +174,11 @@ class RetryingStore(Layer):
                 return answer
 
     def check(self) -> None:
-        """Prove that the store can be reached. The patience is at most `pauses.check` seconds."""
+        """Check that the store can be reached. The patience is at most `pauses.check` seconds."""
         self._again(self.inner.check, min(self.patience, self.pauses.check))
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
-        """Store the object. If the answer to an attempt was lost and the object now has this body, that is success."""
+        """Store the object. If an attempt's answer was lost and the object now has this body, that is success."""
         self._write(
             lambda: self.inner.put(key, body, only_if_absent=only_if_absent, sha256=sha256), ExistsError, key, body
         )
@@ -188,7 +186,7 @@ class RetryingStore(Layer):
     def _write(
         self, write: Callable[[], None], refusal: type[ExistsError | ChangedError], key: str, body: Body
     ) -> None:
-        """Write. A refusal after an answer that was lost is success if the object now has this body."""
+        """Write the object. A refusal after a lost answer is success if the object now has this body."""
         lost = False
 
         def attempt() -> None:
@@ -211,15 +209,12 @@ class RetryingStore(Layer):
             return False
 
     def get(self, key: str) -> bytes:
-        """Return the object. The caller waits while the store cannot be reached."""
         return self._again(lambda: self.inner.get(key), self.patience)
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Read the object. The caller waits while the store cannot be reached."""
         return self._again(lambda: self.inner.read_into(key, target), self.patience)
 
     def read_version(self, key: str) -> Version:
-        """Return the object with its tag."""
         return self._again(lambda: self.inner.read_version(key), self.patience)
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
@@ -227,10 +222,10 @@ class RetryingStore(Layer):
         self._write(lambda: self.inner.replace(key, body, tag=tag), ChangedError, key, body)
 
     def _resumed(self, begin: Callable[[], Iterator[T]], name: Callable[[T], str]) -> Iterator[T]:
-        """Yield the items of an ordered listing, each once.
+        """Yield the items of a sorted listing, each once.
 
-        A listing that breaks off is started again, and the items that were yielded before are skipped. RepositoryError
-        if the listing is not in order: what was skipped would be missing, and a repeated page would never end.
+        A broken listing is restarted, and the items that were already yielded are skipped. RepositoryError if the
+        listing is not sorted: skipped items would be lost, and a repeated page would never end.
         """
         last_name = ""
         listing: Iterator[T] | None = None
@@ -260,15 +255,12 @@ class RetryingStore(Layer):
             yield item
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield the objects."""
         yield from self._resumed(lambda: self.inner.list(prefix), lambda item: item.key)
 
     def folders(self, prefix: str) -> Iterator[str]:
-        """Yield the names."""
         yield from self._resumed(lambda: self.inner.folders(prefix), str)
 
     def delete(self, key: str) -> None:
-        """Remove the object."""
         self._again(lambda: self.inner.delete(key), self.patience)
 
     def delete_many(self, keys: Sequence[str]) -> None:
@@ -276,15 +268,12 @@ class RetryingStore(Layer):
         self._again(lambda: self.inner.delete_many(keys), self.patience)
 
     def hold(self, key: str) -> ObjectHold | None:
-        """Return the lock or legal hold of the object."""
         return self._again(lambda: self.inner.hold(key), self.patience)
 
     def extend_lock(self, key: str, until: datetime) -> None:
-        """Lock the object until this time at least."""
         self._again(lambda: self.inner.extend_lock(key, until), self.patience)
 
     def afterlife(self) -> Afterlife:
-        """Return how the store treats removed objects."""
         return self._again(self.inner.afterlife, self.patience)
 
     def give_up(self) -> None:
@@ -294,14 +283,14 @@ class RetryingStore(Layer):
 
 
 LARGEST = 1 << 20
-"""Larger objects (bytes) are fetched again: this host keeps many."""
+"""Larger objects (bytes) are not kept but fetched again, because this host keeps many objects."""
 MISSING = ""
 """The digest of an object that does not exist."""
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """An object of an earlier reading: its bytes, and the size and tag that the listing had."""
+    """An object of an earlier read: its bytes, and the size and tag from the listing."""
 
     size: int
     tag: str
@@ -310,17 +299,16 @@ class Remembered:
 
 @dataclass
 class Trace:
-    """What a reading depended on: a digest of each listing by its prefix, and of each object that no listing named."""
+    """The dependencies of a read: a digest of each listing by its prefix, and of each object outside all listings."""
 
     listings: dict[str, str] = field(default_factory=dict)
     objects: dict[str, str] = field(default_factory=dict)
 
 
 class RememberingStore(Layer):
-    """A store of which each listing and each object is asked for once. Nothing can be written through it.
+    """A read-only store that fetches each listing and each object once.
 
-    `known` are objects of earlier readings by key. Those that a listing names with the same size and tag are not
-    fetched.
+    `known` are objects of earlier reads by key. An object with the same size and tag in a listing is not fetched again.
     """
 
     def __init__(self, inner: Store, known: Mapping[str, Remembered] | None = None) -> None:
@@ -333,7 +321,6 @@ class RememberingStore(Layer):
         self._bodies: dict[str, bytes | None] = {}
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield the objects as they were listed first."""
         if prefix not in self._listings:
             listing = tuple(self.inner.list(prefix))
             self._listings[prefix] = listing
@@ -342,7 +329,6 @@ class RememberingStore(Layer):
         yield from self._listings[prefix]
 
     def get(self, key: str) -> bytes:
-        """Return the object as it was read first."""
         if key not in self._bodies:
             self._bodies[key] = self._read(key)
         body = self._bodies[key]
@@ -364,7 +350,7 @@ class RememberingStore(Layer):
         if listed is None:
             self.trace.objects[key] = MISSING if body is None else hashlib.sha256(body).hexdigest()
         elif body is None:
-            # It was removed after it was listed: who lists again must see that.
+            # It was removed after the listing, so the cached listings are wrong.
             self._listings = {path: items for path, items in self._listings.items() if not key.startswith(path)}
             self._listed.pop(key)
         elif listed.tag and len(body) == listed.size and len(body) <= LARGEST:
@@ -372,7 +358,7 @@ class RememberingStore(Layer):
         return body
 
     def is_as(self, before: Trace) -> bool:
-        """Whether everything that an earlier reading depended on is as it was then. Stops at the first difference."""
+        """Whether all dependencies of an earlier read are unchanged. It stops at the first difference."""
         for prefix, was in before.listings.items():
             for _ in self.list(prefix):
                 break
@@ -387,7 +373,7 @@ class RememberingStore(Layer):
 
 
 def digest(listing: tuple[StoredObject, ...]) -> str:
-    """Return a digest of a listing: of the key, size and tag of each object."""
+    """Return a digest of a listing: of the key, size, tag and modification time of each object."""
     named = hashlib.sha256()
     for item in listing:
         when = item.modified.isoformat() if item.modified is not None else ""

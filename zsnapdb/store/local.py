@@ -1,6 +1,6 @@
-"""A folder as object store (disk, NFS). A file is written under another name, synced and renamed: never half there.
+"""A folder as object store (disk, NFS). Each file is written under another name, synced and renamed, so it is complete.
 
-Whoever owns the disk or the export could put links into it. Below the folder none is followed.
+The owner of the disk or the export could put links into the folder, so no link below it is followed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from zsnapdb.store.layers import Layer
 
 CALL_SECONDS = 300.0
 LEAST_RATE = 1 << 20
-"""Bytes per second of an object. A folder may take as long for a call as both give."""
+"""Bytes per second of an object. The limit of a call is CALL_SECONDS plus the time at this rate."""
 _LISTED_AT_ONCE = 1000
 
 T = TypeVar("T")
 
 
 class _Call(Generic[T]):
-    """A call that another thread makes, and its result."""
+    """A call in another thread, and its result."""
 
     def __init__(self, what: Callable[[], T]) -> None:
         self._what: Callable[[], T] | None = what
@@ -46,11 +46,11 @@ class _Call(Generic[T]):
 
     @property
     def hangs(self) -> bool:
-        """Whether it has not ended. One of the process that forked this one says nothing here."""
+        """Whether the call has not ended. A call of the parent process before a fork does not count."""
         return not self.done.is_set() and self.process == os.getpid()
 
     def make(self) -> None:
-        """Make the call; in the other thread."""
+        """Execute the call, in the other thread."""
         assert self._what is not None
         try:
             self._result = self._what()
@@ -60,14 +60,14 @@ class _Call(Generic[T]):
         self.done.set()
 
     def result(self) -> T:
-        """Return what it returned, or raise its error."""
+        """Return the call's result, or raise its error."""
         if self._error is not None:
             raise self._error
         return cast(T, self._result)
 
 
 class _Worker:
-    """A thread that makes one call after another for one thread of this process, as long as that has it."""
+    """A thread that executes the calls of one other thread, until that thread drops it."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -84,7 +84,7 @@ def _run(calls: queue.SimpleQueue[_Call[Any] | None]) -> None:
 
 
 class TimedFolder(Layer):
-    """The objects of a folder. UnreachableError if a call does not end, and for each further one until it has."""
+    """A folder store with time limits: UnreachableError for a call that hangs, and for all calls until it ends."""
 
     def __init__(self, inner: Store, folder: Path) -> None:
         super().__init__(inner)
@@ -152,9 +152,9 @@ class TimedFolder(Layer):
 _TEMPORARY = ".writing-"
 _LOCK = ".replacing-lock"
 _LOCK_SECONDS = 30.0
-"""A replacement or removal takes a moment. After this time another process does not let go."""
+"""Limit of the wait for the lock. A replacement or removal holds it for a moment only."""
 _NOT_OBJECTS = (_TEMPORARY, ".replacing")
-"""How files begin that are no objects. `.replacing` was a lock that everybody on the host could open, and hold."""
+"""Name prefixes of files that are not objects. `.replacing` was a lock file that every account could open and lock."""
 _ATTEMPTS = 10
 _NO_LINKS = "no link below the folder of a repository is followed: it could lead anywhere on this host; remove it"
 _AGAIN = {
@@ -167,15 +167,15 @@ _AGAIN = {
     errno.ECONNRESET,
     errno.EAGAIN,
 }
-"""Errors of a network file system while its host cannot be reached."""
+"""Errors of a network file system while its server is unreachable."""
 
 
 _WITHOUT_LINKS = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP}
-"""What link(2) says on a file system without hard links, such as vfat, exfat and some of cifs and FUSE."""
+"""Errors of link(2) on a file system without hard links, such as vfat, exfat and some of cifs and FUSE."""
 
 
 def _link(temporary: str, name: str, at: int) -> None:
-    """Give the file a name that nobody has. RepositoryError if the file system has no hard links."""
+    """Link the file to an unused name. RepositoryError if the file system has no hard links."""
     try:
         os.link(temporary, name, src_dir_fd=at, dst_dir_fd=at)
     except OSError as error:
@@ -201,7 +201,7 @@ class LocalStore:
         )
 
     def check(self) -> None:
-        """Prove that the folder is there and can be listed."""
+        """Check that the folder exists and can be listed."""
         try:
             os.listdir(self.folder)
         except FileNotFoundError as error:
@@ -213,7 +213,7 @@ class LocalStore:
             raise self._error("listing", error) from error
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:  # noqa: ARG002 - a file proves nothing
-        """Store the object: write a temporary file, sync it, then rename it (or link it, which fails if one exists)."""
+        """Write and sync a temporary file, then rename it; with `only_if_absent` link it, which replaces nothing."""
         *names, name = key.split("/")
         try:
             self.check()
@@ -280,19 +280,16 @@ class LocalStore:
             yield file
 
     def get(self, key: str) -> bytes:
-        """Return the file's bytes."""
         body = self._beginning(key)
         if len(body) > most_bytes(key):
             raise too_large(key, str(self.folder))
         return body
 
     def _beginning(self, key: str) -> bytes:
-        """Return the file's bytes, at most one more than a file under this key may have."""
         with self._reading(key), self._opened(key) as file:
             return file.read(min(os.fstat(file.fileno()).st_size, most_bytes(key)) + 1)
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Read the file."""
         with self._reading(key), self._opened(key) as file:
             done = 0
             while done < len(target) and (read := file.readinto(target[done:])):  # type: ignore[attr-defined]
@@ -316,9 +313,9 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lock the folder: no other process, on any host that mounts it, replaces or removes.
+        """Lock the folder: no other process replaces or removes objects, on any host that mounts it.
 
-        RepositoryError if another process does not let go.
+        RepositoryError if another process keeps the lock.
         """
         try:
             with contextlib.ExitStack() as stack:
@@ -349,7 +346,6 @@ class LocalStore:
         )
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield the files whose path below the folder starts with the prefix."""
         self.check()
         inner = prefix.rpartition("/")[0]
         self._refuse_links(inner)
@@ -369,8 +365,8 @@ class LocalStore:
                     with contextlib.suppress(FileNotFoundError):
                         status = os.lstat(path)
                         when = datetime.fromtimestamp(status.st_mtime, UTC)
-                        # A file is replaced by a rename: another version is another inode, or was written later. Who
-                        # writes into it can set back the time of that, and not the time of the change (inode(7)).
+                        # A replacement is a rename, so another version has another inode or a later mtime. A writer can
+                        # reset the mtime of a file, but not its ctime (inode(7)).
                         tag = f"{status.st_ino}-{status.st_mtime_ns}-{status.st_ctime_ns}"
                         objects.append(StoredObject(path[skip:], status.st_size, when, tag))
         yield from sorted(objects, key=lambda item: item.key)
@@ -382,7 +378,6 @@ class LocalStore:
             raise RepositoryError(error.message, hint=_NO_LINKS) from error
 
     def folders(self, prefix: str) -> Iterator[str]:
-        """Yield the names of the folders in the folder that the prefix names."""
         self.check()
         self._refuse_links(prefix.rstrip("/"))
         try:
@@ -395,7 +390,7 @@ class LocalStore:
         yield from sorted(names)
 
     def delete(self, key: str) -> None:
-        """Remove the file, and the folders above it that are empty then. A link is removed itself."""
+        """Remove the file, and its parent folders that become empty. A link is removed itself."""
         *names, name = key.split("/")
         try:
             with self._alone():
@@ -410,12 +405,11 @@ class LocalStore:
                 raise self._error(f"removing {key}", error) from error
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        """Remove the files one by one."""
         for key in keys:
             self.delete(key)
 
     def hold(self, key: str) -> ObjectHold | None:  # noqa: ARG002 - the protocol has it
-        """Return None: this store protects no file from removal."""
+        """Return None: this store cannot protect files from removal."""
         return None
 
     def extend_lock(self, key: str, until: datetime) -> None:  # noqa: ARG002 - the protocol has it
@@ -425,17 +419,17 @@ class LocalStore:
         )
 
     def afterlife(self) -> Afterlife:
-        """Return that removed files are gone. Snapshots of the folder's file system are not known here."""
+        """Return that removed files do not stay. Snapshots of the folder's file system are not checked."""
         return Afterlife(keeps_versions=False)
 
     def give_up(self) -> None:
-        """Do nothing: no call of this store waits."""
+        """Do nothing: no call of this store waits for another attempt."""
 
 
 def refuse_unfit(settings: RepositorySettings) -> None:
-    """Raise PreflightError if file:///folder names a folder whose file system lacks what a repository needs.
+    """Raise PreflightError if the folder of file:///folder is on a file system that lacks an ability of a repository.
 
-    RepositoryError if nothing can be made in it. The folder is as it was afterwards.
+    RepositoryError if no file can be created in it. The check leaves nothing in the folder.
     """
     folder = Path("/", settings.address.path)
     store = LocalStore(folder)
@@ -451,6 +445,6 @@ def refuse_unfit(settings: RepositorySettings) -> None:
 
 
 def open_at(settings: RepositorySettings) -> tuple[Store, str]:
-    """Return the store of the folder that file:///folder names. The key prefix is always empty."""
+    """Return the store for the folder in file:///folder. The key prefix is always empty."""
     folder = Path("/", settings.address.path)
     return TimedFolder(LocalStore(folder), folder), ""

@@ -1,4 +1,4 @@
-"""Opens the store that a repository's address names."""
+"""Opening of the store for a repository's address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STORES = {
     "file": "zsnapdb.store.local",
     "s3": "zsnapdb.store.s3",
 }
-"""The module of each kind of store, by the scheme of its addresses.
+"""The module of each kind of store, by URL scheme.
 
 `open_at(settings)` of the module returns the store and the key prefix. A module is imported only when it is used,
 because client libraries are large. `STORE_ADDRESSES` in the configuration defines the form of each kind of address.
@@ -21,7 +21,7 @@ because client libraries are large. `STORE_ADDRESSES` in the configuration defin
 
 
 def refuse_unfit(settings: RepositorySettings) -> None:
-    """Raise PreflightError if the store is a folder of a file system that cannot hold a repository."""
+    """Raise PreflightError if the store is a folder on a file system that cannot hold a repository."""
     if settings.address.scheme == "file":
         import_module(STORES["file"]).refuse_unfit(settings)
 

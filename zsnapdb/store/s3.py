@@ -55,20 +55,20 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, ListObjectsV2OutputTypeDef
 
 _SMALL = 128 << 10
-"""Smaller objects (bytes) cost more in the storage classes for rare access than in the standard class."""
+"""Objects below this size (bytes) cost more in storage classes for rare access than in the standard class."""
 
 _REMOVAL_SECONDS = 5.0
-"""What the removal of one object may take on average, if a provider has no request for many."""
+"""Average limit for the removal of one object, if the provider does not support batch requests."""
 
 
 def require_listing(page: ListObjectsV2OutputTypeDef) -> None:
-    """Raise KeyError if the answer is no listing: a page of HTML of a proxy would be an empty bucket."""
+    """Raise KeyError if the answer is not a listing: an HTML page of a proxy would look like an empty bucket."""
     if not {"IsTruncated", "KeyCount", "Name", "Contents"} & page.keys():
         raise KeyError("IsTruncated")
 
 
 class S3Store:
-    """Objects in a bucket. Each call makes one attempt. RetryingStore repeats calls."""
+    """Objects in a bucket. Each call makes one attempt; RetryingStore repeats calls."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class S3Store:
         self._removal = ObjectRemoval(bucket, self._delete)
 
     def _session(self) -> tuple[Session, RenewedCredentials | None]:
-        """Return a session, and the credentials it signs with: None if botocore has none, or renews them by itself."""
+        """Return a session and its signing credentials: None if botocore has none, or renews them itself."""
         core = client_core()
         first = credentials_of(self._file) if self._file else credentials_of_session(core)
         if first is None:
@@ -114,7 +114,7 @@ class S3Store:
     def _connect(self) -> S3Client:
         style: dict[str, Any] = {"addressing_style": self._addressing}
         if self._checksums:
-            # The checksum is a signed header, so the signature need not cover the body again.
+            # The checksum is a signed header, so the signature need not cover the body too.
             style["payload_signing_enabled"] = False
         config = Config(
             retries={"mode": "standard", "total_max_attempts": 1},
@@ -122,7 +122,7 @@ class S3Store:
             read_timeout=60,
             max_pool_connections=max(self._connections * PARTS, MOST) + 2,
             s3=cast(Any, style),
-            # The checksum is computed in this module, so the client computes none.
+            # This module computes the checksum itself.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
@@ -163,7 +163,7 @@ class S3Store:
             ) from error
 
     def check(self) -> None:
-        """Prove that the bucket can be listed, below the prefix of the repository."""
+        """Check that the bucket can be listed, below the prefix of the repository."""
         prefix = self._options.prefix
         with self._requesting(f"listing {prefix}" if prefix else "listing"):
             require_listing(self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=1))
@@ -202,8 +202,8 @@ class S3Store:
     def _without_checksums(self, parameters: dict[str, Any], body: Body, refused: ClientError) -> None:
         """Store the object without the checksum. If that succeeds, later objects are stored without it too.
 
-        Some endpoints do not know the checksum. If the second attempt fails too, the first error is raised, unless the
-        second one says that a condition failed or that something is missing.
+        Some endpoints do not support the checksum. If the second attempt fails too, the first error is raised, unless
+        the second error is a failed condition or a missing object or bucket.
         """
         self._checksums = False
         client = self._connect()
@@ -228,7 +228,6 @@ class S3Store:
         return BlockReader(body) if isinstance(body, memoryview) else body
 
     def get(self, key: str) -> bytes:
-        """Return the object."""
         body = self.read_version(key).body
         if len(body) > most_bytes(key):
             raise too_large(key, f"s3://{self.bucket}")
@@ -242,15 +241,15 @@ class S3Store:
                 most = most_bytes(key)
                 return Version(
                     body.read() if answer.get("ContentLength", most + 1) <= most else body.read(most + 1),
-                    # A gateway that has lost its own metadata answers without one.
+                    # A gateway that lost its own metadata answers without an ETag.
                     answer.get("ETag", ""),
                 )
 
     def _read(self, key: str, more: Mapping[str, str] | None = None) -> GetObjectOutputTypeDef:
         """Return the provider's answer. ClientError with NoSuchKey if the object does not exist.
 
-        To an account without an unconditional right to list, S3 answers that a missing object is denied (API reference,
-        GetObject, "Permissions"). The policies of zsnapdb allow to list the prefix alone, so a listing tells which.
+        If an account has no unconditional right to list, S3 answers AccessDenied for a missing object (API reference,
+        GetObject, "Permissions"). The policies of zsnapdb allow listing of the prefix, so a listing shows which.
         """
         try:
             return self._client.get_object(Bucket=self.bucket, Key=key, **cast(Any, more or {}))
@@ -260,7 +259,7 @@ class S3Store:
             raise
 
     def _is_missing(self, key: str) -> bool:
-        """Whether a listing shows that the object does not exist. An account that may not list does not know."""
+        """Whether a listing shows that the object does not exist. False for an account that may not list."""
         try:
             page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
             require_listing(page)
@@ -269,7 +268,7 @@ class S3Store:
         return all(item["Key"] != key for item in page.get("Contents", []))
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Read the object, a large one over several connections where one is slow."""
+        """Read the object. A large one uses several connections if one is slow."""
         with self._requesting(f"reading {key}", limit=transfer_limit(len(target))):
             return self._reader.read_into(key, target)
 
@@ -292,7 +291,7 @@ class S3Store:
             ) from error
 
     def _pages(self, prefix: str, delimiter: str = "") -> Iterator[ListObjectsV2OutputTypeDef]:
-        """Yield the pages of a listing. UnreachableError if it keeps less than the least pace, and so never ends."""
+        """Yield the pages of a listing. UnreachableError below the minimum rate, since it might never end."""
         token, pace = "", ListingPace(f"listing {prefix} in s3://{self.bucket}")
         while True:
             with self._requesting(f"listing {prefix}"), pace.page():
@@ -309,7 +308,6 @@ class S3Store:
                 token = pace.next_token(page["NextContinuationToken"])
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield the objects under the prefix, page by page."""
         for page in self._pages(prefix):
             with self._requesting(f"listing {prefix}"):
                 items = page.get("Contents", [])
@@ -320,13 +318,12 @@ class S3Store:
             yield from listed
 
     def folders(self, prefix: str) -> Iterator[str]:
-        """Yield the common prefixes below the prefix, page by page, without the objects in them."""
+        """Yield the common prefixes below the prefix, without listing the objects in them."""
         for page in self._pages(prefix, "/"):
             for item in page.get("CommonPrefixes", []):
                 yield item["Prefix"][len(prefix) : -1]
 
     def delete(self, key: str) -> None:
-        """Remove the object."""
         self._delete(key)
 
     def _delete(self, key: str) -> None:
@@ -334,12 +331,12 @@ class S3Store:
             try:
                 self._client.delete_object(Bucket=self.bucket, Key=key)
             except ClientError as error:
-                # Google's storage says of a missing object that it is missing.
+                # Google's storage returns an error for a missing object.
                 if error_code(error) not in MISSING or not self._is_missing(key):
                     raise
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        """Remove the objects, a thousand in one request, or one by one if the provider refuses such requests."""
+        """Remove the objects, a thousand per request, or one by one if the provider refuses such requests."""
         for start in range(0, len(keys), BATCH):
             batch = keys[start : start + BATCH]
             limit = within(REQUEST_SECONDS + len(batch) * _REMOVAL_SECONDS)
@@ -347,12 +344,12 @@ class S3Store:
                 self._removal.remove(self._client, batch)
 
     def hold(self, key: str) -> ObjectHold | None:
-        """Return the object's lock or legal hold. An account without the permission sees none."""
+        """Return the object's lock or legal hold. An account without the permission gets None."""
         with self._requesting(f"looking at {key}"):
             return hold_of(self._client, self.bucket, key)
 
     def extend_lock(self, key: str, until: datetime) -> None:
-        """Lock the object's newest version until then at least, in the configured mode."""
+        """Lock the object's newest version at least until then, in the configured mode."""
         if self._options.lock_mode is None:
             raise RepositoryError(
                 f"locking {key} in s3://{self.bucket}: no lock is configured", hint="set object_lock of the repository"
@@ -361,7 +358,6 @@ class S3Store:
             extend_lock_of(self._client, self.bucket, key, self._options.lock_mode, until)
 
     def afterlife(self) -> Afterlife:
-        """Return the bucket's versioning, its rule for older versions, and whether it has locks."""
         with request_limit():
             return afterlife_of(self._client, self.bucket)
 
@@ -370,7 +366,7 @@ class S3Store:
 
 
 def open_at(settings: RepositorySettings) -> tuple[Store, str]:
-    """Return the store of the bucket that s3://bucket[/prefix] names, and the prefix: "" or ending in a slash."""
+    """Return the store and key prefix for s3://bucket[/prefix]. The prefix is "" or ends in a slash."""
     address, prefix = settings.address, settings.address.prefix
     lock, own = settings.object_lock, settings.s3
     store = S3Store(

@@ -1,4 +1,4 @@
-"""What botocore is given and asked beside the requests: its session, its handlers, its errors."""
+"""Setup of botocore: its session, event handlers, time limits, and error codes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from zsnapdb.base.deadline import ExchangeLimit, timed, within
 from zsnapdb.base.timed_tls import with_timed_sockets
 
 REQUEST_SECONDS = 60.0
-"""What a request may take before its first bytes, and altogether if it has few."""
+"""Time limit of a request until its first bytes, and in total if it has few."""
 LEAST_RATE = 16 << 10
-"""Bytes per second of a request, its body and its answer together. A slower one counts as a store that is away."""
+"""Minimum bytes per second of a request, its body and answer together. A slower store counts as unreachable."""
 _MOST_ANSWER = 64 << 20
-"""The size of an answer that is no object: a listing of a thousand keys has a megabyte."""
+"""Size limit in bytes of an answer other than an object; a listing of a thousand keys has a megabyte."""
 
 
 class _TimedConnection(AWSHTTPConnection):
@@ -44,18 +44,18 @@ class _TimedTlsConnection(AWSHTTPSConnection):
         super().connect()
 
 
-# botocore limits each read of a socket, and has no limit for a request. It makes its connections from these classes.
+# botocore limits each read of a socket, but not a whole request. It creates its connections from these classes.
 AWSHTTPConnectionPool.ConnectionCls = _TimedConnection
 AWSHTTPSConnectionPool.ConnectionCls = _TimedTlsConnection
 
 
 def request_limit() -> AbstractContextManager[ExchangeLimit]:
-    """Limit a request whose answer is small, whatever it sends."""
+    """Limit a request whose answer is small. Its own body may have any size."""
     return within(REQUEST_SECONDS, rate=LEAST_RATE, most_bytes=_MOST_ANSWER)
 
 
 def transfer_limit(size: int) -> AbstractContextManager[ExchangeLimit]:
-    """Limit a request that reads an object of at most `size` bytes, in one piece or, after a part, once more."""
+    """Limit a request that reads an object of at most `size` bytes: at once, or again as a whole after a part."""
     return within(REQUEST_SECONDS, rate=LEAST_RATE, most_bytes=2 * size + _MOST_ANSWER)
 
 
@@ -71,13 +71,13 @@ def http_status(error: ClientError) -> int:
 
 
 def without_expect(params: dict[str, Any], **_: object) -> None:
-    """Handle a request's event: remove its Expect header."""
-    # This header costs a round trip before every chunk. It would only save the upload of a chunk that is refused.
+    """Remove a request's Expect header (event handler)."""
+    # This header costs a round trip before every chunk, and only saves the upload of a refused chunk.
     params["headers"].pop("Expect", None)
 
 
 def with_md5(params: dict[str, Any], **_: object) -> None:
-    """Handle a request's event: add Content-MD5, which some servers need where others take a checksum of the SDK."""
+    """Add Content-MD5 to a request (event handler). Some servers require it where others accept an SDK checksum."""
     body = params["body"]
     digest = hashlib.md5(body if isinstance(body, bytes) else str(body).encode(), usedforsecurity=False).digest()
     params["headers"]["Content-MD5"] = base64.b64encode(digest).decode()
@@ -86,7 +86,7 @@ def with_md5(params: dict[str, Any], **_: object) -> None:
 def _timestamp(value: Any) -> datetime:
     """Return the time in a header or document.
 
-    Listings have one per object, in ISO 8601. The library's own function takes ten times as long for that.
+    Each object in a listing has one, in ISO 8601. The library's own function takes ten times as long for that format.
     """
     try:
         return datetime.fromisoformat(value)
@@ -95,35 +95,35 @@ def _timestamp(value: Any) -> datetime:
 
 
 class _AnyService(list[str]):
-    """A list of services with every name in it."""
+    """A list of services that contains every name."""
 
     def __contains__(self, name: object) -> bool:
         return True
 
 
 class _Loader(Loader):
-    """Loads descriptions of services without a look at all four hundred of them, which only refuses unknown names."""
+    """Loads service descriptions without listing all four hundred, a step that only rejects unknown names."""
 
     def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002 - the library names it
-        """Return a list that has every name. To load a service that does not exist fails later."""
+        """Return a list that contains every name. Loading a service that does not exist fails later."""
         return _AnyService()
 
 
 @functools.cache
 def _loader(folders: str | None) -> Loader:
-    """Return the loader of AWS's service descriptions. It is cached: loading is most of the time to make a client.
+    """Return the cached loader of AWS service descriptions. Loading them is most of the time to create a client.
 
-    `folders` are those of the setting `data_path`, as in botocore.loaders.create_loader.
+    `folders` is the setting `data_path`, as in botocore.loaders.create_loader.
     """
     named = folders.split(os.pathsep) if folders else []
     return _Loader(extra_search_paths=[os.path.expanduser(os.path.expandvars(folder)) for folder in named])
 
 
 def client_core() -> botocore.session.Session:
-    """Return the botocore session to make clients from: with the cached loader and the fast parser of times.
+    """Return the botocore session for clients, with the cached loader and the fast parser of times.
 
-    boto3's own session makes the same client, and adds transfers of files that nothing here uses. To import it and to
-    add them takes a quarter of the processor time until a client is there.
+    boto3's session would create the same client and add file transfers, which are not used here. Importing and adding
+    them takes a quarter of the CPU time until a client exists.
     """
     core = botocore.session.get_session()
     core.register_component("data_loader", _loader(core.get_config_variable("data_path")))

@@ -1,4 +1,4 @@
-"""Credentials of a bucket that are read again when the provider refuses them, as an agent may have renewed them."""
+"""Bucket credentials that are read again after a refusal, because an agent may have renewed them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from zsnapdb.store.s3_parts import S3Credentials
 
 _USED = "zsnapdb-credentials"
 _REFUSED = (400, 401, 403)
-"""HTTP statuses of a refusal for the credentials. An answer to HEAD has no code that says more."""
+"""HTTP statuses of refused credentials. An answer to HEAD has no more specific code."""
 
 
 class RenewedCredentials(Credentials):
-    """Credentials that sign requests until the provider refuses them. Then `read` is asked for newer ones.
+    """Credentials that sign requests until the provider refuses them. Then `read` returns newer ones.
 
-    Threads may share it: a request is never signed with parts of two credentials.
+    Threads may share it: a request is never signed with a mix of two credentials.
     """
 
     def __init__(self, first: S3Credentials, read: Callable[[], S3Credentials | None]) -> None:
@@ -30,7 +30,6 @@ class RenewedCredentials(Credentials):
         self._lock = threading.Lock()
 
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
-        """Return the credentials for one signature."""
         now = self._now
         return ReadOnlyCredentials(now.key_id, now.secret, now.token, None)
 
@@ -39,13 +38,13 @@ class RenewedCredentials(Credentials):
         return self
 
     def note_use(self, context: dict[str, Any], **_: object) -> None:
-        """Handle the event before a call: note which credentials it begins with."""
+        """Record the credentials of a call before it starts (event handler)."""
         context[_USED] = self._now
 
     def is_renewed(
         self, response: tuple[Any, Any] | None, request_dict: dict[str, Any], attempts: int, **_: object
     ) -> int | None:
-        """Handle the event after an answer: return 0 (repeat at once) if the refused credentials were renewed.
+        """Return 0 (repeat immediately) if the refused credentials were renewed (event handler after an answer).
 
         None leaves the decision to the client. A request is repeated once.
         """
@@ -57,13 +56,13 @@ class RenewedCredentials(Credentials):
                 try:
                     self._now = self._read() or self._now
                 except ConfigError:
-                    # The refusal of the provider says more than a file that is just being written.
+                    # The provider's refusal is a better error than that of a file that is just being written.
                     return None
             return 0 if used != self._now else None
 
 
 def credentials_of_session(core: botocore.session.Session) -> S3Credentials | None:
-    """Return the credentials that botocore finds on this host. None if it finds none, or renews them by itself."""
+    """Return the credentials that botocore finds on this host. None if it finds none, or renews them itself."""
     found = core.get_credentials()
     if found is None or isinstance(found, RefreshableCredentials):
         return None
@@ -77,6 +76,6 @@ def use_credentials(core: botocore.session.Session, credentials: RenewedCredenti
 
 
 def watch_refusals(client: Any, credentials: RenewedCredentials) -> None:
-    """Let a request of the client be repeated once if it was refused and the credentials were renewed meanwhile."""
+    """Let the client repeat a refused request once if the credentials were renewed in the meantime."""
     client.meta.events.register("before-call.s3", credentials.note_use)
     client.meta.events.register_first("needs-retry.s3", credentials.is_renewed)

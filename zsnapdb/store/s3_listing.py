@@ -1,4 +1,4 @@
-"""The least pace of a listing: a store whose pages are slow, empty or endless is no store that can be listed."""
+"""Limits of a listing, whose pages may be slow, empty or endless, and removal of many objects."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 SECONDS = 120.0
-"""What the requests of a listing may take besides the time for its names."""
+"""Time limit for the requests of a listing, in addition to the time for its names."""
 LEAST_NAMES = 50
-"""Names per second. Providers send a page of a thousand names in less than a second."""
+"""Minimum names per second. Providers send a page of a thousand names in less than a second."""
 MOST_NAMES = 100_000_000
 MOST_TOKEN = 64 << 10
 
 
 @dataclass
 class ListingPace:
-    """What one listing has taken and brought so far. `doing` names it."""
+    """The time and the number of names of one listing so far. `doing` describes it in errors."""
 
     doing: str
     seconds: float = 0.0
@@ -55,7 +55,7 @@ class ListingPace:
             raise RepositoryError(f"{self.doing}: more than {MOST_NAMES} names", hint="is the bucket's prefix right?")
 
     def next_token(self, token: str) -> str:
-        """Return the token of the next page. RepositoryError if a page had it before: the listing would never end."""
+        """Return the token of the next page. RepositoryError if it is repeated: the listing would never end."""
         if hash(token) in self.tokens or len(token) > MOST_TOKEN:
             raise RepositoryError(
                 f"{self.doing}: the provider repeats a page", hint="see the endpoint's log; is it an S3 server?"
@@ -65,36 +65,36 @@ class ListingPace:
 
 
 BATCH = 1000
-"""The most objects in one request."""
+"""Maximum number of objects in one request."""
 _MOST_REFUSED = 10
-"""After so many refusals the other objects of a batch are not tried: the account may remove none."""
+"""After this many refusals the rest of a batch is not tried: the account may have no right to remove objects."""
 DELETE_HINT = "check that the credentials may delete objects (`zsnapdb example iam-policy-prune.json`)"
 
 
 @dataclass
 class ObjectRemoval:
-    """Removes objects of one bucket. `one` removes a single object and raises RepositoryError if that is refused."""
+    """Removes objects from one bucket. `one` removes a single object and raises RepositoryError if it is refused."""
 
     bucket: str
     one: Callable[[str], None]
     in_batches: bool = True
-    """False as soon as the provider refused a request for many objects and removed a single one of them."""
+    """False after the provider refused a batch request but removed a single object."""
 
     def remove(self, client: S3Client, keys: Sequence[str]) -> None:
-        """Remove the objects, at most BATCH of them. ClientError if the provider is busy.
+        """Remove at most BATCH objects. ClientError if the provider is busy.
 
-        RepositoryError names an object that cannot be removed. The others are removed then, unless many are refused.
+        RepositoryError for an object that cannot be removed. The others are removed, unless many are refused.
         """
         if not self.in_batches or len(keys) == 1:
             self._one_by_one(keys)
             return
         left, is_known = self._batch(client, keys)
         self._one_by_one(left)
-        # An error inside the provider (5xx) may be an accident: the next batch is tried again.
+        # An error of the provider (5xx) may be temporary: the next batch tries a batch request again.
         self.in_batches = is_known
 
     def _batch(self, client: S3Client, keys: Sequence[str]) -> tuple[list[str], bool]:
-        """Return the objects that may be left after a request for many, and whether the provider knows that request."""
+        """Return the objects that may be left after a batch request, and whether the provider supports it."""
         try:
             with request_limit():
                 answer = client.delete_objects(Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in keys]})

@@ -1,4 +1,4 @@
-"""What a bucket does to keep its objects: locks, versions, and the rules that remove older versions."""
+"""Protection of objects by a bucket: locks, versions, and the rules that remove older versions."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def hold_of(client: S3Client, bucket: str, key: str) -> ObjectHold | None:
 def extend_lock_of(
     client: S3Client, bucket: str, key: str, mode: Literal["GOVERNANCE", "COMPLIANCE"], until: datetime
 ) -> None:
-    """Lock the object's newest version until then at least. ClientError if the provider refuses.
+    """Lock the object's newest version at least until then. ClientError if the provider refuses.
 
-    A lock can always be extended, and is shortened only on a request that asks to bypass it (S3 User Guide, "Object
-    Lock"). So a refusal is no error if the object is locked for longer already.
+    A lock can always be extended. It is shortened only by a request to bypass it (S3 User Guide, "Object Lock"). So a
+    refusal is not an error if the existing lock ends later.
     """
     try:
         client.put_object_retention(Bucket=bucket, Key=key, Retention={"Mode": mode, "RetainUntilDate": until})
@@ -57,8 +57,8 @@ def afterlife_of(client: S3Client, bucket: str) -> Afterlife:
     try:
         status = client.get_bucket_versioning(Bucket=bucket).get("Status")
     except (ClientError, BotoCoreError):
-        # Many accounts may remove objects and not read the versioning. Locks need versions: if the versioning is not
-        # known, there may be locks.
+        # Many accounts may remove objects, but not read the versioning. Locks need versions, so unknown versioning
+        # means that there may be locks.
         return Afterlife(keeps_versions=None, has_locks=True)
     if status != "Enabled":
         return Afterlife(keeps_versions=False)

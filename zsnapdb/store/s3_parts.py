@@ -1,4 +1,4 @@
-"""Options, error codes and request bodies of S3 stores. This module does not import the client."""
+"""Options, credentials, request bodies and error codes of S3 stores."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXPIRED = {
     *("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken", "RequestExpired"),
     *("InvalidClientTokenId", "UnrecognizedClientException", "AuthFailure"),
 }
-"""Codes of temporary credentials that have to be renewed."""
+"""Codes of temporary credentials that must be renewed."""
 BUSY = {
     "SlowDown",
     "Throttling",
@@ -47,11 +47,11 @@ AGAIN = {
 }
 """Codes after which the same request may succeed (S3 API reference, list of error codes).
 
-The provider is busy, the request was in conflict with another, or it was damaged in transfer.
+The provider is busy, the request conflicted with another, or it was damaged in transfer.
 """
 
 UNKNOWN_REQUEST = {"NotImplemented", "XNotImplemented", "MethodNotAllowed", "UnsupportedOperation", "405", "501"}
-"""Codes of a request or header that the provider does not know: the same request never succeeds."""
+"""Codes of a request or header that the provider does not support: the same request never succeeds."""
 CHECKSUM_REFUSED = {
     *UNKNOWN_REQUEST,
     "InvalidArgument",
@@ -65,10 +65,10 @@ CHECKSUM_REFUSED = {
 
 @dataclass(frozen=True)
 class S3Options:
-    """Options of a bucket: storage class, encryption by the provider and its key, the checksum, and the prefix.
+    """Options of a bucket: storage class, encryption by the provider and its key, checksum, prefix and lock.
 
-    `prefix` is the beginning of all keys that this account may list; "": every key. `lock_mode`: how new objects are
-    locked (None: they are not), for `lock_period` seconds.
+    `prefix` limits the keys that this account may list; "": every key. `lock_mode` is the lock of new objects (None: no
+    lock), for `lock_period` seconds.
     """
 
     storage_class: str | None = None
@@ -81,7 +81,7 @@ class S3Options:
 
 
 class BlockReader:
-    """A memoryview as a file object for the client. It is read in large blocks, without copying them."""
+    """A memoryview as a file object for the client. It is read in large blocks, without copies."""
 
     def __init__(self, view: memoryview) -> None:
         self._view = view
@@ -109,7 +109,7 @@ class BlockReader:
 
 @dataclass(frozen=True)
 class S3Credentials:
-    """What signs requests. `token` is the session token of temporary credentials."""
+    """Signing credentials. `token` is the session token of temporary credentials."""
 
     key_id: str
     secret: str = field(repr=False)
@@ -117,9 +117,9 @@ class S3Credentials:
 
 
 def credentials_of(file: Path) -> S3Credentials:
-    """Return the credentials in the [default] section of a file in the AWS form.
+    """Return the credentials in the [default] section of a file in AWS format.
 
-    ConfigError if the file cannot be read, has no such section, or if another account may read or change it.
+    ConfigError if the file cannot be read or has no such section, or if another account may read or change it.
     """
     hint = "the file needs a [default] section with aws_access_key_id and aws_secret_access_key"
     parser = configparser.ConfigParser(interpolation=None)
@@ -142,8 +142,8 @@ def zsnapdb_error(
 ) -> ZsnapdbError:
     """Return the error to raise for a failed request. `failed` names the request and the bucket.
 
-    `renewed_in`: the place where temporary credentials are renewed. `is_conditional`: whether the request was a
-    conditional write. `denied_hint`: the hint if the account lacks the right.
+    `renewed_in`: the location in which temporary credentials are renewed. `is_conditional`: the request was a
+    conditional write. `denied_hint`: the hint if the account lacks the permission.
     """
     if isinstance(error, ClientError):
         return _refusal(error, failed, renewed_in, is_conditional=is_conditional, denied_hint=denied_hint)

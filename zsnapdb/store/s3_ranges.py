@@ -1,6 +1,6 @@
-"""Reads a large object over several connections at once, where one connection is slow.
+"""Reading of a large object over several parallel connections, if one connection is slow.
 
-A provider gives each connection a share of the line. Where one connection is fast, an object comes in one request.
+A provider gives each connection a share of the bandwidth. If one connection is fast, the object is read in one request.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
 
 PARTS = 4
-"""The most connections for one object."""
+"""Maximum number of connections for one object."""
 LEAST = 4 << 20
-"""A shorter part (bytes) costs more by its request than it gains."""
+"""Minimum size of a part in bytes. The request for a shorter part costs more than it gains."""
 MOST = 32
-"""The most connections for all objects together."""
+"""Maximum number of connections for all objects together."""
 _BLOCK = 1 << 20
 _NOT_IN_PARTS = {"PreconditionFailed", "InvalidRange", "NotImplemented"}
 _TOTAL = re.compile(r"bytes \d+-\d+/(\d+)")
 
 
 class Pace:
-    """How fast one connection was lately, in bytes per second. Threads share it."""
+    """The recent rate of one connection, in bytes per second. Threads share it."""
 
     def __init__(self) -> None:
         self._rate = 0.0
         self._lock = threading.Lock()
 
     def note(self, size: int, seconds: float) -> None:
-        """Note that one request brought so many bytes in so many seconds. Short answers say nothing."""
+        """Record the size in bytes and the duration of one request. Short answers are ignored."""
         rate = rate_of(size, seconds)
         if rate is None:
             return
@@ -50,12 +50,12 @@ class Pace:
 
     @property
     def is_fast(self) -> bool:
-        """Whether one connection was fast. False if nothing was noted yet."""
+        """Whether one connection was fast. False if nothing was recorded yet."""
         return self._rate > 0 and not is_slow(self._rate)
 
 
 Get = Callable[[str, Mapping[str, str]], "GetObjectOutputTypeDef"]
-"""Requests an object by its key, with further parameters of GetObject. ClientError as botocore raises it."""
+"""Requests an object by its key, with further parameters of GetObject. ClientError as from botocore."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class RangedReader:
     def read_into(self, key: str, target: memoryview) -> int:
         """Write as much of the object as fits to `target`. Return the object's full size in bytes.
 
-        After an error nothing writes to `target` any more. An object that is replaced meanwhile is read anew.
+        After an error nothing writes to `target` any more. An object that is replaced during the read is read again.
         """
         if len(target) < 2 * LEAST or self.pace.is_fast:
             return self._whole(key, target)
@@ -84,16 +84,16 @@ class RangedReader:
             return self._whole(key, target)
         total = _TOTAL.fullmatch(answer.get("ContentRange", ""))
         if total is None:
-            # The server knows no ranges, and sends it all.
+            # The server does not support ranges and sends the whole object.
             return self._received(answer, target, began)
         if self._in_parts(key, target[: min(int(total[1]), len(target))], part, answer, began):
             return int(total[1])
         return self._whole(key, target)
 
     def _in_parts(self, key: str, target: memoryview, part: int, first: GetObjectOutputTypeDef, began: float) -> bool:
-        """Fill the target, its first part with the answer. Afterwards nothing writes to it any more.
+        """Fill the target, its first part from the answer. No thread writes to the target after the return.
 
-        Return whether all parts are of one object, as the server says. Otherwise it is read in one request.
+        Return whether the server confirms that all parts are of one object. If not, the caller reads it in one request.
         """
         running: list[Future[bool]] = []
         tag = first.get("ETag", "")
@@ -115,13 +115,13 @@ class RangedReader:
         return self._received(self.get(key, {}), target, began)
 
     def _part(self, key: str, target: memoryview, begin: int, tag: str) -> bool:
-        """Fill the target with that part. Return whether it is one of the object with the tag, as the server says."""
+        """Fill the target with this part. Return whether the server confirms that the object still has the tag."""
         with transfer_limit(len(target)):
             return self._limited_part(key, target, begin, tag)
 
     def _limited_part(self, key: str, target: memoryview, begin: int, tag: str) -> bool:
         began = time.monotonic()
-        # Who changes an answer on its way makes its tag a weak one (RFC 9110), and no weak tag matches.
+        # A proxy that changes an answer makes its tag weak (RFC 9110), and no weak tag matches.
         same = {"IfMatch": tag} if tag and not tag.startswith("W/") else {}
         try:
             answer = self.get(key, {"Range": f"bytes={begin}-{begin + len(target) - 1}", **same})
@@ -133,7 +133,7 @@ class RangedReader:
         return True
 
     def _exactly(self, answer: GetObjectOutputTypeDef, target: memoryview, began: float) -> None:
-        """Fill the target with the answer. IncompleteReadError unless it has exactly that size."""
+        """Fill the target from the answer. IncompleteReadError unless the answer has exactly that size."""
         size = self._received(answer, target, began)
         if size != len(target):
             raise IncompleteReadError(actual_bytes=size, expected_bytes=len(target))
@@ -141,11 +141,11 @@ class RangedReader:
     def _received(self, answer: GetObjectOutputTypeDef, target: memoryview, began: float) -> int:
         """Write as much of the answer as fits to the target, in blocks. Return the answer's full size.
 
-        To read a large object at once would need new memory every time.
+        Reading a large object in one call would need new memory every time.
         """
         with closing(answer["Body"]) as body:
             done = 0
-            # Only the read at the end notices an answer that broke off.
+            # Only the last read detects a truncated answer.
             while block := body.read(_BLOCK):
                 taken = min(len(block), max(0, len(target) - done))
                 target[done : done + taken] = memoryview(block)[:taken]

@@ -1,4 +1,4 @@
-"""The hot path: cuts a send stream into chunks, compresses, hashes and moves them in parallel, and reads them in order.
+"""The hot path: splits a send stream into chunks, and compresses, hashes and transfers them in parallel.
 
-This package uses a store only through `ChunkSink` and `ChunkSource`.
+It also reads the chunks back in order. This package uses a store only through `ChunkSink` and `ChunkSource`.
 """

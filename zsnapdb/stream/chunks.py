@@ -1,4 +1,4 @@
-"""One chunk: a slice of the plain stream as one stored object, and the hashes that prove both."""
+"""One chunk: a slice of the plain stream that is stored as one object, with hashes of both forms."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from zsnapdb.stream.crypto import NONCE_BYTES, OVERHEAD_BYTES, ChunkCipher
 from zsnapdb.stream.memory import SlotPool
 
 Body = bytes | bytearray | memoryview
-"""The bytes of a chunk. The type is the one that needs no copy."""
+"""The bytes of a chunk, in any type that avoids a copy."""
 
 _DAMAGED = "the object was changed or truncated after it was written; restore another backup, see `zsnapdb list`"
 
 
 _MOST_WINDOW = 1 << 27
-"""Bytes of history that a frame may refer to: what zstd uses at its highest level. A forged one may ask for more."""
+"""Limit of the zstd window in bytes: that of the highest zstd level. A forged frame may request more."""
 
 
 class Codec(StrEnum):
@@ -34,13 +34,13 @@ class Codec(StrEnum):
 
 
 ChunkSize = Annotated[int, Field(ge=0, le=(1 << 30) + (1 << 24))]
-"""A size in bytes: at most the largest chunk that can be configured, and what a chunk that does not compress adds."""
+"""A size in bytes, at most the largest configurable chunk plus the overhead of incompressible data."""
 
 
 class Chunk(NamedTuple):
     """The description of a chunk. Sizes are in bytes, hashes in hexadecimal. `key_id` is None without encryption.
 
-    A manifest, a journal and a binlog's description store it as an array of these five values, in this order.
+    Manifests, journals and binlog descriptions store it as an array of these five values, in this order.
     """
 
     plain_size: ChunkSize
@@ -51,14 +51,14 @@ class Chunk(NamedTuple):
 
 
 NO_CHUNK = Chunk(0, "0" * 64, 0, "0" * 64, None)
-"""Stands for a chunk that is not stored yet."""
+"""Placeholder for a chunk that is not stored yet."""
 
 
 def plain_hash(data: Body = b"") -> blake3:
-    """Return the hash object of plain bytes, which accepts more bytes: BLAKE3.
+    """Return a BLAKE3 hash object of the plain bytes, which accepts more bytes.
 
-    BLAKE3 is five times as fast as SHA-256 if the processor has AVX2. Stored bytes have a SHA-256 hash, because stores
-    verify it themselves and every host has a program for it.
+    BLAKE3 is five times as fast as SHA-256 on a CPU with AVX2. Stored bytes have a SHA-256 hash, because stores verify
+    it themselves and every host has a program for it.
     """
     return blake3(data)
 
@@ -67,17 +67,17 @@ class ChunkPlaces(Protocol):
     """The chunks of one volume of one backup, by index from 1."""
 
     def associated(self, index: int, *, last: bool) -> bytes:
-        """Return the associated data of an encrypted chunk: its place, and whether it is the last of its volume."""
+        """Return the associated data of an encrypted chunk: its location and whether it is its volume's last one."""
 
     def give_up(self) -> None:
-        """Stop retrying: running calls that wait for another attempt raise soon."""
+        """Stop retrying: calls that wait for another attempt raise soon."""
 
 
 class ChunkSink(ChunkPlaces, Protocol):
     """Stores the chunks of a volume."""
 
     def put_chunk(self, index: int, body: Body, sha256: str) -> None:
-        """Store the chunk durably, or raise. `sha256` is the body's hash, in hexadecimal."""
+        """Store the chunk durably, or raise. `sha256` is the hexadecimal hash of the body."""
 
 
 class ChunkSource(ChunkPlaces, Protocol):
@@ -87,23 +87,23 @@ class ChunkSource(ChunkPlaces, Protocol):
         """Return the stored chunk. NotThere if it is missing."""
 
     def read_chunk(self, index: int, target: memoryview) -> int:
-        """Write as much of the stored chunk as fits to the beginning of `target`. Return its full size in bytes.
+        """Write as much of the stored chunk as fits to the start of `target`. Return its full size in bytes.
 
         NotThere if the chunk is missing.
         """
 
 
 class Workspace(threading.local):
-    """The zstd contexts that each thread uses for all its chunks. One object serves all threads."""
+    """The zstd contexts that each thread reuses for all its chunks. One object serves all threads."""
 
     def __init__(self) -> None:
         self._compressors: dict[int, zstandard.ZstdCompressor] = {}
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW)
 
     def compress(self, plain: Body, level: int, into: memoryview) -> int:
-        """Write the bytes as one zstd frame with its content size to the beginning of `into`. Return its size.
+        """Write the bytes as one zstd frame with its content size to the start of `into`. Return the frame's size.
 
-        ZstdError if the frame does not fit; `room_for()` is enough.
+        ZstdError if the frame does not fit; `room_for()` bytes are enough.
         """
         if level not in self._compressors:
             self._compressors = {level: zstandard.ZstdCompressor(level=level, write_content_size=True)}
@@ -114,7 +114,7 @@ class Workspace(threading.local):
         return done
 
     def decompress(self, frame: Body, into: memoryview) -> int:
-        """Write the content of the frame to the beginning of `into`. Return the number of bytes.
+        """Write the content of the frame to the start of `into`. Return the number of bytes.
 
         ZstdError if `frame` is not a zstd frame, or if the content does not fit.
         """
@@ -129,10 +129,7 @@ class Workspace(threading.local):
 
 
 def room_for(size: int) -> int:
-    """Return the number of bytes that are enough for the stored form of a slice of this size.
-
-    That is so even if the slice does not compress.
-    """
+    """Return a size in bytes that fits the stored form of a slice of this size, even if it is incompressible."""
     # ZSTD_compressBound() of zstd.h, rounded up.
     return size + (size >> 8) + 1024 + OVERHEAD_BYTES
 
@@ -148,10 +145,10 @@ def seal(
     into: memoryview | None = None,
     known_hash: str | None = None,
 ) -> tuple[Body, Chunk]:
-    """Return the stored form of a slice and its description. Without a cipher `associated` is not used.
+    """Return the stored form of a slice and its description. Without a cipher `associated` is ignored.
 
-    `into` is memory of `room_for()` bytes for the stored form. An uncompressed slice may lie in it, at `NONCE_BYTES`,
-    and is overwritten if it is encrypted. `known_hash` is the slice's plain hash, if the caller has it.
+    `into` is memory of `room_for()` bytes for the stored form. An uncompressed slice may be in it, at offset
+    `NONCE_BYTES`; encryption overwrites it. `known_hash` is the slice's plain hash, if the caller has it.
     """
     size, digest = len(plain), known_hash or plain_hash(plain).hexdigest()
     body: Body = plain
@@ -178,10 +175,10 @@ def unseal(
     memory: SlotPool | None = None,
     into: memoryview | None = None,
 ) -> Body:
-    """Return the plain slice, proved by its hash and, if encrypted, its tag.
+    """Return the plain slice, verified by its hash and, if encrypted, its tag.
 
-    DamagedError names `what` and the first thing that is wrong. `cipher` belongs to the chunk's key id; it is None for
-    a chunk without a key id. The slice may be written to `into`. `memory` gives what is needed meanwhile.
+    `cipher` matches the chunk's key id; it is None for a chunk without a key id. The slice may be written to `into`.
+    `memory` is the pool for temporary memory. DamagedError with `what` and the problem.
     """
     if len(body) != chunk.stored_size:
         raise DamagedError(
@@ -196,7 +193,7 @@ def unseal(
         why = f"the bytes cannot be decompressed: {error}"
     except DamagedError as error:
         why = error.message
-    # The plain hash proves a good chunk. The stored hash only shows where a bad chunk was damaged.
+    # The plain hash verifies a good chunk. The stored hash only shows where a bad chunk was damaged.
     if hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
         why = "the stored bytes do not have the SHA-256 hash in the manifest"
     raise DamagedError(f"{what}: {why}", hint=_DAMAGED)
@@ -211,11 +208,11 @@ def unseal_in_place(
     workspace: Workspace,
     into: memoryview,
 ) -> memoryview:
-    """Return the plain slice, proved by its tag if encrypted, else by the SHA-256 of its stored form.
+    """Return the plain slice, verified by its tag if encrypted, else by the SHA-256 of its stored form.
 
-    DamagedError says what is wrong, without the name of the object. Use this for readers that prove the plain bytes
-    themselves, as `zfs receive` does by the checksum of every record. `body` is overwritten. With zstd the slice is
-    written to `into`, otherwise it lies in `body`.
+    It is for readers that verify the plain bytes themselves, as `zfs receive` does with the checksum of every record.
+    `body` is overwritten. With zstd the slice is written to `into`, otherwise it stays in `body`. DamagedError with the
+    problem, without the object's name.
     """
     if len(body) != chunk.stored_size:
         raise DamagedError(f"the object has {len(body)} bytes, the manifest says {chunk.stored_size}")

@@ -1,4 +1,4 @@
-"""Encrypts chunks with AES-256-GCM. The associated data is a chunk's place: a moved chunk does not decrypt."""
+"""Encryption of chunks with AES-256-GCM. The associated data is a chunk's location: a moved chunk does not decrypt."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ OVERHEAD_BYTES = NONCE_BYTES + TAG_BYTES
 
 
 class ChunkCipher:
-    """One data key. Every body gets a random nonce: safe for 2^32 bodies under one key (NIST SP 800-38D, 8.3)."""
+    """One data key. Every body gets a random nonce, which is safe for 2^32 bodies per key (NIST SP 800-38D, 8.3)."""
 
     def __init__(self, key: bytes, key_id: str) -> None:
         """`key` has 32 bytes. `key_id` is its name in the manifest."""
         if len(key) != KEY_BYTES:
             raise ValueError(f"a data key has {KEY_BYTES} bytes, not {len(key)}")
-        # Most commands import this module, and encrypt nothing: to load the library takes a twentieth of their start.
+        # Import here: most commands import this module but encrypt nothing, and the library takes a twentieth of their
+        # start.
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         self._aead = AESGCM(key)
@@ -34,9 +35,9 @@ class ChunkCipher:
         return body
 
     def encrypt_into(self, data: bytes | bytearray | memoryview, associated: bytes, target: memoryview) -> int:
-        """Write the encrypted body to the beginning of `target` and return its size in bytes.
+        """Write the encrypted body to the start of `target` and return its size in bytes.
 
-        `data` may lie in `target`, at offset 12.
+        `data` may be in `target`, at offset 12.
         """
         size = len(data) + OVERHEAD_BYTES
         nonce = os.urandom(NONCE_BYTES)
@@ -48,16 +49,16 @@ class ChunkCipher:
         return size
 
     def decrypt(self, body: bytes | bytearray | memoryview, associated: bytes) -> bytearray:
-        """Return the plain data. DamagedError unless this key encrypted exactly this body for this place."""
+        """Return the plain data. DamagedError unless this key encrypted exactly this body for this location."""
         plain = bytearray(max(0, len(body) - OVERHEAD_BYTES))
         self.decrypt_into(body, associated, memoryview(plain))
         return plain
 
     def decrypt_into(self, body: bytes | bytearray | memoryview, associated: bytes, target: memoryview) -> int:
-        """Write the plain data to the beginning of `target` and return its size in bytes.
+        """Write the plain data to the start of `target` and return its size in bytes.
 
         DamagedError as for `decrypt`; then the content of `target` is undefined. `target` must not overlap `body`, or
-        must begin at offset 12 of `body`.
+        must start at offset 12 of `body`.
         """
         from cryptography.exceptions import InvalidTag
 

@@ -1,8 +1,8 @@
-"""Fetches, proves and decompresses chunks ahead of the reader, and writes them to a pipe in order.
+"""Download of a stream: chunks are fetched, verified and decompressed ahead of the reader, and written in order.
 
-Memory: `concurrency` slices, each plain or in its stored form, and for each worker that decompresses both forms. More
-slices are on their way at once where one connection of the store is slow, within the memory that `InFlight` allows. The
-length of the stream does not matter.
+Memory: `concurrency` slices, each plain or in its stored form; each decompressing worker has both forms. If one
+connection of the store is slow, more slices are in flight, within the memory limit of `InFlight`. The length of the
+stream does not matter.
 """
 
 from __future__ import annotations
@@ -23,45 +23,44 @@ from zsnapdb.stream.records import RECORD_BYTES, ExpectedStream, Walker, parse_b
 from zsnapdb.stream.resuming import NotResumableError, ResumedStream, ResumePoint, first_place
 
 _MOST_IN_FLIGHT = 96 << 20
-"""The most bytes of slices at once where the line is what the download waits for: their plain size.
+"""Limit, in plain bytes, of the slices in flight when the network is the bottleneck.
 
-Their stored forms come to that. Those of a slice that is read stay until it is written.
+Their stored forms need memory in addition. The memory of a fetched slice is in use until it is written.
 """
 
 _MOST_STEPS_BACK = 8
-"""How many chunks are tried before the one that ZFS was in, for one that begins before the point."""
+"""How many chunks before the estimated one are searched for a record before the resume point."""
 
 
 class Passage(Protocol):
-    """What the slices of a stream go through on their way to the pipe."""
+    """A filter between the slices of a stream and the pipe."""
 
     def feed(self, slice_: memoryview, *, last: bool) -> Iterator[memoryview]:
-        """Yield what is to be written for a slice. DamagedError, before anything is yielded, if it is not accepted."""
+        """Yield the bytes to write for a slice. DamagedError, before the first yield, if the slice is refused."""
 
 
 class WholeStream:
-    """Passes a whole stream on as it is, and walks over its records."""
+    """Passes a whole stream on unchanged and checks its records."""
 
     def __init__(self, expected: ExpectedStream | None) -> None:
         self._walker = Walker(expected)
 
     def feed(self, slice_: memoryview, *, last: bool) -> Iterator[memoryview]:
-        """Yield the slice."""
         self._walker.feed(slice_)
         if last:
             self._walker.finish()
         yield slice_
 
     def finish(self) -> None:
-        """DamagedError unless the stream has ended."""
+        """Raise DamagedError unless the stream has ended."""
         self._walker.finish()
 
 
 @dataclass(frozen=True)
 class Resumption:
-    """The rest of a stream that an interrupted receive still needs: it is in the chunks from `first` on (from 1).
+    """The rest of a stream that an interrupted receive still needs. It starts in the chunk `first` (from 1).
 
-    `before` is the size of the chunks before it, in plain bytes.
+    `before` is the size of the earlier chunks, in plain bytes.
     """
 
     stream: ResumedStream
@@ -84,18 +83,18 @@ def download(
     resumption: Resumption | None = None,
     widens: bool = True,
 ) -> int:
-    """Write the plain stream to `pipe`. Return the number of bytes of it that are behind the reader.
+    """Write the plain stream to `pipe`. Return the stream offset in bytes after the last written slice.
 
-    With a `resumption` only the rest of the stream is fetched and written, and NotResumableError may end it.
+    - `resumption`: write only the rest of the stream, or raise NotResumableError.
+    - `expected`: the required content of the BEGIN record. The last chunk is written only if it ends with the END
+      record.
+    - `ciphers`: the ciphers by key id. ConfigError, before anything is fetched, if one is missing.
+    - `memory`: reused by several streams, one after the other.
+    - `widens`: more chunks may be fetched at once if the network is slow.
 
-    DamagedError names (by `name(index)`) the first chunk that is missing or altered, or with a record that our own
-    sends never make; no byte of that chunk is written. `expected` is what the stream's BEGIN record must say. The last
-    chunk is written only if it ends with the END record.
-    `ciphers` has the ciphers by key id. ConfigError, before anything is fetched, if a chunk needs another one.
-    `memory` is what several streams use one after the other. `widens`: more chunks may be fetched at once where the
-    line is slow.
-    BrokenPipeError if the pipe's reader has ended. While a call of the store waits, the reader waits too; it sees no
-    end of the stream.
+    DamagedError names, by `name(index)`, the first chunk that is missing or altered, or has a record that zsnapdb never
+    sends; no byte of it is written. BrokenPipeError if the pipe's reader has ended. While the store waits, the reader
+    waits too and sees no end of the stream.
     """
     in_flight = InFlight(concurrency, waiting=0, most_bytes=_MOST_IN_FLIGHT, widens=widens)
     fetcher = _Fetcher(
@@ -143,7 +142,7 @@ def first_bytes(
     ciphers: Mapping[str, ChunkCipher],
     expected: ExpectedStream,
 ) -> bytes:
-    """Return at most so many bytes of the beginning of the stream. Its first chunk is fetched, proved and walked over.
+    """Return at most `count` bytes from the start of the stream. Its first chunk is fetched and verified.
 
     The errors are those of `download`.
     """
@@ -165,7 +164,7 @@ def resume_at(
     ciphers: Mapping[str, ChunkCipher],
     expected: ExpectedStream,
 ) -> Resumption:
-    """Find the chunk in which an interrupted receive goes on. The first chunk and about one other are fetched.
+    """Find the chunk in which an interrupted receive resumes. The first chunk and about one other are fetched.
 
     NotResumableError if the point is not found. The other errors are those of `download`.
     """
@@ -174,7 +173,7 @@ def resume_at(
     first = bytes(fetcher.fetch(1).plain)
     stream = ResumedStream(first[: RECORD_BYTES + parse_begin(first).payload_size], point, expected)
     ends = list(itertools.accumulate(chunk.plain_size for chunk in chunks))
-    # The number is not exact, and never too small by more than the first record.
+    # The number is approximate, but never too small by more than the first record.
     index = next((at for at, end in enumerate(ends, 1) if point.received < end), len(chunks))
     for candidate in range(index, max(1, index - _MOST_STEPS_BACK), -1):
         place = first_place(memoryview(fetcher.fetch(candidate).plain), point.to_guid)
@@ -199,7 +198,7 @@ def _writable(plain: Body) -> memoryview:
 
 
 def _passed(passage: Passage, plain: memoryview, name: str, *, last: bool) -> Iterator[memoryview]:
-    """Yield what is to be written for a slice. DamagedError names the chunk with the first record not accepted."""
+    """Yield the bytes to write for a slice. DamagedError names the chunk of the first rejected record."""
     try:
         yield from passage.feed(plain, last=last)
     except DamagedError as error:
@@ -208,7 +207,7 @@ def _passed(passage: Passage, plain: memoryview, name: str, *, last: bool) -> It
 
 @dataclass(frozen=True)
 class _Fetched:
-    """A slice of the stream and its slot. The slice may lie in the slot: reuse the slot after the slice is written."""
+    """A slice of the stream, perhaps in its slot: reuse the slot only after the slice is written."""
 
     plain: Body
     slot: memoryview
@@ -216,7 +215,7 @@ class _Fetched:
 
 @dataclass(frozen=True)
 class _Fetcher:
-    """The state that the workers share. `length` is the number of chunks of the stream."""
+    """The shared state of the workers. `length` is the number of chunks of the stream."""
 
     store: ChunkSource
     chunks: Sequence[Chunk]
@@ -229,7 +228,7 @@ class _Fetcher:
     workspace: Workspace = field(default_factory=Workspace)
 
     def refuse_missing_keys(self) -> None:
-        """ConfigError if a data key is missing."""
+        """Raise ConfigError if a data key is missing."""
         missing = {chunk.key_id for chunk in self.chunks} - {None} - set(self.keys)
         if missing:
             raise ConfigError(
@@ -239,11 +238,11 @@ class _Fetcher:
             )
 
     def fetch(self, index: int) -> _Fetched:
-        """Return the slice. A damaged chunk is read a second time: it may have been damaged in transfer."""
+        """Return the slice. A damaged chunk is read again, because the damage may come from the transfer."""
         chunk = self.chunks[index - 1]
         cipher = self.keys[chunk.key_id] if chunk.key_id is not None else None
         associated = self.store.associated(index, last=index == self.length)
-        # An uncompressed slice is decrypted in the memory that its stored form was read to.
+        # An uncompressed slice is decrypted in place, in the slot of its stored form.
         is_plain = self.codec is Codec.NONE
         slots = self.memory.plain if is_plain else self.memory.stored
         stored = slots.take(max(chunk.plain_size, chunk.stored_size), filled=chunk.stored_size)
@@ -270,7 +269,7 @@ class _Fetcher:
         finally:
             if slot is not stored:
                 self.memory.stored.give(stored)
-        # The second time every proof is checked, and the error says which one failed.
+        # The second time everything is checked, and the error says which check failed.
         proved = unseal(
             body,
             chunk,

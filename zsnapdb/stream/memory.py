@@ -1,6 +1,6 @@
 """Memory for the slices of streams, reused from slice to slice and from volume to volume.
 
-A page costs a page fault and its clearing when it is first used, so few pages are used often.
+The first use of a page costs a page fault and its clearing, so a small number of pages is reused often.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from zsnapdb.base.connection_rate import is_slow, rate_of
 
 _POPULATE_WRITE = 23
-"""MADV_POPULATE_WRITE of Linux 5.14 (madvise(2)): all pages of a range at once, which costs less than page faults."""
+"""MADV_POPULATE_WRITE of Linux 5.14 (madvise(2)) allocates all pages of a range, which is cheaper than page faults."""
 
 _MOST_POPULATED = 64 << 20
-"""The most bytes to get ahead. A manifest says the sizes, and one that was altered may say too much."""
+"""Limit of preallocated bytes. The sizes come from a manifest, and an altered one may contain huge sizes."""
 
 
 class SlotPool:
-    """Slots that are free to be used again. Threads may share it.
+    """Free memory slots for reuse. Threads may share it.
 
-    The slot that was given back last is taken first: its pages are there, and perhaps in the processor's cache. So a
-    transfer uses no more memory than it needs at the same time.
+    The slot that was returned last is taken first: its pages are allocated and may be in the CPU cache. So a transfer
+    uses no more memory than it needs at the same time.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class SlotPool:
         self._lock = threading.Lock()
 
     def take(self, size: int, *, filled: int = 0) -> memoryview:
-        """Return a slot of at least `size` bytes, with any content. The first `filled` bytes are to be written now."""
+        """Return a slot of at least `size` bytes with any content. The caller now fills the first `filled` bytes."""
         with self._lock:
             self._size = max(self._size, size)
             while self._free:
@@ -44,12 +44,12 @@ class SlotPool:
         return _new_slot(size, filled)
 
     def give(self, slot: memoryview) -> None:
-        """Take a slot back. Nobody uses it any more."""
+        """Return a slot to the pool. No thread may use it any more."""
         with self._lock:
             self._free.append(slot)
 
     def clear(self) -> None:
-        """Give the memory of all free slots back to the system."""
+        """Release the memory of all free slots to the system."""
         with self._lock:
             self._free.clear()
 
@@ -65,22 +65,22 @@ class SlotPool:
 
 @dataclass(frozen=True)
 class TransferMemory:
-    """What the streams of one run use one after the other: slots for plain slices, and for their stored forms.
+    """Memory that the streams of one run reuse: slots for plain slices, and slots for their stored forms.
 
-    The two are apart because a stored form is mostly smaller: its slots use fewer pages.
+    They are separate because a stored form is usually smaller, so its slots use fewer pages.
     """
 
     plain: SlotPool = field(default_factory=SlotPool)
     stored: SlotPool = field(default_factory=SlotPool)
 
     def clear(self) -> None:
-        """Give the memory of all free slots back to the system."""
+        """Release the memory of all free slots to the system."""
         self.plain.clear()
         self.stored.clear()
 
 
 def _new_slot(size: int, filled: int) -> memoryview:
-    """Return new memory. The system allocates its pages when they are first used, but those to be filled now."""
+    """Return new memory with the first `filled` bytes preallocated. Other pages are allocated on first use."""
     memory = mmap.mmap(-1, size)
     with contextlib.suppress(AttributeError, OSError):
         # Large pages, if the system has them, save page faults.
@@ -92,17 +92,17 @@ def _new_slot(size: int, filled: int) -> memoryview:
 
 
 _MOST_CONNECTIONS = 16
-"""More at once bring nothing: the line is full, or the server refuses."""
+"""Limit of parallel connections: more are not faster, because the network is saturated or the server refuses."""
 
 _OF_A_SIZE = 64
-"""So many chunks have one size, before those that follow are twice as large."""
+"""Number of chunks of one size, before the size doubles."""
 
 FIRST_CHUNK = 8 << 20
-"""The size of a stream's first chunks in bytes, unless none may be so large."""
+"""The size of a stream's first chunks in bytes, unless the configured maximum is smaller."""
 
 
 def chunk_size(index: int, first: int, most: int) -> int:
-    """Return the size in bytes of the chunk with that number (from 1) of a stream, unless the stream ends in it.
+    """Return the size in bytes of the chunk with this number (from 1) of a stream. The last chunk may be smaller.
 
     The first ones have `first` bytes, later ones at most `most`.
     """
@@ -111,10 +111,10 @@ def chunk_size(index: int, first: int, most: int) -> int:
 
 
 class InFlight:
-    """The slices that are on their way, and how many may be. Threads may share it.
+    """The number and bytes of slices in flight, with their limits. Threads may share it.
 
-    `concurrency` workers, and so many slices that wait for one (`waiting`), are always allowed. `widens`: each slow
-    transfer allows one more, as long as all of them have at most `most_bytes`.
+    `concurrency` workers and `waiting` slices that wait for a worker are always allowed. With `widens`, each slow
+    transfer allows one more, as long as all slices together have at most `most_bytes`.
     """
 
     def __init__(self, concurrency: int, *, waiting: int, most_bytes: int, widens: bool) -> None:
@@ -129,13 +129,13 @@ class InFlight:
         self._changed = threading.Condition()
 
     def take(self, size: int) -> None:
-        """Wait until a slice of so many bytes may be on its way."""
+        """Wait until a slice of this size in bytes may start, and count it."""
         with self._changed:
             self._changed.wait_for(lambda: self._fits(size))
             self._add(size)
 
     def try_take(self, size: int) -> bool:
-        """As `take`, without waiting. Return whether the slice may be on its way."""
+        """Count a slice if it may start now. Return whether it may."""
         with self._changed:
             fits = self._fits(size)
             if fits:
@@ -143,14 +143,14 @@ class InFlight:
             return fits
 
     def give(self, size: int) -> None:
-        """Say that a slice of so many bytes is not on its way any more."""
+        """Remove a finished slice of this size in bytes from the count."""
         with self._changed:
             self._slices -= 1
             self._bytes -= size
             self._changed.notify()
 
     def transferred(self, size: int, seconds: float) -> None:
-        """Note that one connection took so many bytes in so many seconds. A slow one lets another worker begin."""
+        """Record the size in bytes and the duration of one transfer. A slow one allows another worker."""
         rate = rate_of(size, seconds)
         if rate is None or not is_slow(rate):
             return

@@ -1,7 +1,7 @@
-"""Name-value lists of ZFS in their native form, of hosts that count little-endian: reads numbers, bytes and lists.
+"""ZFS name-value lists in native encoding of little-endian hosts: numbers, bytes and nested lists.
 
-Source: module/nvpair/nvpair.c of OpenZFS (nvs_native, nvpair_t). The payloads of BEGIN records and the resume tokens
-of datasets are such lists.
+Source: module/nvpair/nvpair.c of OpenZFS (nvs_native, nvpair_t). The payloads of BEGIN records and the resume tokens of
+datasets are such lists.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping
 
 LITTLE_ENDIAN = b"\0\1"
-"""How a list begins that is in the native form of a little-endian host."""
+"""First bytes of a list in the native encoding of a little-endian host."""
 _HEADER, _PAIR = 12, struct.Struct("<iHxxii")
 _NUMBER, _LIST, _BYTES = 8, 19, 26
 _LIST_BYTES = 24
@@ -20,9 +20,9 @@ Value = int | bytes | Mapping[str, "Value"]
 
 
 def read(data: bytes) -> Mapping[str, Value]:
-    """Return the pairs of a list. Pairs of other kinds than numbers, bytes and lists are left out.
+    """Return the pairs of a list. Pairs of other types than numbers, bytes and lists are left out.
 
-    ValueError or struct.error if the bytes are no such list.
+    ValueError or struct.error if the bytes are not such a list.
     """
     if data[:2] != LITTLE_ENDIAN:
         raise ValueError("the list is not in the native form of a little-endian host")
@@ -30,9 +30,9 @@ def read(data: bytes) -> Mapping[str, Value]:
 
 
 def with_numbers(data: bytes, numbers: Mapping[str, int]) -> bytes:
-    """Return the list with more pairs behind its own: unsigned numbers of 64 bits. `data` is empty for a new list.
+    """Return the list with unsigned 64-bit numbers appended. `data` is empty for a new list.
 
-    ValueError if `data` is not a list in the native form of a little-endian host.
+    ValueError if `data` is not a list in the native encoding of a little-endian host.
     """
     before = data or LITTLE_ENDIAN + bytes(6) + b"\1" + bytes(3) + _END
     if before[:2] != LITTLE_ENDIAN or before[-4:] != _END:
@@ -47,7 +47,7 @@ def with_numbers(data: bytes, numbers: Mapping[str, int]) -> bytes:
 
 
 def _pairs(data: bytes, at: int, *, nested: bool) -> tuple[dict[str, Value], int]:
-    """Return the pairs of a list, and the place behind it."""
+    """Return the pairs of a list, and the offset after it."""
     pairs: dict[str, Value] = {}
     while (size := struct.unpack_from("<i", data, at)[0]) != 0:
         _, length, count, kind = _PAIR.unpack_from(data, at)

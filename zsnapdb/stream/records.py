@@ -1,9 +1,9 @@
-"""Walks over the records of a ZFS send stream while it is read. Headers are read, payloads skipped, nothing is copied.
+"""Checks of the records of a ZFS send stream while it is read. Headers are read, payloads skipped, nothing is copied.
 
 Layout: `struct dmu_replay_record` in OpenZFS include/sys/zfs_ioctl.h (the same from 2.0 to 2.4). A record has 312 bytes
-in the byte order of the sending host and begins with its type (u32). The length of the payload after it depends on the
-type (`record_payload_size` in cmd/zstream). Every record but BEGIN ends with the fletcher-4 checksum of all bytes
-before it, and has the GUID of the snapshot that the stream creates.
+in the byte order of the sending host and starts with its type (u32). Its type determines the length of the payload
+after it (`record_payload_size` in cmd/zstream). Every record except BEGIN ends with the fletcher-4 checksum of all
+earlier bytes, and contains the GUID of the snapshot that the stream creates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zsnapdb.base.errors import DamagedError
 
 _RAW = 24
 MOST_KEY_BYTES = 1 << 16
-"""The most bytes of the payload of a raw BEGIN record: the wrapped keys of the dataset, some hundred bytes."""
+"""Limit in bytes of the payload of a raw BEGIN record: the dataset's wrapped keys, some hundred bytes."""
 _FOREIGN_FEATURES = {
     0: "deduplicated blocks (-D)",
     1: "deduplicated blocks (-D)",
@@ -26,16 +26,16 @@ _FOREIGN_FEATURES = {
     _RAW: "raw encrypted blocks (-w)",
     26: "holds (-h)",
 }
-"""The feature bits of streams that our send flags never make, and what they stand for."""
+"""Feature bits that never occur in streams of zsnapdb, with their meaning."""
 
 _CLONE = 1
-"""DRR_FLAG_CLONE: the stream makes a clone of another dataset's snapshot."""
+"""DRR_FLAG_CLONE: the stream creates a clone of another dataset's snapshot."""
 
 _NOT_OURS = "zsnapdb never sends such a stream: somebody else made it, or it was altered"
 
 
 class DatasetKind(IntEnum):
-    """What a stream is of: `drr_type` of its BEGIN record (dmu_objset_type_t in include/sys/dmu.h)."""
+    """The dataset type of a stream: `drr_type` of its BEGIN record (dmu_objset_type_t in include/sys/dmu.h)."""
 
     FILESYSTEM = 2
     ZVOL = 3
@@ -43,10 +43,10 @@ class DatasetKind(IntEnum):
 
 @dataclass(frozen=True)
 class BeginRecord:
-    """The facts in the first record of a stream. `from_guid` is 0 for a full stream.
+    """The first record of a stream. `from_guid` is 0 for a full stream.
 
-    `name` is the full name of the snapshot. `kind` is a value of `DatasetKind`, if the stream is good.
-    `payload_size` is in bytes.
+    `name` is the full name of the snapshot. `kind` is a value of `DatasetKind` in a valid stream. `payload_size` is in
+    bytes.
     """
 
     features: int
@@ -58,7 +58,7 @@ class BeginRecord:
     payload_size: int = 0
 
     def check_ours(self, *, is_raw: bool) -> None:
-        """Raise DamagedError if our own `zfs send` never makes such a stream. `is_raw`: it was sent with -w."""
+        """Raise DamagedError if zsnapdb's `zfs send` never creates such a stream. `is_raw`: it was sent with -w."""
         if is_raw and (not self.features >> _RAW & 1 or not 0 < self.payload_size <= MOST_KEY_BYTES):
             raise DamagedError(
                 f"the stream has the features {self.features:#x} and {self.payload_size} bytes of keys: it is not the"
@@ -83,10 +83,10 @@ class BeginRecord:
 
 @dataclass(frozen=True)
 class ExpectedStream:
-    """What the BEGIN record of a stream must say. `from_guid` is 0 for a full stream.
+    """The required content of a stream's BEGIN record. `from_guid` is 0 for a full stream.
 
-    `name` is the full name of the snapshot. `features` is None before a stream was sent. `is_raw`: it is encrypted as
-    the blocks in the pool are.
+    `name` is the full name of the snapshot. `features` is None before a stream was sent. `is_raw`: its blocks are
+    encrypted as in the pool.
     """
 
     name: str
@@ -97,7 +97,7 @@ class ExpectedStream:
     is_raw: bool = False
 
     def check(self, begin: BeginRecord) -> None:
-        """Raise DamagedError unless the stream leads from and to the expected snapshots, under the expected name."""
+        """Raise DamagedError unless GUIDs, snapshot name, type and features are the expected ones."""
         if (begin.to_guid, begin.from_guid) != (self.to_guid, self.from_guid):
             raise DamagedError(
                 f"the stream leads from GUID {begin.from_guid} to {begin.to_guid}, expected from {self.from_guid} to"
@@ -150,16 +150,16 @@ _NAME_AT = 56
 
 
 class Senders(Enum):
-    """Whose streams are walked: those of our own `zfs send` alone, or of any `zfs send` of one snapshot."""
+    """The accepted senders: only zsnapdb's `zfs send`, or any `zfs send` of one snapshot."""
 
     OURS = "ours"
     ANY = "any"
 
 
 _OUR_RECORDS = frozenset({OBJECT, FREEOBJECTS, WRITE, FREE, END, SPILL})
-"""The types of records that `zfs send` with our flags makes after BEGIN (dmu_send.c).
+"""The types of records after BEGIN that `zfs send` with zsnapdb's flags creates (dmu_send.c).
 
-`planning.backup.send_form.SEND_FLAGS` has the flags. A raw stream has OBJECT_RANGE records, too.
+`planning.backup.send_form.SEND_FLAGS` has the flags. A raw stream also has OBJECT_RANGE records.
 """
 
 
@@ -197,7 +197,7 @@ def parse_begin(first: bytes | memoryview) -> BeginRecord:
 
 
 def payload_size(head: bytes, order: str) -> int:
-    """Return how many bytes follow the record with this header of 312 bytes; not for BEGIN. `order`: "<" or ">"."""
+    """Return the payload size in bytes of a record, except BEGIN, from its 312-byte header. `order`: "<" or ">"."""
     kind = struct.unpack_from(order + "I", head, 0)[0]
     if kind == OBJECT:
         bonus, _, raw_bonus = struct.unpack_from(order + "III", head, 28)
@@ -224,7 +224,7 @@ class Walker:
     """
 
     def __init__(self, expected: ExpectedStream | None = None, senders: Senders = Senders.OURS) -> None:
-        """`expected`: what the BEGIN record must say (None: anything)."""
+        """`expected`: the required content of the BEGIN record (None: any)."""
         self._expected, self._senders = expected, senders
         self._is_raw = expected is not None and expected.is_raw
         self._accepts = _OUR_RECORDS | {OBJECT_RANGE} if self._is_raw else _OUR_RECORDS
@@ -238,9 +238,9 @@ class Walker:
         self._done = 0
 
     def feed(self, data: memoryview) -> None:
-        """Walk over the next bytes of the stream.
+        """Check the next bytes of the stream.
 
-        DamagedError names the first record that is wrong, and its offset.
+        DamagedError with the first invalid record and its offset.
         """
         size = len(data)
         at = self._skip
@@ -267,7 +267,7 @@ class Walker:
         self._done += size
 
     def _walk(self, data: memoryview, at: int, size: int) -> int:
-        """Walk over all complete headers from `at` on. Return the offset of the next header.
+        """Check all complete headers from `at` on. Return the offset of the next header.
 
         Nearly all records are WRITE records; they are handled here, for speed.
         """

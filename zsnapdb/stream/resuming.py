@@ -1,13 +1,13 @@
-"""Makes of a stored stream the rest that an interrupted `zfs receive -s` still needs.
+"""Conversion of a stored stream into the rest that an interrupted `zfs receive -s` still needs.
 
-`zfs receive` goes on with a stream whose BEGIN record has the feature "resuming" and names the last record that was
-received, and that begins with this record again (dmu_recv_resume_begin_check and resume_check in
-module/zfs/dmu_recv.c). `zfs send -t` makes such a stream of a snapshot; here it is made of the stored stream.
+`zfs receive` resumes with a stream whose BEGIN record has the feature "resuming" and the last received record, and that
+starts with this record again (dmu_recv_resume_begin_check and resume_check in module/zfs/dmu_recv.c). `zfs send -t`
+creates such a stream from a snapshot; this module creates it from the stored stream.
 
-Every record has the fletcher-4 checksum of all bytes before it. Behind another BEGIN record all checksums are others.
-They are not computed of the bytes anew: fletcher-4 is linear, so the difference between the two sums follows from the
-number of words alone, and from the checksums that are exchanged. So `zfs receive` still proves each payload against the
-checksum that `zfs send` computed.
+Every record has the fletcher-4 checksum of all earlier bytes, so another BEGIN record changes all checksums. They are
+not recomputed from the bytes. Fletcher-4 is linear, so the difference between the two sums follows from the number of
+words and from the replaced checksums alone. So `zfs receive` still verifies each payload against the checksum of `zfs
+send`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _MOST_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """The last record that was received: the OBJECT record of `object`, or its WRITE record at `offset` (bytes).
+    """The last received record: the OBJECT record of `object`, or its WRITE record at `offset` (bytes).
 
-    `received` is about how many bytes of the stream were received: those of the record are among them, and up to a few
-    MiB after it may be. `from_guid` is 0 for a full stream.
+    `received` is the approximate number of received bytes of the stream. It includes the record, and may include a few
+    MiB after it. `from_guid` is 0 for a full stream.
     """
 
     object: int
@@ -55,12 +55,12 @@ class ResumePoint:
 
     @property
     def key(self) -> tuple[int, int]:
-        """The place of the record among the records that have one, which a stream has in this order."""
+        """The sort key of the record: OBJECT and WRITE records are in this order in a stream."""
         return self.object, self.offset
 
 
 def parse_token(token: str) -> ResumePoint:
-    """Return the point that a resume token of ZFS names. DamagedError if it is in a form that is not known."""
+    """Return the point of a ZFS resume token. DamagedError if the token's format is unknown."""
     matched = _TOKEN.fullmatch(token)
     try:
         if matched is None or not 0 < int(matched[1], 16) <= _MOST_BYTES:
@@ -95,19 +95,19 @@ _MASK = (1 << 64) - 1
 _MOST_PAYLOAD = 1 << 24
 """The largest block of ZFS (SPA_MAXBLOCKSIZE)."""
 _MOST_TRIED = 64
-"""How often the GUID is tried as part of a header. In a real stream it is at its first place, or shortly after."""
+"""Limit of GUID matches that are tried as part of a header. In a real stream the first or an early match is in one."""
 
 Sums = tuple[int, int, int, int]
 
 
 class NotResumableError(ZsnapdbError):
-    """The stored stream does not have what the interrupted receive needs. It can be received from its beginning."""
+    """The stored stream does not fit the interrupted receive. It can be received from its start."""
 
 
 def resuming_begin(begin: bytes, point: ResumePoint) -> bytes:
-    """Return the BEGIN record, with its payload, of the stream that goes on at `point`. `begin`: that of the whole one.
+    """Return the BEGIN record, with its payload, of the stream that resumes at `point`. `begin`: that of the whole one.
 
-    NotResumableError if the stream was made by a big-endian host, or is not the one that was received.
+    NotResumableError if the stream is from a big-endian host, or is another stream.
     """
     facts = parse_begin(begin)
     if _U32.unpack_from(begin, 0)[0] != BEGIN or begin[8:9] == b"\0":
@@ -132,7 +132,7 @@ def resuming_begin(begin: bytes, point: ResumePoint) -> bytes:
 
 
 def first_place(slice_: memoryview, to_guid: int) -> tuple[int, int] | None:
-    """Return object and offset of the first record in a slice of a stream that has such a place; None if none has."""
+    """Return object and offset of the first OBJECT or WRITE record in a slice of a stream; None if there is none."""
     at = _first_record(slice_, to_guid)
     while at is not None and at + RECORD_BYTES <= len(slice_):
         head = bytes(slice_[at : at + RECORD_BYTES])
@@ -146,12 +146,12 @@ def first_place(slice_: memoryview, to_guid: int) -> tuple[int, int] | None:
 
 
 class ResumedStream:
-    """Passes on the rest of a stored stream, slice by slice, behind a new BEGIN record."""
+    """Passes on the rest of a stored stream, slice by slice, after a new BEGIN record."""
 
     def __init__(self, begin: bytes, point: ResumePoint, expected: ExpectedStream) -> None:
-        """`begin`: the stored stream's BEGIN record with its payload. `expected`: what it must say.
+        """`begin`: the stored stream's BEGIN record with its payload. `expected`: its required content.
 
-        DamagedError if it does not; NotResumableError as `resuming_begin`.
+        DamagedError if the content differs. NotResumableError as for `resuming_begin`.
         """
         self.begin = resuming_begin(begin, point)
         self._walker = Walker(expected)
@@ -165,14 +165,14 @@ class ResumedStream:
         self._is_synchronised = False
 
     def begin_with_the_whole(self) -> None:
-        """Expect the stored stream's first slice, which begins with its BEGIN record, as the first one."""
+        """Expect the stored stream's first slice, which starts with its BEGIN record, as the first one."""
         self._skip, self._is_synchronised = self._stored_begin, True
 
     def feed(self, slice_: memoryview, *, last: bool) -> Iterator[memoryview]:
-        """Yield what is to be written, in order. The slice is changed, and must be writable.
+        """Yield the bytes to write, in order. The slice must be writable and is modified.
 
-        The first slice must begin before the record of the resume point, with a record that has a place.
-        NotResumableError if the record is not in the stream, DamagedError as `Walker.feed`.
+        The first slice must have an OBJECT or WRITE record before that of the resume point. NotResumableError if the
+        record is not in the stream, DamagedError as for `Walker.feed`.
         """
         start, begin = 0, b""
         if not self._is_found:
@@ -182,7 +182,7 @@ class ResumedStream:
                     raise self._missing()
                 return
             head, start = found
-            # What the slice has before the record was received. A header that began in the slice before comes first.
+            # The bytes before the record were received. Header bytes from the previous slice come first.
             self._is_found, self._partial, self._skip = True, bytearray(head), 0
             self._walker.feed(memoryview(head))
             begin = self.begin
@@ -201,7 +201,7 @@ class ResumedStream:
         )
 
     def _find(self, slice_: memoryview) -> tuple[bytes, int] | None:
-        """Return the part of the record's header that the slice before had, and where the rest begins; or None."""
+        """Return the record's header bytes in the previous slice and the offset of the rest; None if not found."""
         if not self._is_synchronised:
             first = _first_record(slice_, self._point.to_guid)
             if first is None:
@@ -229,7 +229,7 @@ class ResumedStream:
         return None
 
     def _exchanged(self, rest: memoryview) -> Iterator[memoryview]:
-        """Exchange the checksums of the headers in a slice. A header that is not complete waits for the next slice."""
+        """Replace the checksums of the headers in a slice. An incomplete header waits for the next slice."""
         at, size = self._skip, len(rest)
         begin = 0
         if self._partial and at == 0:
@@ -253,7 +253,7 @@ class ResumedStream:
         self._skip = at - size
 
     def _exchange(self, data: memoryview, at: int) -> int:
-        """Exchange the checksums in the header at `at`. Return the size of its payload in bytes."""
+        """Replace the checksums in the header at `at`. Return the size of its payload in bytes."""
         kind = _U32.unpack_from(data, at)[0]
         head = bytes(data[at : at + RECORD_BYTES])
         old = _SUM.unpack_from(head, CHECKSUM_AT)
@@ -283,7 +283,7 @@ class ResumedStream:
         return payload
 
     def _go_on(self, words: int) -> None:
-        """The difference after so many words that are the same in both streams."""
+        """Update the difference after `words` words that are equal in both streams."""
         a, b, c, d = self._difference
         once = words * (words + 1) // 2
         self._difference = (
@@ -294,7 +294,7 @@ class ResumedStream:
         )
 
     def _exchange_sum(self, old: Sums, new: Sums) -> None:
-        """The difference after a checksum that is `old` in the stored stream and `new` in this one."""
+        """Update the difference after a checksum that is `old` in the stored stream and `new` in this one."""
         a, b, c, d = self._difference
         for is_, was in zip(
             _WORDS_OF_A_SUM.unpack(_SUM.pack(*new)), _WORDS_OF_A_SUM.unpack(_SUM.pack(*old)), strict=True
@@ -307,7 +307,7 @@ class ResumedStream:
 
 
 def _added(sums: Sums, data: bytes) -> Sums:
-    """Return the fletcher-4 sums after more bytes, a multiple of four."""
+    """Return the fletcher-4 sums after more bytes, whose number is a multiple of four."""
     a, b, c, d = sums
     for word in struct.unpack(f"<{len(data) // 4}I", data):
         a += word
@@ -330,7 +330,7 @@ def _minus(one: Sums, other: Sums) -> Sums:
 
 
 def _place(head: bytes) -> tuple[int, int] | None:
-    """Return object and offset of an OBJECT or WRITE record; None of others."""
+    """Return object and offset of an OBJECT or WRITE record; None for other records."""
     kind = _U32.unpack_from(head, 0)[0]
     if kind not in (OBJECT, WRITE):
         return None
@@ -339,7 +339,7 @@ def _place(head: bytes) -> tuple[int, int] | None:
 
 
 def _is_record(head: bytes, to_guid: int) -> bool:
-    """Whether these 312 bytes are the header of a record of the stream to this snapshot."""
+    """Whether these 312 bytes are the header of a record of the stream that creates this snapshot."""
     kind = int(_U32.unpack_from(head, 0)[0])
     return (
         BEGIN < kind < len(GUID_AT)
@@ -350,10 +350,10 @@ def _is_record(head: bytes, to_guid: int) -> bool:
 
 
 def _first_record(slice_: memoryview, to_guid: int) -> int | None:
-    """Return where the first record begins in a slice of a stream; None if no two records are complete in it.
+    """Return the offset of the first record in a slice of a stream; None if the slice has no two complete headers.
 
-    A header has the GUID of the snapshot, a random number that was drawn after the data was written. What looks like a
-    header is one if another header follows its payload.
+    A header contains the GUID of the snapshot, a random number that is newer than the data. A candidate counts as a
+    header if another header follows its payload.
     """
     size = len(slice_)
     for hit in itertools.islice(re.finditer(re.escape(_U64.pack(to_guid)), slice_), _MOST_TRIED):

@@ -1,8 +1,8 @@
-"""Reads a stream to its END record, and compresses, hashes and stores its chunks in parallel to the reading.
+"""Upload of a stream up to its END record: chunks are compressed, hashed and stored in parallel to the reading.
 
-Memory: `concurrency + 1` slices, each plain or in its stored form, and for each worker that compresses both forms. More
-slices are on their way at once where one connection of the store is slow, within the memory that `InFlight` allows. The
-length of the stream does not matter.
+Memory: `concurrency + 1` slices, each plain or in its stored form; each compressing worker has both forms. If one
+connection of the store is slow, more slices are in flight, within the memory limit of `InFlight`. The length of the
+stream does not matter.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from zsnapdb.stream.memory import InFlight, TransferMemory, chunk_size
 from zsnapdb.stream.records import BeginRecord, ExpectedStream, Walker
 
 _AHEAD_BYTES = 512
-"""The number of bytes read ahead of a slice. It is less than the smallest chunk."""
+"""Number of bytes that are read ahead of a slice; less than the smallest chunk."""
 
 _MOST_IN_FLIGHT = 128 << 20
-"""The most bytes of slices at once where the line is what the upload waits for: their plain size.
+"""Limit, in plain bytes, of the slices in flight when the network is the bottleneck.
 
-Their stored forms come to that, as large as they are; no worker has more than one.
+Their stored forms need memory in addition, at their actual size. No worker has more than one.
 """
 
 _READ_BYTES = 256 << 10
-"""The number of bytes read at once. It is less than the cache of a processor."""
+"""Number of bytes per read; less than the CPU cache."""
 
 
 @dataclass(frozen=True)
 class UploadSettings:
-    """Chunk size in bytes, codec, level, and number of parallel workers.
+    """Maximum chunk size in bytes, codec, level, and number of parallel workers.
 
-    `adaptive`: the level may change; `level` is the first one. `widens`: more workers may begin where the line is slow.
-    `first_chunk`: the size of the first chunks; later ones grow to `chunk_size` (None: all have that).
+    `adaptive`: the level may change; `level` is the first one. `widens`: more workers may start if the network is slow.
+    `first_chunk`: the size of the first chunks in bytes; later ones grow to `chunk_size` (None: all have that size).
     """
 
     chunk_size: int
@@ -52,19 +52,19 @@ class UploadSettings:
     first_chunk: int | None = None
 
     def size_of(self, index: int) -> int:
-        """Return the size of the chunk with that number (from 1), unless the stream ends in it."""
+        """Return the size in bytes of the chunk with this number (from 1). The last chunk may be smaller."""
         return chunk_size(index, self.first_chunk or self.chunk_size, self.chunk_size)
 
 
 @dataclass(frozen=True)
 class KnownChunk:
-    """A chunk that is stored, and whether it is the last one of its stream."""
+    """A stored chunk, and whether it is the last one of its stream."""
 
     chunk: Chunk
     last: bool
 
     def is_of(self, size: int, plain_hash: str, last: bool) -> bool:
-        """Whether the chunk was made from exactly this slice."""
+        """Whether the chunk was created from exactly this slice."""
         return (self.chunk.plain_size, self.chunk.plain_hash, self.last) == (size, plain_hash, last)
 
 
@@ -92,7 +92,7 @@ class Uploaded:
 class _Slice:
     """A slice of the stream in its slot: the bytes, their plain hash in hexadecimal, and whether it is the last.
 
-    `room` is how many bytes of it might have been.
+    `room` is its largest possible size in bytes.
     """
 
     slot: memoryview
@@ -103,11 +103,11 @@ class _Slice:
 
 
 def _slices(pipe: BinaryIO, take: Callable[[int], memoryview], size_of: Callable[[int], int]) -> Iterator[_Slice]:
-    """Yield the stream, slice by slice, in slots. `size_of` says how large the slice with a number (from 1) is.
+    """Yield the stream, slice by slice, in slots. `size_of` returns the size of the slice with a number (from 1).
 
     To recognize the last slice, only a few bytes are read ahead: a complete slice would need another slot. A slice is
-    hashed in small parts while it is read, because the parts are then still in the processor's cache. This takes a
-    third less time than hashing it from memory.
+    hashed in small parts while it is read, because the parts are then still in the CPU cache. This takes a third less
+    time than hashing it from memory.
     """
     ahead = pipe.read(_AHEAD_BYTES)
     for index in itertools.count(1):
@@ -131,7 +131,7 @@ def _slices(pipe: BinaryIO, take: Callable[[int], memoryview], size_of: Callable
 
 
 class _Level:
-    """The zstd level of the next chunk. An adaptive level is reconsidered after each worker sealed about one chunk."""
+    """The zstd level of the next chunk. An adaptive one is reviewed after each worker sealed about one chunk."""
 
     def __init__(self, settings: UploadSettings) -> None:
         self.level = settings.level
@@ -143,7 +143,7 @@ class _Level:
         self._sealed = 0
 
     def sealed(self, seconds: float) -> None:
-        """Record how many seconds a worker needed to seal a chunk."""
+        """Record the seconds that a worker needed to seal a chunk."""
         if not self._settings.adaptive:
             return
         with self._lock:
@@ -158,7 +158,7 @@ class _Level:
 
 
 class _Work:
-    """The state that the workers of one upload share. `do` turns a slice in a slot into a stored chunk."""
+    """The shared state of the workers of one upload. `do` turns a slice in a slot into a stored chunk."""
 
     def __init__(
         self,
@@ -181,15 +181,15 @@ class _Work:
         self._workspace = Workspace()
 
     def take(self, size: int) -> memoryview:
-        """Return a slot for the next slice, when so few slices are on their way that another may be."""
+        """Wait until another slice may be in flight, and return a slot for it."""
         self.in_flight.take(size)
         return self._memory.plain.take(room_for(size))
 
     def do(self, index: int, part: _Slice) -> Chunk:
-        """Seal and store one slice, unless an earlier run did so. Its slot is free afterwards."""
+        """Seal and store one slice, unless an earlier run stored it. Its slot is free afterwards."""
         with self.in_flight.working:
             if self.failed.is_set():
-                # It waited for its turn, and nothing more is to be stored.
+                # Another slice failed while this one waited: store nothing more.
                 self._memory.plain.give(part.slot)
                 self.in_flight.give(part.room)
                 raise CancelledError
@@ -215,7 +215,7 @@ class _Work:
                 known_hash=part.hash,
             )
             if slot is not part.slot:
-                # What is stored has a slot of its own, so another slice can have this one.
+                # The stored form is in a slot of its own, so another slice can use this one.
                 self._memory.plain.give(part.slot)
             sealed = time.monotonic()
             self._level.sealed(sealed - began)
@@ -244,15 +244,18 @@ def upload(
     expected: ExpectedStream | None = None,
     memory: TransferMemory | None = None,
 ) -> Uploaded:
-    """Store the stream in `pipe` to its end and return its chunks.
+    """Store the stream in `pipe` up to its end and return its chunks.
 
-    `on_bytes` gets the number of plain bytes read so far. `known` are the chunks that an earlier run stored of the same
-    stream: a slice with the same size, hash and end is not stored again. `on_stored` gets each newly stored chunk, from
-    several threads at once, in any order; the upload fails if it raises. `expected` is what the BEGIN record must say.
-    `memory` is what several streams use one after the other.
-    DamagedError if the stream does not consist of complete records from BEGIN to END of the types that our own sends
-    make; a restore accepts no other stream. Errors of the store are passed on. The caller must check that `zfs send`
-    ended with status 0.
+    - `on_bytes` gets the number of plain bytes read so far.
+    - `known`: the chunks of the same stream that an earlier run stored. Equal slices are not stored again.
+    - `on_stored` gets each newly stored chunk, from several threads at once, in any order. The upload fails if it
+      raises.
+    - `expected`: the required content of the BEGIN record.
+    - `memory`: reused by several streams, one after the other.
+
+    DamagedError unless the stream has complete records from BEGIN to END of the types that zsnapdb sends; a restore
+    accepts no other stream. Errors of the store are passed on. The caller must check that `zfs send` ended with status
+    0.
     """
     work = _Work(store, settings, cipher, known or {}, on_stored, memory or TransferMemory())
     futures: list[Future[Chunk]] = []
@@ -271,7 +274,7 @@ def upload(
         store.give_up()
         raise
     finally:
-        # After an error, chunks whose work has not begun are not stored any more.
+        # After an error, chunks that no worker has started are not stored.
         pool.shutdown(cancel_futures=True)
     return Uploaded(walker.finish(), chunks)
 
@@ -279,8 +282,8 @@ def upload(
 def _results(futures: list[Future[Chunk]]) -> list[Chunk]:
     """Return the chunks when all are stored.
 
-    Raise the error of the first chunk that failed, without waiting for other chunks. Those that were given up after it
-    have no error of their own.
+    Raise the error of the first chunk that failed, without waiting for other chunks. Chunks that were cancelled after
+    it have no error of their own.
     """
     for future in as_completed(futures):
         if not isinstance(future.exception(), CancelledError):

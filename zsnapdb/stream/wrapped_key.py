@@ -1,8 +1,8 @@
-"""The wrapped key in the first record of a raw stream: whether a key of the user's opens what the stream makes.
+"""The wrapped key in the first record of a raw stream: a check whether the user's key opens the received dataset.
 
 Sources: OpenZFS include/sys/dsl_crypt.h and module/os/linux/zfs/zio_crypt.c (zio_crypt_key_wrap: the keys of a dataset
-and their GUID, suite and version as associated data), lib/libzfs/libzfs_crypto.c (how the text of a key becomes a key).
-That they are read right is tested with streams of `zfs send -w`.
+with their GUID, suite and version as associated data), lib/libzfs/libzfs_crypto.c (conversion of the key's text to the
+key). Tests with streams of `zfs send -w` confirm the parsing.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from zsnapdb.stream import nvlist
 from zsnapdb.stream.records import MOST_KEY_BYTES, RECORD_BYTES, parse_begin
 
 FIRST_BYTES = RECORD_BYTES + MOST_KEY_BYTES
-"""As many bytes of a stream have its whole first record."""
+"""This many bytes of a stream contain its whole first record."""
 _SUITES = {3: 16, 4: 24, 5: 32, 6: 16, 7: 24, 8: 32}
-"""The bytes of a dataset's key by the number of its cipher (enum zio_encrypt): AES-CCM, then AES-GCM."""
+"""Key length of a dataset in bytes, by the number of its cipher (enum zio_encrypt): AES-CCM, then AES-GCM."""
 _FIRST_GCM = 6
 _RAW, _HEX, _PASSPHRASE = 1, 2, 3
 _WRAPPING_BYTES = 32
 _MOST_ITERATIONS = 20_000_000
-"""`zfs create` makes 350,000, which take 0.1 s. More than this somebody else chose."""
+"""`zfs create` uses 350,000, which take 0.1 s. A larger number than this limit is hostile."""
 
 
 @dataclass(frozen=True)
 class WrappedKey:
-    """The keys of a dataset, wrapped by the user's key. `keyformat` is raw, hex or passphrase, by its number.
+    """The keys of a dataset, wrapped by the user's key. `keyformat` is the number of raw, hex or passphrase.
 
-    `sealed` are the keys and the tag of the cipher, `associated` is what is bound to them.
+    `sealed` has the keys and the tag of the cipher, `associated` the data that is authenticated with them.
     """
 
     suite: int
@@ -46,7 +46,7 @@ class WrappedKey:
     associated: bytes = field(repr=False)
 
     def is_opened_by(self, text: bytes) -> bool:
-        """Whether the user's key with this text opens it. `text` is all that is in the file of the key."""
+        """Whether the user's key opens it. `text` is the whole content of the key file."""
         key = self._wrapping_key(text)
         if key is None:
             return False
@@ -58,7 +58,7 @@ class WrappedKey:
         return True
 
     def _wrapping_key(self, text: bytes) -> bytes | None:
-        """Return the key that the text stands for (zfs-load-key(8)); None if it is no key of this format."""
+        """Return the key for the text (zfs-load-key(8)); None if the text is not a key in this format."""
         if self.keyformat == _RAW:
             return text if len(text) == _WRAPPING_BYTES else None
         line = text.removesuffix(b"\n")
@@ -69,7 +69,7 @@ class WrappedKey:
 
 
 def wrapped_key(first: bytes) -> WrappedKey | None:
-    """Return the wrapped key of a raw stream that begins with these bytes; None if it is in a form that is not known.
+    """Return the wrapped key of a raw stream that starts with these bytes; None if its format is unknown.
 
     DamagedError if there is no first record.
     """
@@ -83,7 +83,7 @@ def wrapped_key(first: bytes) -> WrappedKey | None:
 
 
 def _of(keys: Mapping[str, nvlist.Value]) -> WrappedKey:
-    """Return the wrapped key in a list. KeyError or ValueError if it lacks something, or is of another form."""
+    """Return the wrapped key in a list. KeyError or ValueError if a value is missing or invalid."""
 
     def number(name: str) -> int:
         value = keys[name]

@@ -1,4 +1,4 @@
-"""Runs `zfs`. Only this module of the package starts short-lived processes."""
+"""Execution of `zfs` commands. No other module of this package starts short-lived processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zsnapdb.zfs.mounts import users_of
 
 ZFS = "zfs"
 _NAMESPACE_PATIENCE = 2.0
-"""Seconds for which an unmount may take to reach another mount namespace."""
+"""Longest time, in seconds, until an unmount reaches another mount namespace."""
 
 
 _SOURCE = re.compile(r"local|default|received|temporary|none|-|inherited from [^\t\n]+")
@@ -29,11 +29,11 @@ class PoolFullError(PreflightError):
 
 
 class NotMountedByZfsError(CommandError):
-    """`zfs unmount` leaves a filesystem alone that something else mounts (mountpoint=legacy)."""
+    """`zfs unmount` refused a filesystem that another program mounts (mountpoint=legacy)."""
 
 
 class StreamRefusedError(CommandError):
-    """`zfs receive` does not take the stream for what it needs."""
+    """`zfs receive` refused the stream, because it is invalid or does not fit."""
 
 
 _STATE_HINT = "see `zpool status` and `zfs list` for the dataset's state"
@@ -41,7 +41,7 @@ _STATE_HINT = "see `zpool status` and `zfs list` for the dataset's state"
 
 @dataclass(frozen=True)
 class _Known:
-    """A text that `zfs` writes to stderr (OpenZFS 2.1-2.3, lib/libzfs), and the error that it stands for."""
+    """A message that `zfs` writes to stderr (OpenZFS 2.1-2.3, lib/libzfs), with the error to raise for it."""
 
     text: str
     error: type[ZsnapdbError]
@@ -70,7 +70,7 @@ _TABLE = (
     _Known("out of space", PoolFullError, "free space in the pool: `zfs list -o space`"),
     _Known("/dev/zfs", PreflightError, "load the ZFS module: `modprobe zfs`"),
     _Known("The ZFS modules", PreflightError, "load the ZFS module: `modprobe zfs`"),
-    # The first was seen with 2.3.9 for a stream that goes on at another record, the third for another snapshot.
+    # Seen with 2.3.9: the first for a stream that resumes at another record, the third for another snapshot.
     _Known("kernel modules must be upgraded", StreamRefusedError, _STATE_HINT),
     _Known("invalid backup stream", StreamRefusedError, _STATE_HINT),
     _Known("checksum mismatch", StreamRefusedError, _STATE_HINT),
@@ -79,7 +79,7 @@ _TABLE = (
 
 def failure(argv: Sequence[str], status: int, stderr: str) -> ZsnapdbError:
     """Return the error for a failed command, classified by its messages on stderr."""
-    # What follows is how `zfs send` would go on, which is of no use for a stream that is stored.
+    # The rest explains how `zfs send` could resume, which does not help for a stored stream.
     told = stderr.partition("Partially received snapshot is saved.")[0]
     output = " ".join(told.split()) or "(it wrote nothing)"
     message = f"`{' '.join(argv)}` ended with exit status {status}: {output[:2000]}"
@@ -90,7 +90,7 @@ def failure(argv: Sequence[str], status: int, stderr: str) -> ZsnapdbError:
 
 
 def not_started(program: str, error: OSError) -> PreflightError:
-    """Return the error for a program that the system does not start, for example because of an unreadable folder."""
+    """Return the error for a program that cannot be started, for example because of an unreadable folder."""
     return PreflightError(
         f"the command {program} cannot be started: {error.strerror}",
         hint="check that the user that runs zsnapdb may read every folder in PATH",
@@ -98,13 +98,13 @@ def not_started(program: str, error: OSError) -> PreflightError:
 
 
 def run(argv: Sequence[str], *, timeout: float = 60.0, errors: str = "replace") -> str:
-    """Run one command to its end and return its stdout. Raise the error that `failure` returns if it fails.
+    """Run one command to its end and return its stdout. Raise the error of `failure` if it fails.
 
-    `errors` says what bytes become that are not UTF-8. `replace`: a user property may have some, and equals nothing of
-    ours then. `surrogateescape`: they stay what they are, for one who passes them on.
+    `errors` is for bytes that are not UTF-8. With `replace`, a user property with such bytes equals no value of
+    zsnapdb. With `surrogateescape` the bytes are preserved, so the caller can pass them on.
 
-    PreflightError if the command is not installed, CommandTimeout if it does not end within `timeout` seconds. It has a
-    process group of its own, so Ctrl-C reaches this process alone, which decides what is interrupted.
+    PreflightError if the command is not installed, CommandTimeout if it does not end within `timeout` seconds. It has
+    its own process group, so Ctrl-C only reaches this process, which decides what to interrupt.
     """
     try:
         done = program_start.run(argv, timeout=timeout, own_group=True)
@@ -127,9 +127,9 @@ def run(argv: Sequence[str], *, timeout: float = 60.0, errors: str = "replace") 
 def run_when_free(argv: Sequence[str], *, patience: float = 20.0, dataset: str | None = None) -> str:
     """Run a command on a dataset that may be busy. Repeat it every half second while the dataset is busy.
 
-    A killed `zfs send` or server releases its dataset a moment after its end. CommandError if the dataset stays busy
-    for `patience` seconds; it names who keeps it. A mount in another mount namespace ends with the processes there, so
-    it is not waited for. `dataset`: the one that the command is about, if it is not among its words.
+    After a killed `zfs send` or server, the dataset stays busy for a moment. CommandError with the processes that use
+    it, if it stays busy for `patience` seconds. A mount in another mount namespace lasts as long as the processes
+    there, so the wait is short. `dataset`: the dataset of the command if its arguments do not contain it.
     """
     names = _datasets_of(argv) if dataset is None else frozenset((dataset,))
     began = time.monotonic()
@@ -147,12 +147,12 @@ def run_when_free(argv: Sequence[str], *, patience: float = 20.0, dataset: str |
 
 
 def _datasets_of(argv: Sequence[str]) -> frozenset[str]:
-    """Return the datasets among the words of a command on datasets: `zfs VERB [-OPTION…] NAME…`."""
+    """Return the datasets in the arguments of a command: `zfs VERB [-OPTION…] NAME…`."""
     return frozenset(word.partition("@")[0] for word in argv[2:] if not word.startswith("-"))
 
 
 def _kept(error: CommandError, names: frozenset[str], elsewhere: Sequence[mounts.ForeignMount]) -> CommandError:
-    """Return the error with who keeps the datasets busy, as far as the kernel says it."""
+    """Return the error with the processes or mounts that keep the datasets busy, as far as the kernel shows them."""
     if elsewhere:
         return CommandError(f"{error.message}; {elsewhere[0].describe()}", hint=elsewhere[0].remedy)
     users = users_of(mounts.devices_of(names))
@@ -170,7 +170,7 @@ def rows(argv: Sequence[str], *, timeout: float = 60.0) -> list[list[str]]:
 def table(argv: Sequence[str], columns: int) -> list[list[str]]:
     """Run a command with -H output and return its lines, split at tabs.
 
-    CommandError if a line has not as many `columns`. No column may be a user property, whose text can have tabs.
+    CommandError if a line does not have `columns` columns. No column may be a user property, whose text can have tabs.
     """
     listed = rows(argv)
     for row in listed:
@@ -180,7 +180,7 @@ def table(argv: Sequence[str], columns: int) -> list[list[str]]:
 
 
 def number_in(text: str, argv: Sequence[str]) -> int:
-    """Return the whole number that the command printed. CommandError if the text is none."""
+    """Return the whole number that the command printed. CommandError if the text is not a number."""
     if not _NUMBER.fullmatch(text):
         raise unexpected(argv, text)
     return int(text)
@@ -192,7 +192,7 @@ def is_number(text: str) -> bool:
 
 
 def unexpected(argv: Sequence[str], text: str) -> CommandError:
-    """Return the error for an output that is not what the command prints."""
+    """Return the error for output that does not have the expected form."""
     return CommandError(
         f"`{' '.join(argv)}` printed {text[:80]!r}, which is not expected",
         hint="check that `zfs` and `zpool` in PATH are those of OpenZFS",
@@ -200,15 +200,15 @@ def unexpected(argv: Sequence[str], text: str) -> CommandError:
 
 
 def property_rows(argv: Sequence[str], columns: int) -> list[list[str]]:
-    """Run a `zfs get -H -o …,value,source` and return its rows, each with `columns` texts."""
+    """Run `zfs get -H -o …,value,source` and return its rows, each with `columns` texts."""
     return parse_property_rows(run(argv), columns)
 
 
 def parse_property_rows(output: str, columns: int) -> list[list[str]]:
     """Return the rows of `zfs get -H -o …,value,source`.
 
-    `zfs` prints a value as it is. A user may have set one with tabs or line feeds; it stays one value. Text that is no
-    complete row at the end is left out.
+    `zfs` does not escape values. A user property with tabs or line feeds stays one value. An incomplete row at the end
+    is dropped.
     """
     complete, pending = [], ""
     for line in output.split("\n"):

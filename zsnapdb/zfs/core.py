@@ -1,10 +1,10 @@
-"""Calls libzfs_core in this process: one call and one transaction group for a whole set of snapshots.
+"""In-process calls of libzfs_core: one call and one transaction group for a whole snapshot set.
 
-The lock lasts as long as the snapshot. The snapshot itself takes about two milliseconds; starting the `zfs` command
-takes many times that. `zfs snapshot` calls lzc_snapshot() too: one request to the kernel, one transaction group, all
-snapshots or none (libzfs_core.h: "The snapshots are created atomically"; the library's interface is committed). What
-follows a snapshot is done the same way: each transaction group that is forced makes the server's commits wait for the
-disks. If the library cannot be loaded, the commands are run instead.
+The server stays locked until the snapshot ends. The snapshot itself takes about two milliseconds; starting the `zfs`
+command takes many times as long. `zfs snapshot` calls lzc_snapshot() too: one request, one transaction group, all or
+none (libzfs_core.h: "The snapshots are created atomically"; the library's interface is committed). The steps after a
+snapshot use the library too, because each forced transaction group makes the server's commits wait for the disks. If
+the library cannot be loaded, the commands are run instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _UNIQUE_NAME = 1
 """NV_UNIQUE_NAME in nvpair.h."""
 
 _UNTIL_RELEASED = -1
-"""No file descriptor whose end would release the hold (libzfs_core.c, lzc_hold)."""
+"""No file descriptor whose close would release the hold (libzfs_core.c, lzc_hold)."""
 
 _SET_ALL = b"""
 arguments = ...
@@ -46,9 +46,9 @@ for bookmark, name in pairs(arguments["bookmarks"]) do
     assert(zfs.sync.bookmark(name, bookmark) == 0)
 end
 """
-"""A channel program: all that it does is in one transaction group, and what is done is not undone (zfs-program(8)).
+"""Channel program that sets properties and creates bookmarks in one transaction group (zfs-program(8)).
 
-So whether the properties can be set is checked for all of them first.
+ZFS does not undo the steps before a failure. So the program first checks that all properties can be set.
 """
 _FACTS = b"""
 arguments = ...
@@ -58,6 +58,11 @@ for name in pairs(arguments["names"]) do
 end
 return facts
 """
+"""A read-only channel program, which needs no transaction group. Use it only for a few short facts that are urgent.
+
+The pool's internal history records the program and its answer (`zpool history -i`, seen with OpenZFS 2.3.9), but not
+`zfs get`.
+"""
 _ORIGINS = b"""
 arguments = ...
 facts = {}
@@ -66,16 +71,11 @@ for name in pairs(arguments["names"]) do
 end
 return facts
 """
-"""As `_FACTS`. Within a channel program no snapshot is renamed."""
-"""A channel program that only reads: it needs no transaction group.
-
-The pool's internal history keeps the program and its answer all the same (`zpool history -i`, seen with OpenZFS 2.3.9).
-So it is for a few short facts that are asked for in a hurry. `zfs get` leaves nothing in the pool.
-"""
+"""As `_FACTS`. No snapshot is renamed while a channel program runs."""
 _NUMBERS = 1 << 64
-"""ZFS numbers from 0 on, and a channel program has numbers with a sign of the same 64 bits (zcp_get.c)."""
+"""Modulus from the signed 64-bit numbers of a channel program to the unsigned ones of ZFS (zcp_get.c)."""
 _INSTRUCTIONS, _MEMORY = 10_000_000, 10 << 20
-"""The limits of a channel program that zfs-program(8) has as defaults."""
+"""Limits of a channel program: the defaults of zfs-program(8)."""
 
 _KNOWN = {
     errno.EEXIST: (ExistsError, "see `zfs list -t all` and `zfs holds`; nothing was overwritten"),
@@ -96,23 +96,23 @@ _KNOWN = {
 
 @dataclass(frozen=True)
 class SnapshotFacts:
-    """The GUID of a snapshot, and the transaction group that made it."""
+    """The GUID of a snapshot and the transaction group that created it."""
 
     guid: int
     createtxg: int
 
 
 class Core:
-    """The libraries libzfs_core and libnvpair, loaded and initialised."""
+    """The loaded and initialised libraries libzfs_core and libnvpair."""
 
     def __init__(self, core: ctypes.CDLL, nvpair: ctypes.CDLL) -> None:
         self._core = core
         self._nvpair = nvpair
 
     def snapshot(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
-        """Make all snapshots, each with the user properties, in one transaction group.
+        """Create all snapshots in one transaction group, each with the user properties.
 
-        If one fails, none is made and the reason is raised.
+        If one fails, none is created and the reason is raised.
         """
         with self._lists() as make, self._failed() as failed:
             snapshots = make()
@@ -122,10 +122,10 @@ class Core:
             self._check("making the snapshots", names, status, failed)
 
     def hold(self, tags: Mapping[str, str]) -> None:
-        """Hold each snapshot, by full name, under its tag. All are of one pool. If one fails, this call holds none.
+        """Hold each snapshot, by full name, under its tag. All are in one pool. If one fails, this call holds none.
 
-        NotThere, which names those that are missing, if some are: lzc_hold skips them, holds the others and reports no
-        failure (libzfs_core.c). These are released again.
+        NotThere with their names if some snapshots are missing. lzc_hold skips missing ones, holds the others and
+        reports no failure (libzfs_core.c), so this method releases those holds again.
         """
         with self._lists() as make, self._failed() as failed:
             status = self._core.lzc_hold(self._texts(make, tags), _UNTIL_RELEASED, ctypes.byref(failed))
@@ -145,9 +145,9 @@ class Core:
         raise error
 
     def release(self, tags: Mapping[str, str]) -> None:
-        """Release the hold of its tag on each snapshot, by full name. All are of one pool. If one fails, none is.
+        """Release the hold with the given tag on each snapshot, by full name. All are in one pool.
 
-        A hold that is not there counts as released, as for lzc_release (libzfs_core.c).
+        If one fails, none is released. A missing hold counts as released, as for lzc_release (libzfs_core.c).
         """
         with self._lists() as make, self._failed() as failed:
             held = make()
@@ -160,7 +160,7 @@ class Core:
                 self._check("releasing", list(tags), status, failed)
 
     def bookmark(self, sources: Mapping[str, str]) -> None:
-        """Make each bookmark, by full name, of its snapshot. All are of one pool. If one fails, none is made."""
+        """Create bookmarks of one pool, each from its snapshot, by full names. If one fails, none is created."""
         with self._lists() as make, self._failed() as failed:
             status = self._core.lzc_bookmark(self._texts(make, sources), ctypes.byref(failed))
             self._check("making the bookmarks", list(sources), status, failed)
@@ -168,17 +168,17 @@ class Core:
     def set_on(
         self, names: Sequence[str], values: Mapping[str, str], bookmarks: Mapping[str, str] | None = None
     ) -> bool:
-        """Set the user properties on all snapshots, and make each bookmark, by full name, of its snapshot.
+        """Set the user properties on all snapshots, and create each bookmark, by full name, from its snapshot.
 
-        All are of one pool and share one transaction group. Return whether all is done. Only root may do this,
-        and a module that has no zfs.sync.bookmark fails (zfs-program(8)); the commands say why something fails.
+        All are in one pool and share one transaction group. Return whether all is done: only root may do this, and a
+        module without zfs.sync.bookmark fails (zfs-program(8)). The commands report the reason.
         """
         return self.set_each(dict.fromkeys(names, values), bookmarks)
 
     def set_each(self, values: Mapping[str, Mapping[str, str]], bookmarks: Mapping[str, str] | None = None) -> bool:
-        """Set user properties on each dataset or snapshot, by full name: on all in one transaction group, or on none.
+        """Set user properties on each dataset or snapshot, by full name, in one transaction group: on all or on none.
 
-        The rest is as for `set_on`.
+        Otherwise as `set_on`.
         """
         with self._lists() as make, self._failed() as answer:
             arguments, names = make(), make()
@@ -198,10 +198,10 @@ class Core:
             return status == 0
 
     def facts(self, names: Sequence[str]) -> dict[str, SnapshotFacts] | None:
-        """Return the facts of each of the snapshots, by full name. All are of one pool.
+        """Return the facts of each of the snapshots, by full name. All are in one pool.
 
-        None if the kernel does not say them all: only root may ask so, and what is not there has none
-        (zfs-program(8)). The commands say why.
+        None if a fact is missing: only root may ask, and a missing snapshot has no facts (zfs-program(8)). The `zfs`
+        commands then report the reason.
         """
         said = self._numbers(_FACTS, names, ("guid", "createtxg"))
         return None if said is None else {name: SnapshotFacts(*numbers) for name, numbers in said.items()}
@@ -212,7 +212,7 @@ class Core:
         return None if said is None else said[dataset][0]
 
     def _numbers(self, program: bytes, names: Sequence[str], keys: Sequence[str]) -> dict[str, list[int]] | None:
-        """Return the numbers of each name that a channel program answers; None if it leaves one out, or fails."""
+        """Return the numbers that a channel program reads for each name; None if it fails or one is missing."""
         with self._lists() as make, self._failed() as answer:
             arguments = make()
             asked = self._texts(make, dict.fromkeys(names, ""))
@@ -233,11 +233,11 @@ class Core:
             return known
 
     def exists(self, name: str) -> bool | None:
-        """Whether there is a dataset or a snapshot of that name, which is a valid one of at most 255 bytes.
+        """Whether a dataset or snapshot exists. The name must be valid and have at most 255 bytes.
 
-        None if the kernel does not say it, as of a pool whose I/O is suspended. lzc_exists() asks the kernel, without a
-        program (libzfs_core.c): it returns no more than whether that went well, and leaves the reason in errno. It cuts
-        a longer name, and knows no bookmark.
+        None if the kernel does not tell, for example if the pool's I/O is suspended. lzc_exists() asks the kernel
+        without a program (libzfs_core.c). It returns only success or failure, with the reason in errno. It truncates
+        longer names and does not know bookmarks.
         """
         ctypes.set_errno(0)
         if self._core.lzc_exists(os.fsencode(name)):
@@ -246,7 +246,7 @@ class Core:
 
     @contextlib.contextmanager
     def _lists(self) -> Iterator[Callable[[], ctypes.c_void_p]]:
-        """Yield what makes empty lists. They are freed behind the block."""
+        """Yield a function that allocates empty nvlists. They are freed after the block."""
         made: list[ctypes.c_void_p] = []
 
         def make() -> ctypes.c_void_p:
@@ -261,7 +261,7 @@ class Core:
 
     @contextlib.contextmanager
     def _failed(self) -> Iterator[ctypes.c_void_p]:
-        """Yield the place for a list that the library makes. The list is freed behind the block."""
+        """Yield a pointer for an nvlist that the library allocates. The list is freed after the block."""
         answer = ctypes.c_void_p()
         try:
             yield answer
@@ -276,7 +276,7 @@ class Core:
         return nvlist
 
     def _check(self, doing: str, names: Sequence[str], status: int, failed: ctypes.c_void_p) -> None:
-        """Raise the reason if the call failed, or left out one of the names, as it does with what is not there."""
+        """Raise the reason if the call failed or reported an error for a name, such as a missing snapshot."""
         errors = self._errors(failed)
         if status != 0 or errors:
             raise _failure(doing, names, status, errors)
@@ -287,7 +287,7 @@ class Core:
         return nvlist
 
     def _inside(self, nvlist: ctypes.c_void_p, name: bytes) -> ctypes.c_void_p | None:
-        """Return the list of that name in the list, which frees it; None if there is none."""
+        """Return the nested list of that name, which its parent frees; None if there is none."""
         found = ctypes.c_void_p()
         status: int = self._nvpair.nvlist_lookup_nvlist(nvlist, name, ctypes.byref(found))
         return found if status == 0 else None
@@ -304,7 +304,7 @@ class Core:
             raise MemoryError(os.strerror(status))
 
     def _errors(self, failed: ctypes.c_void_p) -> dict[str, int]:
-        """Return the error number of each snapshot that failed, by name, as the library reports them."""
+        """Return the errno of each failed snapshot, by name, as the library reports them."""
         numbers: dict[str, int] = {}
         if not failed:
             return numbers

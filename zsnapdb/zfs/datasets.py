@@ -1,4 +1,4 @@
-"""Reads, creates, clones, changes and unmounts datasets.
+"""Reading, creation, cloning, changes and unmounting of datasets.
 
 `zfs/mounting.py` mounts them. Only `zfs/owned.py` destroys.
 """
@@ -24,12 +24,12 @@ from zsnapdb.zfs.command import (
 )
 
 UNSET = "-"
-"""What `zfs get` prints for a user property that is not set."""
+"""The value that `zfs get` prints for a user property that is not set."""
 
 
 _NOT_MOUNTED = {"mountpoint": "none", "canmount": "off"}
 SAFE_MOUNT = {"setuid": "off", "devices": "off"}
-"""The options of a dataset whose files others wrote: no set-user-id program and no device file works in it.
+"""Options of a dataset with untrusted files: set-user-id programs and device files do not work in it.
 
 zfsprops(7): `setuid=off` is the mount option nosuid, `devices=off` is nodev.
 """
@@ -44,14 +44,14 @@ class Property:
 
     @property
     def is_local(self) -> bool:
-        """Whether the property was set on this dataset itself (zfsprops(7)). Only then it is about this dataset."""
+        """Whether it was set on this dataset itself (zfsprops(7)). Only then does it describe the dataset."""
         return self.source == "local"
 
 
 def exists(dataset: str) -> bool:
     """Whether the dataset, snapshot or bookmark exists.
 
-    The kernel says it without a program, if the library is here and the name is one that ZFS allows.
+    The library asks the kernel without starting a program, if it is installed and the name is valid.
     """
     library = core.load() if is_dataset_or_snapshot(dataset) else None
     known = None if library is None else library.exists(dataset)
@@ -65,13 +65,13 @@ def exists(dataset: str) -> bool:
 
 
 def properties(dataset: str, names: Sequence[str]) -> dict[str, Property]:
-    """Return the named properties of one dataset, exact values (-p). NotThere if it does not exist."""
+    """Return the named properties of one dataset with exact values (-p). NotThere if it does not exist."""
     listed = property_rows([ZFS, "get", "-H", "-p", "-o", "property,value,source", ",".join(names), dataset], 3)
     return {name: Property(value, source) for name, value, source in listed}
 
 
 def properties_of(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
-    """Return the properties `keys` of exactly the named datasets and snapshots, by name. One command reads them.
+    """Return the properties `keys` of exactly the named datasets and snapshots, by name. It runs one command.
 
     NotThere if one does not exist.
     """
@@ -93,21 +93,21 @@ def pools() -> list[str]:
 def alternate_root(pool: str) -> str | None:
     """Return the folder below which an imported pool mounts everything (`zpool import -R`); None if there is none.
 
-    `mountpoint` is shown with it and set without it (zpoolprops(7), altroot).
+    The shown `mountpoint` includes it, a set `mountpoint` does not (zpoolprops(7), altroot).
     """
     ((value,),) = table(["zpool", "get", "-H", "-p", "-o", "value", "altroot", pool], 1)
     return value if value.startswith("/") else None
 
 
 def sync(pool: str) -> None:
-    """Wait until what was written to the pool before counts in its `used` properties (zpool-sync(8))."""
+    """Wait until all earlier writes to the pool are included in its `used` properties (zpool-sync(8))."""
     run(["zpool", "sync", pool])
 
 
 def guids(names: Sequence[str]) -> dict[str, int]:
     """Return the GUID of each of these datasets of one pool. NotThere if one does not exist.
 
-    The kernel is asked without a program where it answers.
+    No program is started if the library can answer.
     """
     library = core.load()
     facts = library.facts(names) if library is not None and names else None
@@ -130,7 +130,7 @@ def _number(dataset: str, key: str) -> int:
 def children(dataset: str, names: Sequence[str], depth: int | None = None) -> dict[str, dict[str, Property]]:
     """Return the named properties of the dataset and of every filesystem and volume below it, by dataset name.
 
-    `depth`: only those at most so many levels below it (None: all).
+    `depth`: the number of levels below the dataset (None: all).
     """
     by_name: dict[str, dict[str, Property]] = {}
     argv = [
@@ -152,9 +152,9 @@ def children(dataset: str, names: Sequence[str], depth: int | None = None) -> di
 
 
 def create(dataset: str, options: Mapping[str, str]) -> None:
-    """Create a filesystem that is mounted nowhere, with more properties; ExistsError if it exists.
+    """Create a filesystem with these properties that is mounted nowhere. ExistsError if it exists.
 
-    Missing parents are made as `ensure` makes them.
+    Missing parents are created as by `ensure`.
     """
     parent = dataset.rpartition("/")[0]
     if parent:
@@ -163,25 +163,25 @@ def create(dataset: str, options: Mapping[str, str]) -> None:
 
 
 def ensure(dataset: str) -> None:
-    """Create a filesystem that is mounted nowhere, and its missing parents likewise. One that exists stays as it is.
+    """Create a filesystem and its missing parents, all of them mounted nowhere. An existing one does not change.
 
-    `zfs create -p` would give the parents the mount point that they inherit, and would mount them there
-    (zfs-create(8)): that folder can be anywhere, or read-only.
+    `zfs create -p` would mount the parents at their inherited mount points (zfs-create(8)). Such a folder can be
+    anywhere, or read-only.
     """
     if exists(dataset):
         return
     parent = dataset.rpartition("/")[0]
     if parent:
         ensure(parent)
-    # Another process may make it at the same moment.
+    # Another process may create it at the same moment.
     with contextlib.suppress(ExistsError):
         run([ZFS, "create", *set_options(_NOT_MOUNTED), dataset])
 
 
 def clone(snapshot: str, guid: int, dataset: str, options: Mapping[str, str]) -> None:
-    """Make `dataset` a writable clone of the snapshot of that name and GUID. Mount it if its options allow that.
+    """Create `dataset` as a writable clone of the snapshot with that name and GUID. Mount it if its options allow that.
 
-    ConsistencyError if another snapshot has the name by now: `dataset`, which its maker removes, is a clone of that.
+    ConsistencyError if another snapshot has the name by now: the caller then destroys `dataset`, a clone of that one.
     """
     run([ZFS, "clone", *set_options(options), snapshot, dataset])
     if origin_guid(dataset) != guid:
@@ -192,9 +192,9 @@ def clone(snapshot: str, guid: int, dataset: str, options: Mapping[str, str]) ->
 
 
 def origin_guid(dataset: str) -> int | None:
-    """Return the GUID of the snapshot that the dataset was cloned from; None if it depends on none.
+    """Return the GUID of the snapshot that the dataset was cloned from; None if it is not a clone.
 
-    The kernel is asked without a program where it answers.
+    No program is started if the library can answer.
     """
     library = core.load()
     known = library.origin_guid(dataset) if library is not None else None
@@ -205,9 +205,9 @@ def origin_guid(dataset: str) -> int | None:
 
 
 def promote(dataset: str) -> None:
-    """Let a clone take over the snapshot that it was cloned from, and all before it (zfs-promote(8)).
+    """Let a clone take over the snapshot that it was cloned from, and all earlier ones (zfs-promote(8)).
 
-    Afterwards the dataset that the snapshot was made of is a clone of it. CommandError if a name is taken.
+    Afterwards the original dataset of the snapshot is a clone of it. CommandError if a snapshot name is taken.
     """
     run([ZFS, "promote", dataset])
 
@@ -224,7 +224,7 @@ def set_on_all(names: Sequence[str], values: Mapping[str, str]) -> None:
 
 
 def set_together(values: Mapping[str, Mapping[str, str]]) -> bool:
-    """Set user properties on datasets of one pool, by name: on all in one transaction group, or on none.
+    """Set user properties on datasets of one pool, by name, in one transaction group: on all or on none.
 
     Return whether they are set. It needs root, the library, and a module with zfs.sync.set_prop (zfs-program(8)).
     """
@@ -233,13 +233,13 @@ def set_together(values: Mapping[str, Mapping[str, str]]) -> bool:
 
 
 def inherit(datasets: Sequence[str], names: Sequence[str]) -> None:
-    """Remove the local values of properties from each of the datasets. Each is one that can be inherited."""
+    """Remove the local values of properties from each of the datasets. All properties must be inheritable."""
     for name in names if datasets else ():
         run([ZFS, "inherit", name, *datasets])
 
 
 def reset(dataset: str, name: str) -> None:
-    """Remove the local value of a property that is not inherited: it has its received value or its default again.
+    """Remove the local value of a property that is not inheritable; its received value or default applies again.
 
     `zfs inherit` without -S refuses such a property (zfs_do_inherit in cmd/zfs/zfs_main.c).
     """
@@ -249,28 +249,28 @@ def reset(dataset: str, name: str) -> None:
 def rename(dataset: str, new: str) -> None:
     """Rename a filesystem with all its children.
 
-    Mounted filesystems stay mounted. Those with an inherited mount point move to the mount point of the new name.
+    Mounted filesystems stay mounted. An inherited mount point changes to that of the new name.
     """
     run_when_free([ZFS, "rename", dataset, new])
 
 
 def available(dataset: str) -> int:
-    """Return how many bytes can still be written below the dataset."""
+    """Return the number of bytes that can still be written below the dataset."""
     return _number(dataset, "available")
 
 
 def bookmarks_below(dataset: str) -> list[str]:
-    """Return the full names of the bookmarks of a dataset and of all datasets below it, sorted."""
+    """Return the full names of all bookmarks on a dataset and the datasets below it, sorted."""
     return sorted(name for (name,) in table([ZFS, "list", "-H", "-r", "-t", "bookmark", "-o", "name", dataset], 1))
 
 
 def unmount(dataset: str) -> None:
-    """Unmount a filesystem. An unmounted filesystem does not change."""
+    """Unmount a filesystem. Do nothing if it is not mounted."""
     unmount_all([dataset])
 
 
 def unmount_all(names: Sequence[str]) -> None:
-    """Unmount these filesystems in this order. Unmounted ones do not change."""
+    """Unmount these filesystems in this order. Skip those that are not mounted."""
     here = mounts.mounted_datasets()
     for name in names:
         if name in here:
@@ -281,7 +281,7 @@ def unmount_all(names: Sequence[str]) -> None:
 
 
 def _unmount_paths(name: str) -> None:
-    """Unmount a filesystem that something else mounted, wherever it is: with mountpoint=legacy `zfs` refuses to."""
+    """Unmount a filesystem with umount(8) at every path: `zfs unmount` refuses mountpoint=legacy."""
     entries = [entry for entry in mounts.mounted() if (entry.fstype, entry.source) == ("zfs", name)]
     for entry in reversed(entries):
         run_when_free(["umount", "--no-canonicalize", "--", entry.path], dataset=name)

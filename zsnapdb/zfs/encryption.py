@@ -1,4 +1,4 @@
-"""How datasets are encrypted by ZFS itself: their cipher, their encryption root, and whether the key is loaded."""
+"""Native ZFS encryption of datasets: their cipher, their encryption root, and whether the key is loaded."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _KEYS = ("encryption", "encryptionroot", "keystatus", "keylocation")
 def at_rest(names: Iterable[str]) -> dict[str, AtRest]:
     """Return how each of the datasets is encrypted. One command reads them. NotThere if one does not exist.
 
-    zfsprops(7): `encryption` is off or the cipher, `encryptionroot` the dataset whose key it is, `keystatus` available
-    if that key is loaded, `keylocation` prompt on a root whose key is typed.
+    zfsprops(7): `encryption` is off or the cipher; `encryptionroot` is the dataset with the key; `keystatus` is
+    available if that key is loaded; `keylocation` is prompt on a root whose key is typed.
     """
     chosen = sorted(set(names))
     if not chosen:
@@ -37,23 +37,23 @@ def _at_rest(values: Mapping[str, Property]) -> AtRest:
 
 @dataclass(frozen=True)
 class ReceivingPlace:
-    """A dataset below which something is received: the bytes that can still be written, and how it is encrypted."""
+    """Free bytes and encryption of a dataset below which a stream is to be received."""
 
     free: int
     at_rest: AtRest
 
 
 def receiving_place(dataset: str) -> ReceivingPlace:
-    """Return what is to be known before something is received below the dataset. One command asks."""
+    """Return the facts that are needed before a receive below the dataset. It runs one command."""
     values = datasets.properties(dataset, [*_KEYS, "available"])
     free = number_in(values["available"].value, [ZFS, "get", "available", dataset])
     return ReceivingPlace(free, _at_rest(values))
 
 
 def unlock(places: Iterable[str]) -> None:
-    """Load the keys of these datasets, as far as they are not loaded. One command asks.
+    """Load the keys of these datasets that are not loaded. One command reads their state.
 
-    CommandError names the encryption root whose key is not where its `keylocation` says, or is another one.
+    CommandError with the encryption root if its key is missing at its `keylocation`, or is a wrong key.
     """
     for root in sorted({seen.root for seen in at_rest(places).values() if seen.root and not seen.is_unlocked}):
         try:
@@ -67,8 +67,8 @@ def unlock(places: Iterable[str]) -> None:
 
 
 def load_key(root: str) -> None:
-    """Load the key of an encryption root from where its `keylocation` says (zfs-load-key(8)).
+    """Load the key of an encryption root from its `keylocation` (zfs-load-key(8)).
 
-    CommandError if the key is not there, or would have to be typed.
+    CommandError if the key is missing or would have to be typed.
     """
     run([ZFS, "load-key", root])

@@ -1,4 +1,4 @@
-"""Finds the snapshots that others made on datasets of ours, for example by a recursive snapshot of the pool."""
+"""Search for snapshots of other programs on zsnapdb's datasets, for example from a recursive snapshot of the pool."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.owned import Mark
 
 COLUMNS = ("userrefs", "clones")
-"""What is read of each snapshot beside its marks."""
+"""Properties that are read of each snapshot in addition to its marks."""
 
 
 def foreign_below(top: str, marks: Collection[Mark], is_ours: Callable[[Snapshot], bool]) -> list[ForeignSnapshot]:
-    """Return the snapshots of `top` and of the datasets below it that others made, oldest first.
+    """Return the snapshots of `top` and of the datasets below it that other programs created, oldest first.
 
-    A snapshot is ours if it carries one of the marks, set locally, or if `is_ours` says so. Empty if `top` does not
-    exist.
+    zsnapdb owns a snapshot if it carries one of the marks, set locally, or if `is_ours` returns true. Empty if `top`
+    does not exist.
     """
     if not datasets.exists(top):
         return []
@@ -28,7 +28,7 @@ def foreign_below(top: str, marks: Collection[Mark], is_ours: Callable[[Snapshot
 def among(
     seen: Mapping[Snapshot, dict[str, Property]], marks: Collection[Mark], is_ours: Callable[[Snapshot], bool]
 ) -> list[ForeignSnapshot]:
-    """Return those of the snapshots that others made, see `below`. They were read with the marks and `COLUMNS`."""
+    """Return those that other programs created, as `foreign_below`. `seen` has the marks and `COLUMNS` of each."""
     foreign = []
     for snapshot, values in seen.items():
         if any(mark.is_on(values) for mark in marks) or is_ours(snapshot):

@@ -1,4 +1,4 @@
-"""Holds: what keeps a snapshot from being destroyed (zfs-hold(8)). A hold has a tag, which says whose it is."""
+"""Holds, which protect a snapshot from `zfs destroy` (zfs-hold(8)). The tag of a hold names its owner."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ HOLD_TAG = f"{PROPERTY}:backup"
 
 
 def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
-    """Hold the snapshots of one pool under our tag: `zfs destroy` of them fails until released (zfs-hold(8)).
+    """Hold the snapshots of one pool under the tag: `zfs destroy` of them fails until release (zfs-hold(8)).
 
-    If one cannot be held, this call holds none. NotThere, which names it, if a snapshot is missing.
+    If one cannot be held, this call holds none. NotThere, with its name, if a snapshot is missing.
     """
     library = core.load()
     if library is not None:
@@ -27,18 +27,18 @@ def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
     try:
         run([ZFS, "hold", tag, *names])
     except ZsnapdbError:
-        # The command holds one after the other, up to the one that fails and beyond it.
+        # The command holds the snapshots one by one, also after a failure.
         with contextlib.suppress(ZsnapdbError):
             release([name for name in names if name not in before], tag)
         raise
 
 
 def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, str]) -> bool:
-    """Hold the snapshots of one pool under our tag, set user properties on them, and bookmark them.
+    """Hold the snapshots of one pool under HOLD_TAG, set user properties on them, and bookmark them.
 
-    `others` are snapshots of this pool, by full name, that are held too, each under its tag, unless they are already.
-    All is requested at once, so that it shares a transaction group as a rule. All has ended afterwards. Return whether
-    the others are held: if one of them is not there any more, none is held by this call.
+    `others` are more snapshots of this pool, by full name, each with a tag. They are held too, unless they already are.
+    All requests start together, so they usually share a transaction group; all have ended on return. Return whether the
+    others are held: if one of them no longer exists, this call holds none of them.
     """
     missed: list[NotThere] = []
 
@@ -61,7 +61,7 @@ def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, s
 def _hold_all(tags: Mapping[str, str]) -> None:
     library = core.load()
     if library is not None:
-        # A killed run may have left a hold on one of them. Then none is held by this call.
+        # A killed run may have left one of the holds. In that case this call holds none of the snapshots.
         with contextlib.suppress(ExistsError):
             library.hold(tags)
             return
@@ -72,8 +72,8 @@ def _hold_all(tags: Mapping[str, str]) -> None:
 def give_back(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, str]) -> None:
     """Release our hold on the snapshots of one pool and set user properties on them.
 
-    `others` are snapshots of this pool whose holds are released too, each by its tag. All is requested at once, so that
-    it shares a transaction group as a rule. All has ended afterwards.
+    `others` are snapshots of this pool whose holds are released too, each by its tag. All requests start together, so
+    they usually share a transaction group. All have ended on return.
     """
     releasing = PendingSnapshots(lambda: _release_all({**dict.fromkeys(names, HOLD_TAG), **others}))
     releasing.start()
@@ -98,7 +98,7 @@ def hold_tags(name: str) -> tuple[str, ...]:
 
 
 def held(names: Sequence[str], tag: str = HOLD_TAG) -> list[str]:
-    """Return those of the snapshots that have a hold with our tag."""
+    """Return the snapshots that have a hold with the tag."""
     if not names:
         return []
     with_tag = {row[0] for row in rows([ZFS, "holds", "-H", *names]) if len(row) > 1 and row[1] == tag}
@@ -106,7 +106,7 @@ def held(names: Sequence[str], tag: str = HOLD_TAG) -> list[str]:
 
 
 def ensure_held(names: Sequence[str], tag: str) -> None:
-    """Hold the snapshots of one pool under the tag, but for those that have such a hold."""
+    """Hold the snapshots of one pool under the tag, except those that already have such a hold."""
     known = held(names, tag)
     missing = [name for name in names if name not in known]
     if missing:
@@ -114,8 +114,8 @@ def ensure_held(names: Sequence[str], tag: str) -> None:
 
 
 def held_snapshots(places: Collection[str], tag: str) -> list[str]:
-    """Return the own snapshots of those of the datasets that exist, if they have a hold with the tag."""
-    # userrefs is the number of holds (zfsprops(7)). Listing the holds of each of thousands of snapshots takes long.
+    """Return the snapshots of the datasets that have a hold with the tag. Missing datasets and children are skipped."""
+    # userrefs is the number of holds (zfsprops(7)). Listing the holds of each of thousands of snapshots is slow.
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs"]
     try:
         listed = table([*argv, *places], 2) if places else []
@@ -126,7 +126,7 @@ def held_snapshots(places: Collection[str], tag: str) -> list[str]:
 
 
 def release(names: Sequence[str], tag: str = HOLD_TAG) -> None:
-    """Release our hold on each snapshot that has it. The snapshots are of one pool."""
+    """Release the hold with the tag on each snapshot that has it. The snapshots are in one pool."""
     library = core.load()
     if names and library is not None:
         library.release(dict.fromkeys(names, tag))

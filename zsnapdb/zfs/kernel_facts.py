@@ -1,4 +1,4 @@
-"""What the kernel says of its memory, of the ARC and of the parameters of the ZFS module."""
+"""Kernel facts: memory, the ARC, ZFS module parameters, imported pools, and counters of load."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 PARAMETERS = ("zfs_nocacheflush", "zfs_send_corrupt_data")
-"""The parameters that a rule looks at."""
+"""Parameters that a rule of `doctor` checks."""
 
 
 def read_memory(parameters: Sequence[str] = PARAMETERS, root: Path = Path("/")) -> MemoryFacts:
-    """Return the memory of the host, the greatest size of the ARC and the parameters of the ZFS module.
+    """Return the host's memory, the maximum size of the ARC and the parameters of the ZFS module.
 
-    What the kernel does not show is None or absent. `root`: below which /proc and /sys are.
+    Values that the kernel does not show are None or absent. `root`: the folder that contains /proc and /sys.
     """
-    # `doctor` alone needs them; how much memory is free, others ask too.
+    # Only `doctor` needs this import; other callers use `free_memory`.
     from zsnapdb.planning.advice.facts import MemoryFacts
 
     settings = {name: _text(root / "sys/module/zfs/parameters" / name).strip() for name in parameters}
@@ -36,10 +36,10 @@ def read_memory(parameters: Sequence[str] = PARAMETERS, root: Path = Path("/")) 
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
-    """Return how many bytes a new program can have without swapping; None if the kernel does not say.
+    """Return how many bytes a new program can have without swapping; None if unknown.
 
-    MemAvailable (proc(5)) does not count the ARC, which gives its memory back late. A container may have less than its
-    host: what the limits of its control groups leave (cgroups(7), memory.max and memory.current) bounds the answer.
+    MemAvailable (proc(5)) does not count the ARC, which releases memory slowly. In a container the limits of the
+    control groups also bound the answer (cgroups(7), memory.max and memory.current).
     """
     available = _bytes_of("MemAvailable:", _text(root / "proc/meminfo"))
     bounds = [available] if available is not None else []
@@ -53,7 +53,7 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
 
 def uses_selinux(root: Path = Path("/")) -> bool:
-    """Whether SELinux is active: then its file system is mounted (selinux(8))."""
+    """Whether SELinux is active, that is, whether its file system is mounted (selinux(8))."""
     return (root / "sys/fs/selinux/enforce").exists()
 
 
@@ -65,7 +65,7 @@ def _text(path: Path) -> str:
 
 
 def _bytes_of(name: str, meminfo: str) -> int | None:
-    """Return a value of /proc/meminfo (proc(5)), which counts KiB, in bytes."""
+    """Return a value of /proc/meminfo (proc(5)) in bytes; the file has KiB."""
     for line in meminfo.split("\n"):
         words = line.split()
         if len(words) == 3 and words[0] == name and words[1].isdigit():
@@ -74,7 +74,7 @@ def _bytes_of(name: str, meminfo: str) -> int | None:
 
 
 def _arc_max(arcstats: str) -> int | None:
-    """Return c_max in bytes: what the ARC may grow to, also where zfs_arc_max is 0 and the module decides."""
+    """Return c_max in bytes, the limit of the ARC even if zfs_arc_max is 0 and the module decides."""
     for line in arcstats.split("\n"):
         words = line.split()
         if len(words) == 3 and words[0] == "c_max" and words[2].isdigit():
@@ -83,14 +83,14 @@ def _arc_max(arcstats: str) -> int | None:
 
 
 MODULE = Path("/sys/module/zfs")
-"""The folder of the loaded module; its file `version` has, for example, 2.3.9-1."""
+"""Folder of the loaded module; its file `version` contains, for example, 2.3.9-1."""
 POOLS = Path("/proc/spl/kstat/zfs")
-"""A folder for each imported pool, with a file `state` (from OpenZFS 2.1 on also `guid`), beside other folders."""
+"""Folder with a folder for each pool, among others. A pool's has the file `state`, from OpenZFS 2.1 on also `guid`."""
 _GUID = re.compile(r"[0-9]{1,20}")
 
 
 def version() -> str | None:
-    """Return the version of the loaded module; None if it is not said here."""
+    """Return the version of the loaded module; None if /sys does not show it."""
     try:
         return (MODULE / "version").read_text().strip() or None
     except OSError:
@@ -98,7 +98,7 @@ def version() -> str | None:
 
 
 def pools() -> list[str] | None:
-    """Return the names of the imported pools, sorted; None if they are not said here."""
+    """Return the names of the imported pools, sorted; None if /proc does not show them."""
     try:
         return sorted(place.name for place in POOLS.iterdir() if (place / "state").is_file()) or None
     except OSError:
@@ -106,7 +106,7 @@ def pools() -> list[str] | None:
 
 
 def pool_guid(pool: str) -> int | None:
-    """Return the GUID of an imported pool; None if it is not said here."""
+    """Return the GUID of an imported pool; None if /proc does not show it."""
     try:
         text = (POOLS / pool / "guid").read_text().strip()
     except (OSError, ValueError):
@@ -119,14 +119,14 @@ _KSTAT = "proc/spl/kstat/zfs"
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _LATENCY_COLUMNS = 8
 _DISK_READS, _DISK_WRITES = (2,), (3,)
-"""Columns of `zpool iostat -w` after the bucket: total_wait, disk_wait, syncq_wait, asyncq_wait, each of both."""
+"""Columns of `zpool iostat -w` after the bucket: total_wait, disk_wait, syncq_wait, asyncq_wait; read, write each."""
 _SIZE_COLUMNS = 8
 _READ_SIZES, _WRITE_SIZES = (0, 1, 4, 5), (2, 3, 6, 7)
-"""Columns of `zpool iostat -r`: sync_read, sync_write, async_read, async_write, each individual and aggregated."""
+"""Columns of `zpool iostat -r`: sync_read, sync_write, async_read, async_write; each individual and aggregated."""
 _IDLE = (3, 4)
-"""Columns of the line `cpu` of /proc/stat, after the label: idle and iowait (proc(5))."""
+"""Columns idle and iowait of the line `cpu` of /proc/stat, after the label (proc(5))."""
 _TICKS = 8
-"""Columns of that line that are counted: the later ones, of guests, are counted in the first ones again."""
+"""Number of columns of that line to count: the later ones, for guests, are already part of the first ones."""
 
 
 def arc_counters(root: Path = Path("/")) -> dict[str, int]:
@@ -140,7 +140,7 @@ def intent_log_counters(root: Path = Path("/")) -> dict[str, int]:
 
 
 def processor_ticks(root: Path = Path("/")) -> tuple[int, int]:
-    """Return the ticks in which a processor was busy, and all ticks; (0, 0) if they are not known."""
+    """Return the busy ticks and all ticks of the processors; (0, 0) if unknown."""
     for line in _text(root / "proc/stat").split("\n"):
         label, *words = line.split() or [""]
         if label == "cpu" and len(words) >= _TICKS and all(word.isdigit() for word in words):
@@ -150,7 +150,7 @@ def processor_ticks(root: Path = Path("/")) -> tuple[int, int]:
 
 
 def disk_requests(pool: str) -> DiskRequests:
-    """Return what the disks of a pool did since its import (zpool-iostat(8)). Empty if `zpool` does not say it."""
+    """Return the requests of a pool's disks since its import (zpool-iostat(8)). Empty if `zpool` fails."""
     try:
         latencies = run(["zpool", "iostat", "-H", "-p", "-w", pool], timeout=_TIMEOUT)
         sizes = run(["zpool", "iostat", "-H", "-p", "-r", pool], timeout=_TIMEOUT)
@@ -165,7 +165,7 @@ def disk_requests(pool: str) -> DiskRequests:
 
 
 def histogram(text: str, columns: tuple[int, ...], least: int) -> Histogram:
-    """Return the sum of these columns of a histogram. A line that is no bucket with `least` columns is left out."""
+    """Return the sum of these columns of a histogram. Lines that are not a bucket with `least` columns are skipped."""
     counts: dict[int, int] = {}
     for line in text.split("\n"):
         label, *words = line.split() or [""]
@@ -176,12 +176,12 @@ def histogram(text: str, columns: tuple[int, ...], least: int) -> Histogram:
 
 
 def _bucket(label: str) -> int | None:
-    """Return the bucket of a label: a number, also with a unit, as some releases print sizes despite -p."""
+    """Return the bucket of a label: a number, also with a unit, because some releases print sizes so despite -p."""
     number, unit = (label[:-1], label[-1:]) if label[-1:] in _UNITS else (label, "")
     return int(number) * _UNITS.get(unit, 1) if number.isdigit() else None
 
 
 def _kstat(path: Path) -> dict[str, int]:
-    """Return the numbers of a named kstat: lines of a name, a type and a value."""
+    """Return the numbers of a named kstat, whose lines have a name, a type and a value."""
     rows = [line.split() for line in _text(path).split("\n")]
     return {row[0]: int(row[2]) for row in rows if len(row) == 3 and row[1].isdigit() and row[2].isdigit()}

@@ -1,8 +1,8 @@
-"""Mounts filesystems exactly where their mount points are, whatever links other accounts make meanwhile.
+"""Mounting of filesystems exactly at their mount points, even if other accounts create links at the same time.
 
-`zfs mount` gives the kernel a path, and the kernel follows every link in it (path_resolution(7)). The account of a
-server can make links in the folders that it owns at any moment. So the place is opened first, folder by folder, and
-mounted on as `/proc/self/fd/N`, which leads to the open folder alone (proc(5)).
+`zfs mount` passes a path to the kernel, which follows every link in it (path_resolution(7)). A server's account can
+create links at any moment in the folders that it owns. So this module opens the mount point folder by folder and mounts
+on `/proc/self/fd/N`, which always resolves to the open folder (proc(5)).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zsnapdb.base.errors import CommandError
 from zsnapdb.zfs import datasets, encryption, mounts
 
 _RDONLY, _NOSUID, _NODEV, _NOEXEC, _NOATIME, _RELATIME, _STRICTATIME = 1, 2, 4, 8, 1 << 10, 1 << 21, 1 << 24
-"""The flags of mount(2), from linux/mount.h."""
+"""Flags of mount(2), from linux/mount.h."""
 _SWITCHES = (
     ("readonly", "on", _RDONLY),
     ("setuid", "off", _NOSUID),
@@ -35,12 +35,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def mount_all(names: Iterable[str], at: Mapping[str, str] | None = None) -> None:
-    """Mount the filesystems that are not mounted, outermost first, each at its `mountpoint`. Missing folders are made.
+    """Mount the filesystems that are not mounted, parents first, each at its `mountpoint`. Create missing folders.
 
-    `at` says where those lie whose `mountpoint` is no path (legacy, none): else something else mounts them, as fstab.
-    Keys that are not loaded are loaded from where their `keylocation` says: after a boot nobody else may have done it.
-    UnsafeFileError if a link in one of them leads to the mount point of another, whoever made it, or if a link that
-    another account can make leads to the outermost. CommandError if the kernel refuses, or a place is not known.
+    `at` gives the paths of filesystems whose `mountpoint` is no path (legacy, none), as in fstab. Missing keys are
+    loaded from their `keylocation`, because no other program may have loaded them since the boot.
+
+    Raises:
+        UnsafeFileError: there is a link below the outermost mount point, or another account can create a link to that
+            one
+        CommandError: the kernel refuses the mount, or a mount point is unknown
     """
     wanted = list(names)
     if mounts.mounted_datasets().issuperset(wanted):
@@ -68,10 +71,10 @@ def _place_of(name: str, mountpoint: str, known: str | None) -> Path:
 
 
 def unmount_elsewhere(name: str) -> None:
-    """Unmount a filesystem of ours where the mount namespaces of other processes still have it, if nothing uses it.
+    """Unmount a filesystem of zsnapdb in the mount namespaces of other processes, if nothing uses it there.
 
-    A namespace that was made while a clone was mounted keeps a copy of that mount (mount_namespaces(7)). A child of
-    this process enters it: no program of that namespace is started. A mount that is in use stays.
+    A namespace that was created while a clone was mounted keeps a copy of that mount (mount_namespaces(7)). A child of
+    this process enters the namespace, so no program of that namespace is started. A mount in use stays.
     """
     for mount in mounts.mounted_elsewhere([name]):
         child = os.fork()
@@ -81,7 +84,7 @@ def unmount_elsewhere(name: str) -> None:
 
 
 def _end_in_namespace(mount: mounts.ForeignMount) -> NoReturn:
-    """Unmount it in its namespace, if the path leads to this filesystem there, and end this process."""
+    """Unmount the filesystem in its namespace, if the path still leads to it there. Then end this process."""
     try:
         namespace = os.open(f"/proc/{mount.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         if _libc.setns(namespace, _NEW_NAMESPACE) == 0:
@@ -95,15 +98,15 @@ def _end_in_namespace(mount: mounts.ForeignMount) -> NoReturn:
 def lacks_key(values: Mapping[str, str]) -> bool:
     """Return whether a filesystem cannot be mounted before its key is loaded.
 
-    What is mounted goes on without its key, which ZFS forgets when a clone is promoted.
+    A mounted filesystem keeps working without its key, which ZFS unloads when a clone is promoted.
     """
     return values["mounted"] != "yes" and values["keystatus"] == "unavailable"
 
 
 def flags(values: Mapping[str, str]) -> int:
-    """Return the flags of mount(2) for the values of a filesystem's properties, as `zfs mount` sets them.
+    """Return the mount(2) flags for the values of a filesystem's properties, as `zfs mount` sets them.
 
-    The kernel takes the other properties from the dataset itself; these are flags of a mount (zfsprops(7), "Temporary
+    The kernel reads the other properties from the dataset itself. These are flags of a mount (zfsprops(7), "Temporary
     Mount Point Properties").
     """
     switched = sum(flag for name, value, flag in _SWITCHES if values[name] == value)
@@ -132,6 +135,6 @@ def _mount(dataset: str, place: Path, at: int, flagged: int) -> None:
 
 
 def call_kernel(dataset: str, target: str, flagged: int) -> int:
-    """Call mount(2) as `zfs mount` does, with `zfsutil` as its option. Return 0, or the number of the error."""
+    """Call mount(2) as `zfs mount` does, with the option `zfsutil`. Return 0 or the errno."""
     done = _libc.mount(os.fsencode(dataset), os.fsencode(target), b"zfs", ctypes.c_ulong(flagged), b"zfsutil")
     return 0 if done == 0 else ctypes.get_errno()

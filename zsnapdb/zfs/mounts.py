@@ -1,4 +1,4 @@
-"""Mounted file systems of all types: a foreign file system below a dataset is visible only in this list."""
+"""Mounted file systems of all types. Only this list shows a foreign file system below a dataset."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _WORDS_BEFORE, _WORDS_AFTER = 6, 3
-"""The least words of a line before and after its separator (proc(5)). The kernel writes no line with fewer."""
+"""Smallest number of words of a line before and after its separator (proc(5))."""
 
 
 @dataclass(frozen=True)
 class MountEntry:
     """One line of the mount table. `is_bind`: the mount shows one folder of its source (mount(8), --bind).
 
-    `device` is the number of its filesystem as `MAJOR:MINOR` (proc_pid_mountinfo(5)); every file in it has that number.
-    `shared` and `master` are its peer group and the group that it receives from (mount_namespaces(7); "": none).
+    `device` is the filesystem's number as `MAJOR:MINOR` (proc_pid_mountinfo(5)). Every file in the filesystem has it.
+    `shared` is the peer group, `master` the group that sends events to it (mount_namespaces(7)); "" if there is none.
     """
 
     path: str
@@ -55,7 +55,7 @@ def parse(text: str) -> list[MountEntry]:
 
 
 def _groups(optional: list[str]) -> tuple[str, str]:
-    """Return the peer group of a mount, and the group that it receives from."""
+    """Return the peer group of a mount, and the group that sends events to it."""
     of_kind = dict(word.partition(":")[::2] for word in reversed(optional))
     return of_kind.get("shared", ""), of_kind.get("master", "")
 
@@ -70,24 +70,24 @@ def mounted() -> list[MountEntry]:
 
 
 def mounted_datasets() -> frozenset[str]:
-    """Return the datasets that are mounted in this process's mount namespace: those that `zfs get mounted` says yes of.
+    """Return the datasets that are mounted in this process's mount namespace, as `zfs get mounted` reports.
 
-    It looks into this list too (libzfs_mount.c, is_mounted), so no program is needed for it.
+    libzfs reads the same list (libzfs_mount.c, is_mounted), so no program is needed.
     """
     return frozenset(entry.source for entry in mounted() if entry.fstype == "zfs")
 
 
 def devices_of(names: Collection[str]) -> set[int]:
-    """Return the numbers of the datasets that are mounted here, as stat(2) gives them."""
+    """Return the device numbers (stat(2), st_dev) of those datasets that are mounted in this namespace."""
     numbers = [entry.device.split(":") for entry in mounted() if entry.fstype == "zfs" and entry.source in names]
     return {os.makedev(int(major), int(minor)) for major, minor in numbers}
 
 
 @dataclass(frozen=True)
 class ForeignMount:
-    """A dataset that is mounted in another mount namespace than ours, and a process that lives there.
+    """A dataset mounted in another mount namespace than ours, with the id of a process in that namespace.
 
-    `follows`: an unmount here unmounts it there, too. `device` is as that of a MountEntry.
+    `follows`: an unmount in our namespace also unmounts it there. `device` is as in MountEntry.
     """
 
     source: str
@@ -97,20 +97,18 @@ class ForeignMount:
     device: str = ""
 
     def describe(self) -> str:
-        """Return the mount in a few words."""
         return f"{self.source} is also mounted at {self.path} in the mount namespace of process {self.pid}"
 
     @property
     def remedy(self) -> str:
-        """How to end it, as a command and an alternative."""
         return f"end what runs there (`nsenter -t {self.pid} -m`, `ps {self.pid}`), or unmount it there"
 
 
 def mounted_elsewhere(names: Collection[str], proc: Path = Path("/proc")) -> list[ForeignMount]:
-    """Return where the datasets are mounted in the mount namespaces of other processes: containers, services.
+    """Return the mounts of the datasets in the mount namespaces of other processes, such as containers and services.
 
-    `zfs get mounted` knows the mount namespace of the process that asks alone. Processes that end meanwhile are left
-    out. Only root sees all of them.
+    `zfs get mounted` only knows the mount namespace of its own process. Processes that end during the scan are skipped.
+    Only root sees all mounts.
     """
     seen = [
         (pid, entry)
@@ -123,7 +121,7 @@ def mounted_elsewhere(names: Collection[str], proc: Path = Path("/proc")) -> lis
     own = [entry for entry in _entries_of(proc / "self") if entry.fstype == "zfs" and entry.source in names]
     reached = {entry.shared for entry in own} - {""}
     while more := {entry.shared for _, entry in seen if entry.master in reached} - reached - {""}:
-        # A group that receives from ours hands on to those that receive from it.
+        # A group that receives events from ours forwards them to its own receivers.
         reached |= more
     return [
         ForeignMount(entry.source, entry.path, pid, bool({entry.shared, entry.master} & reached), entry.device)
@@ -132,7 +130,6 @@ def mounted_elsewhere(names: Collection[str], proc: Path = Path("/proc")) -> lis
 
 
 def _one_of_each_namespace(proc: Path) -> list[int]:
-    """Return a process of each mount namespace but our own."""
     by_namespace: dict[str, int] = {}
     for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
         namespace = _namespace(proc / str(pid))
@@ -143,7 +140,7 @@ def _one_of_each_namespace(proc: Path) -> list[int]:
 
 
 def namespace_of(pid: int) -> str:
-    """Return the mount namespace of a process; "" if it is gone, or is not ours to see."""
+    """Return the mount namespace of a process; "" if the process has ended or this account may not read it."""
     return _namespace(Path(f"/proc/{pid}"))
 
 
@@ -164,21 +161,20 @@ def _entries_of(process: Path) -> Iterator[MountEntry]:
 
 @dataclass(frozen=True)
 class FilesystemUser:
-    """A process that uses a filesystem: its number, its name as the kernel has it, and what of it lies there."""
+    """A process that uses a filesystem: its id, its name in the kernel, and the kind of use."""
 
     pid: int
     name: str
     what: str
 
     def describe(self) -> str:
-        """Return the use in a few words."""
         return f"process {self.pid} ({self.name}) has {self.what} there"
 
 
 def users_of(devices: Collection[int], proc: Path = Path("/proc")) -> list[FilesystemUser]:
-    """Return the processes that use the filesystems of these numbers, but not this process. Only root sees all of them.
+    """Return the processes, except this one, that use the filesystems with these device numbers.
 
-    The number of the filesystem decides (stat(2), st_dev), so neither names nor links can hide one.
+    Only root sees all of them. The comparison uses st_dev (stat(2)), so neither names nor links can hide a process.
     """
     users = []
     for entry in proc.iterdir():
@@ -190,7 +186,7 @@ def users_of(devices: Collection[int], proc: Path = Path("/proc")) -> list[Files
 
 
 def _used(process: Path) -> Iterator[tuple[str, int]]:
-    """Yield what a process has, and the number of the filesystem on which it lies. It may end meanwhile."""
+    """Yield each kind of use of a process, with the filesystem's device number. The process may end meanwhile."""
     for what in ("cwd", "root"):
         try:
             yield {"cwd": "its working directory", "root": "its root"}[what], os.stat(process / what).st_dev
@@ -208,7 +204,7 @@ def _used(process: Path) -> Iterator[tuple[str, int]]:
 
 
 def family_of(pid: int, proc: Path = Path("/proc")) -> set[int]:
-    """Return the process, those it descends from, and those that descend from it."""
+    """Return the ids of the process, its ancestors and its descendants."""
     parents = {int(entry.name): _parent(entry) for entry in proc.iterdir() if entry.name.isdigit()}
     family, at = {pid}, parents.get(pid, 0)
     while at > 1 and at not in family:

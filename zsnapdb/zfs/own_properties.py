@@ -1,7 +1,7 @@
-"""Reads the properties that were set on a dataset itself, or received with it; whatever text others put into them.
+"""Reading of local and received properties, safe for values with arbitrary bytes.
 
-A user property may have any bytes, also those of another row of `zfs get`. So names and sources are read without
-values, and each value that may be any text is read alone: the whole output of the command is that value.
+The bytes of a user property may imitate another row of `zfs get`. So names and sources are read without values. Each
+value that may be arbitrary text is read by its own command, whose whole output is that value.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from zsnapdb.zfs.command import ZFS, run, table
 from zsnapdb.zfs.datasets import Property, properties_of
 
 MOST_USER_PROPERTIES = 200
-"""More user properties than this on one dataset are left out: nobody sets so many by hand."""
+"""Limit of user properties per dataset; the rest is left out, because nobody sets so many by hand."""
 
 
 def known_names(dataset: str) -> frozenset[str]:
-    """Return the native properties that the OpenZFS of this host has for such a dataset."""
+    """Return the native properties that the installed OpenZFS supports for this dataset."""
     listed = table([ZFS, "get", "-H", "-o", "property", "all", dataset], 1)
     return frozenset(name for (name,) in listed if is_native_name(name))
 
 
 def read_known(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
-    """Return the native properties `keys` of the datasets, by dataset, as far as the OpenZFS of this host has them."""
+    """Return the native properties `keys`, by dataset. Those unknown to the installed OpenZFS are left out."""
     try:
         return properties_of(names, keys)
     except CommandError as error:
@@ -46,9 +46,9 @@ def own_names(names: Sequence[str]) -> dict[str, set[str]]:
 
 
 def own_values(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return what the site has set on each dataset: the local or received properties that what replaces it gets.
+    """Return the local or received properties of each dataset that a replacement of the dataset must get too.
 
-    Values are exact; bytes that are no UTF-8 stay distinct. NotThere if a dataset does not exist.
+    Values are exact; bytes that are not UTF-8 stay distinct. NotThere if a dataset does not exist.
     """
     own = {name: set(carried_names(keys)) for name, keys in own_names(names).items()}
     simple = sorted({key for keys in own.values() for key in keys if is_native_name(key) and key not in TEXTS})
@@ -68,6 +68,6 @@ def own_values(names: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def text_of(dataset: str, key: str) -> str:
-    """Return the value of one property of one dataset, whatever its bytes are."""
+    """Return the value of one property of one dataset. It may have any bytes."""
     output = run([ZFS, "get", "-H", "-p", "-o", "value", key, dataset], errors="surrogateescape")
     return output.removesuffix("\n")

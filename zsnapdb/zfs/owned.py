@@ -1,11 +1,11 @@
-"""Destroys the datasets, snapshots and bookmarks of this tool, and nothing else. No other module runs `zfs destroy`.
+"""Destruction of the datasets, snapshots and bookmarks that zsnapdb owns. No other module runs `zfs destroy`.
 
-A dataset or snapshot is ours if it carries one of our marks: a user property with the source `local` (zfsprops(7): an
-inherited or received value says nothing about the dataset). A snapshot without a mark is ours if it lies on a dataset
-of ours and has the name or the GUID that we gave it. A bookmark has no user properties. It is ours if it has our name
-and refers to the snapshot whose GUID we recorded.
+- zsnapdb owns a dataset or snapshot with one of its marks: a user property with the source `local`. An inherited or
+  received value says nothing about the dataset (zfsprops(7)).
+- It owns a snapshot without a mark if the snapshot's dataset has a mark and the name or GUID is one that it assigned.
+- Bookmarks have no user properties. It owns a bookmark with its name prefix that refers to the recorded snapshot GUID.
 
-Each call destroys by exact names, never recursively (-r, -R), never by force (-f).
+Each call destroys exact names, never recursively (-r, -R) and never by force (-f).
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from zsnapdb.zfs.datasets import UNSET, Property
 from zsnapdb.zfs.streams import RESUME_STATE
 
 _TOGETHER = 400
-"""So many names of snapshots, of at most 255 bytes each, are no longer than an argument may be (execve(2), 128 KiB)."""
+"""Largest number of snapshot names, of at most 255 bytes each, that fits into one argument (execve(2): 128 KiB)."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A user property that makes a dataset or snapshot ours. `value` None: any value of the property is enough."""
+    """A user property that shows that zsnapdb owns a dataset or snapshot. `value` None accepts any value."""
 
     name: str
     value: str | None = None
 
     def is_on(self, properties: dict[str, Property]) -> bool:
-        """Whether the properties contain this mark, set locally."""
         current = properties[self.name]
         return current.is_local and self.value in (None, current.value)
 
@@ -48,7 +47,7 @@ def is_ours(name: str, *marks: Mark) -> bool:
 
 
 def ours(names: Sequence[str], *marks: Mark) -> list[str]:
-    """Return those of the datasets that carry one of the marks. NotThere if one does not exist."""
+    """Return the datasets that carry one of the marks. NotThere if one does not exist."""
     seen = datasets.properties_of(names, [mark.name for mark in marks])
     return [name for name in names if any(mark.is_on(seen[name]) for mark in marks)]
 
@@ -64,7 +63,6 @@ def prove(names: Sequence[str], *marks: Mark) -> None:
 
 
 def _proved(names: Sequence[str], marks: Sequence[Mark], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
-    """Return the properties `keys` of the datasets or snapshots. The errors are those of `prove`."""
     seen = datasets.properties_of(names, [*(mark.name for mark in marks), *keys])
     for name in names:
         _prove(name, seen[name], marks)
@@ -92,7 +90,7 @@ def _refusal(name: str, property_name: str, expected: str, seen: Property) -> No
 
 
 def members(anchor: str, *marks: Mark) -> list[str]:
-    """Return the anchor and every dataset below it, outer datasets first. Empty if the anchor does not exist.
+    """Return the anchor and every dataset below it, parents first. Empty if the anchor does not exist.
 
     NotOursError if one of them carries none of the marks.
     """
@@ -100,7 +98,7 @@ def members(anchor: str, *marks: Mark) -> list[str]:
 
 
 def members_with(anchor: str, keys: Sequence[str], *marks: Mark) -> dict[str, dict[str, Property]]:
-    """Return the members with their properties `keys`, in the order and with the errors of `members`."""
+    """Return the datasets of `members` with their properties `keys`, in the same order and with the same errors."""
     if not datasets.exists(anchor):
         return {}
     below = datasets.children(anchor, [*(mark.name for mark in marks), *keys])
@@ -110,11 +108,11 @@ def members_with(anchor: str, keys: Sequence[str], *marks: Mark) -> dict[str, di
 
 
 def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = False) -> None:
-    """Unmount and destroy exactly these datasets, inner datasets first. `with_snapshots`: first all their snapshots.
+    """Unmount and destroy exactly these datasets, children first. `with_snapshots`: destroy all their snapshots first.
 
-    NotOursError, and nothing is destroyed, if one of them carries none of the marks. The call fails if there are clones
-    or holds, or snapshots without `with_snapshots`. A dataset that is in use loses none of its snapshots. What an
-    interrupted receive left in a dataset goes first.
+    The state of an interrupted receive is removed first. A dataset in use keeps all its snapshots. The call fails if
+    there are clones or holds, or snapshots without `with_snapshots`. NotOursError, before any change, if one carries no
+    mark.
     """
     order = sorted(names, key=len, reverse=True)
     for name in order:
@@ -134,15 +132,14 @@ def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = 
         for start in range(0, len(own), _TOGETHER):
             _destroy_snapshots(name, own[start : start + _TOGETHER])
         mounting.unmount_elsewhere(name)
-        # It unmounts a filesystem that is mounted, but none that is in use (zfs-destroy(8), without -f).
+        # `zfs destroy` without -f unmounts a mounted filesystem, but not one in use (zfs-destroy(8)).
         _destroy(name)
 
 
 def drop_partial(dataset: str, *marks: Mark) -> None:
-    """Remove what an interrupted `zfs receive -s` left: the dataset itself if the stream was a full one.
+    """Remove the state of an interrupted `zfs receive -s`; after a full stream that is the dataset itself.
 
-    NotOursError unless the dataset carries one of the marks. The call fails if the receive still runs, or if there is
-    nothing to remove.
+    NotOursError unless the dataset carries one of the marks. The call fails if the receive still runs or left no state.
     """
     _check_separator(dataset, "")
     prove([dataset], *marks)
@@ -150,16 +147,16 @@ def drop_partial(dataset: str, *marks: Mark) -> None:
 
 
 def destroy_snapshots_of(dataset: str, *marks: Mark) -> None:
-    """Destroy every snapshot of exactly this dataset, whoever made it. NotOursError unless the dataset is ours."""
+    """Destroy all snapshots of exactly this dataset, whoever made them. NotOursError unless it carries a mark."""
     prove([dataset], *marks)
     for name in snapshots.by_guid(dataset).values():
         _destroy(name)
 
 
 def destroy_snapshots_on(names: Sequence[str], *marks: Mark) -> None:
-    """Destroy exactly these snapshots, whoever made them, on datasets of ours. The caller was told to do so.
+    """Destroy exactly these snapshots, also those of other programs. The user must have asked for it.
 
-    NotOursError, and nothing is destroyed, unless the dataset of each snapshot carries one of the marks. The call fails
+    NotOursError unless the dataset of each snapshot carries one of the marks; then nothing is destroyed. The call fails
     if a snapshot has holds or clones.
     """
     for name in names:
@@ -180,9 +177,9 @@ def destroy_snapshot(name: str, *marks: Mark) -> None:
 
 
 def destroy_received_snapshot(name: str, guid: int, *marks: Mark) -> None:
-    """Destroy one snapshot that a stream brought into a dataset of ours. Such a snapshot has no mark.
+    """Destroy one snapshot that was received into a dataset of zsnapdb. Such a snapshot has no mark.
 
-    NotOursError unless its dataset carries one of the marks and it has the GUID of the snapshot that was sent.
+    NotOursError unless its dataset carries one of the marks and it has the GUID of the sent snapshot.
     """
     _check_separator(name, "@")
     prove([name.partition("@")[0]], *marks)
@@ -191,9 +188,9 @@ def destroy_received_snapshot(name: str, guid: int, *marks: Mark) -> None:
 
 
 def destroy_named_snapshot(name: str, prefix: str, *marks: Mark) -> None:
-    """Destroy one snapshot of a dataset of ours that has a name of ours.
+    """Destroy one snapshot by its name prefix, on a dataset of zsnapdb.
 
-    NotOursError unless its short name begins with `prefix` and its dataset carries one of the marks.
+    NotOursError unless its short name starts with `prefix` and its dataset carries one of the marks.
     """
     _check_separator(name, "@")
     dataset, _, short = name.partition("@")
@@ -203,10 +200,10 @@ def destroy_named_snapshot(name: str, prefix: str, *marks: Mark) -> None:
 
 
 def destroy_set(names: Sequence[str], backup_id: str) -> None:
-    """Destroy the snapshots of an abandoned set, their bookmarks and our holds on them.
+    """Destroy the snapshots of an abandoned snapshot set, their bookmarks and the holds of zsnapdb on them.
 
-    NotOursError, and nothing is destroyed, if one of them does not carry the backup's id. A missing snapshot
-    is skipped, so the call can be repeated.
+    The call can be repeated: a missing snapshot is skipped. NotOursError if one of them does not carry the backup id;
+    then nothing is destroyed.
     """
     existing = []
     for name in names:
@@ -226,8 +223,8 @@ def destroy_set(names: Sequence[str], backup_id: str) -> None:
 def destroy_stored(name: str, guid: int, backup_id: str) -> None:
     """Destroy one snapshot whose backup is stored. Do nothing if the snapshot does not exist.
 
-    No hold is released and a busy snapshot is not waited for: the call fails if the snapshot has holds or clones
-    (zfs-destroy(8)). NotOursError unless the snapshot has this GUID and carries the backup's id.
+    The call does not release holds and does not wait for a busy snapshot. It fails if the snapshot has holds or clones
+    (zfs-destroy(8)). NotOursError unless the snapshot has this GUID and carries the backup id.
     """
     _check_separator(name, "@")
     mark = _backup_mark(backup_id)
@@ -243,7 +240,7 @@ def destroy_stored(name: str, guid: int, backup_id: str) -> None:
 def destroy_bookmark(name: str, guid: int) -> None:
     """Destroy one bookmark. Do nothing if the bookmark does not exist.
 
-    NotOursError unless it has a name of ours and refers to the snapshot with this GUID.
+    NotOursError unless its name has the prefix of zsnapdb and it refers to the snapshot with this GUID.
     """
     _check_separator(name, "#")
     dataset, _, short = name.partition("#")
@@ -258,8 +255,8 @@ def destroy_bookmark(name: str, guid: int) -> None:
 def roll_back(dataset: str, snapshot: str, prefix: str, *marks: Mark) -> None:
     """Roll the dataset back to its snapshot (short name).
 
-    Later snapshots are destroyed if their names begin with `prefix` and they carry one of the marks. The call fails if
-    there is any other later snapshot. NotOursError, and nothing changes, unless the dataset carries one of the marks.
+    Later snapshots are destroyed if their names start with `prefix` and they carry one of the marks. The call fails if
+    there is any other later snapshot. NotOursError unless the dataset carries one of the marks; then nothing changes.
     """
     prove([dataset], *marks)
     columns = ["-o", "name", "-s", "createtxg"]
@@ -271,7 +268,7 @@ def roll_back(dataset: str, snapshot: str, prefix: str, *marks: Mark) -> None:
 
 
 def _bookmark_guids(dataset: str) -> dict[str, int]:
-    """Return the GUID of the snapshot of each of the dataset's bookmarks, by full name. Two may have the same GUID."""
+    """Return the snapshot GUID of each bookmark, by full name. Two bookmarks may have the same GUID."""
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "bookmark", "-o", "name,guid", dataset]
     return {name: number_in(guid, argv) for name, guid in table(argv, 2)}
 
@@ -291,21 +288,21 @@ def _prove_name(name: str, short: str, prefix: str) -> None:
 
 
 def _check_separator(name: str, separator: str) -> None:
-    """Raise ValueError unless the name has this kind: a snapshot (@), a bookmark (#), a dataset ("")."""
+    """Raise ValueError unless the name is of this kind: @ for a snapshot, # for a bookmark, "" for a dataset."""
     if "".join(character for character in name if character in "@#") != separator:
         kind = {"@": "a snapshot", "#": "a bookmark", "": "a dataset"}[separator]
         raise ValueError(f"not {kind}: {name}")
 
 
 def _drop_partial(dataset: str) -> None:
-    # zfs-receive(8): -A aborts an interrupted `zfs receive -s` and deletes what it saved, nothing else.
+    # zfs-receive(8): -A aborts an interrupted `zfs receive -s` and deletes only its saved state.
     run_when_free([ZFS, "receive", "-A", dataset])
 
 
 def _destroy_snapshots(dataset: str, short: Sequence[str]) -> None:
     """Destroy exactly these snapshots of the dataset: all of them, or none if one has holds or clones.
 
-    zfs-destroy(8): `dataset@one,two`, and `one%two` would be a range; no name has one of the two signs.
+    Names with `,` or `%` are refused: zfs-destroy(8) reads `dataset@one,two` as two snapshots, `one%two` as a range.
     """
     for name in short:
         _check_separator(f"{dataset}@{name}", "@")

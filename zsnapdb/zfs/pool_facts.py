@@ -1,4 +1,4 @@
-"""What `zpool` prints about a pool: its state, devices, scrubs and trims."""
+"""Facts about a pool from the output of `zpool`: its state, devices, scrubs and trims."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zsnapdb.zfs.command import rows, run
 _TIMEOUT = 20.0
 _PROPERTIES = ("health", "capacity", "fragmentation", "autotrim")
 _SECTIONS = {"logs": "log", "cache": "cache", "spares": "spare", "special": "special", "dedup": "dedup"}
-"""Titles of sections of `zpool status`, and the role of the devices below them (zpoolconcepts(7))."""
+"""Section titles of `zpool status`, with the role of the devices below them (zpoolconcepts(7))."""
 _GROUP = re.compile(r"(mirror|raidz\d?|draid\S*|replacing|spare)-\d+")
 _SCRUBBED = re.compile(r"scrub repaired .* on (\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4})")
 _CLEAN = "No known data errors"
@@ -21,7 +21,7 @@ _CLEAN = "No known data errors"
 
 @dataclass
 class PoolStatus:
-    """What the text of `zpool status` says."""
+    """The parsed text of `zpool status`."""
 
     devices: list[DeviceFacts] = field(default_factory=list)
     untrimmed: list[str] = field(default_factory=list)
@@ -32,7 +32,7 @@ class PoolStatus:
 def read_pool(pool: str, created: datetime | None) -> PoolFacts:
     """Return the facts about an imported pool. CommandError if `zpool` does not answer within 20 seconds.
 
-    `created`: when it was created, which its outermost dataset says.
+    `created`: the creation time of the pool's root dataset.
     """
     exact = _properties(pool)
     status = parse_status(run(["zpool", "status", "-P", "-p", "-t", pool], timeout=_TIMEOUT), pool)
@@ -64,12 +64,12 @@ def _percent(text: str) -> int | None:
 
 
 def _local_time(text: str) -> datetime:
-    """Return the time that `zpool status` prints by ctime(3): local time in the C locale."""
+    """Parse a time that `zpool status` printed by ctime(3): local time in the C locale."""
     return datetime.strptime(text, "%a %b %d %H:%M:%S %Y").astimezone(UTC)
 
 
 def _ashifts(pool: str) -> dict[str, int]:
-    """Return the ashift of each device that has one. Empty before OpenZFS 2.2, which does not know the property."""
+    """Return the ashift of each device that has one. Empty before OpenZFS 2.2, which has no such property."""
     try:
         listed = rows(["zpool", "get", "-H", "-p", "-o", "name,value", "ashift", pool, "all-vdevs"], timeout=_TIMEOUT)
     except ZsnapdbError:
@@ -78,9 +78,9 @@ def _ashifts(pool: str) -> dict[str, int]:
 
 
 def parse_status(text: str, pool: str) -> PoolStatus:
-    """Return what `zpool status -P -p -t` of one pool prints (zpool-status(8)). Lines of an unknown form are left out.
+    """Return the parsed output of `zpool status -P -p -t` for one pool (zpool-status(8)). Unknown lines are skipped.
 
-    Devices are indented by two spaces more than the group or section that they belong to.
+    Devices are indented by two spaces more than their group or section.
     """
     status = PoolStatus()
     role, group, group_depth = "data", "", 0

@@ -1,4 +1,4 @@
-"""The rights that root has given to other accounts on a dataset itself (zfs-allow(8)): reads, gives and takes them."""
+"""Reading, granting and revoking of delegated permissions that are set on a dataset itself (zfs-allow(8))."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _WHO = {"user": ["-u"], "group": ["-g"], "everyone": ["-e"]}
 
 @dataclass(frozen=True, order=True)
 class Right:
-    """One permission. `scope`: for a set, for who creates, or where it holds. `who`: user, group, everyone, or "".
+    """One delegated permission. `scope`: set, create (for the creator of a dataset), local, descendants, or both.
 
-    `name`: the account, its number if this host knows no name, or the name of the set.
+    `who`: user, group, everyone, or "". `name`: the account, its number if unknown on this host, or the permission set.
     """
 
     scope: str
@@ -38,12 +38,12 @@ class Right:
 
 
 def rights_on(dataset: str) -> frozenset[Right]:
-    """Return the rights that were given on exactly this dataset, not on one above it."""
+    """Return the permissions that were granted on exactly this dataset, not on its parents."""
     return frozenset(parse_rights(run([ZFS, "allow", dataset]), dataset))
 
 
 def parse_rights(output: str, dataset: str) -> Iterator[Right]:
-    """Yield the rights on exactly this dataset from the output of `zfs allow`."""
+    """Yield the permissions on exactly this dataset from the output of `zfs allow`."""
     is_here, scope = False, ""
     for line in output.split("\n"):
         if head := _HEAD.fullmatch(line):
@@ -67,19 +67,19 @@ def _of_line(scope: str, line: str) -> Iterator[Right]:
 
 
 def give(dataset: str, rights: Collection[Right]) -> None:
-    """Give these rights on the dataset. Those that are there already stay."""
+    """Grant these permissions on the dataset. Existing ones stay."""
     for words in commands(rights):
         run([ZFS, "allow", *words, dataset])
 
 
 def take(dataset: str, rights: Collection[Right]) -> None:
-    """Take these rights on the dataset away. Those that are not there count as taken."""
+    """Revoke these permissions on the dataset. Missing ones count as revoked."""
     for words in commands(rights):
         run([ZFS, "unallow", *words, dataset])
 
 
 def commands(rights: Collection[Right]) -> list[list[str]]:
-    """Return the arguments of `zfs allow` for these rights, without the dataset. Sets come first: others name them."""
+    """Return the arguments of `zfs allow`, without the dataset: permission sets first, because others refer to them."""
 
     def key(right: Right) -> tuple[bool, str, str, str]:
         return right.scope != "set", right.scope, right.who, right.name

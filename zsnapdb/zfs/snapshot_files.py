@@ -1,8 +1,8 @@
-"""Opens the files of a snapshot for reading.
+"""Reading of the files of a snapshot.
 
-A path below `.zfs/snapshot` makes the kernel start mount(8), which takes long beside a busy server, and the snapshot
-stays mounted for minutes (zfsconcepts(7); zfs(4), zfs_expire_snapshot). So the snapshot is mounted by this process at
-no place at all (fsopen(2), fsmount(2)): nobody else sees the mount, and it ends with the block or with this process.
+A path below `.zfs/snapshot` makes the kernel start mount(8), which is slow next to a busy server, and the snapshot
+stays mounted for minutes (zfsconcepts(7); zfs(4), zfs_expire_snapshot). So this process mounts the snapshot without a
+mount point (fsopen(2), fsmount(2)). No other process sees the mount, and it ends with the block or with this process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.zfs.mounts import mounted
 
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
-"""Numbers of system calls, the same on all architectures; Linux has them since 5.2 (syscalls(2))."""
+"""System call numbers, the same on all architectures, since Linux 5.2 (syscalls(2))."""
 _SET_STRING, _CREATE = 1, 6
 _CLOSE_ON_EXEC = 1
 _READ_ONLY, _NOSUID, _NODEV, _NOEXEC = 1, 2, 4, 8
@@ -31,8 +31,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def root_of(snapshot: str, mountpoint: Path) -> Iterator[Path]:
     """Yield the folder with the files of the snapshot (full name) of the filesystem mounted at `mountpoint`.
 
-    It is valid during the block. It lies below `.zfs` if this account may not mount, or the kernel cannot do it so. An
-    error of ours that the block raises names the files by their places below `.zfs` in any case.
+    It is valid during the block. It is below `.zfs` if this account may not mount, or if the kernel lacks these calls.
+    A ZsnapdbError from the block always names the files by their paths below `.zfs`.
     """
     visible = mountpoint / ".zfs" / "snapshot" / snapshot.partition("@")[2]
     opened = _mounted(snapshot)
@@ -43,7 +43,7 @@ def root_of(snapshot: str, mountpoint: Path) -> Iterator[Path]:
     try:
         yield root
     except ZsnapdbError as error:
-        # Who reads the message can look there, and not into a folder of this process.
+        # A reader of the message can open that path, but not a descriptor of this process.
         error.message = error.message.replace(f"{root}/", f"{visible}/")
         raise
     finally:
@@ -51,7 +51,7 @@ def root_of(snapshot: str, mountpoint: Path) -> Iterator[Path]:
 
 
 def _mounted(snapshot: str) -> int | None:
-    """Return the open root folder of a mount of the snapshot that has no place. None if the kernel refuses."""
+    """Return an open descriptor of the root of a mount without a mount point. None if the kernel refuses."""
     context = _call(_FSOPEN, b"zfs", _CLOSE_ON_EXEC)
     if context is None:
         return None
@@ -66,7 +66,7 @@ def _mounted(snapshot: str) -> int | None:
 
 
 def _call(number: int, *words: int | bytes | None) -> int | None:
-    """Make a system call. Return what it returns, None if it fails."""
+    """Make a system call and return its result, or None if it fails."""
     done: int = _libc.syscall(
         ctypes.c_long(number), *[ctypes.c_long(word) if isinstance(word, int) else word for word in words]
     )
@@ -74,7 +74,7 @@ def _call(number: int, *words: int | bytes | None) -> int | None:
 
 
 _CONTROL, _SNAPSHOTS = 0xFFFFFFFFFFFF, 0xFFFFFFFFFFFD
-"""Inode numbers of `.zfs` and `.zfs/snapshot` on Linux (zfs_ctldir.h). No file has them: so no account can make one."""
+"""Inodes of `.zfs` and `.zfs/snapshot` on Linux (zfs_ctldir.h). No file can have them, so they cannot be forged."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -82,8 +82,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class SnapshotNames:
     """The short names of a filesystem's snapshots, each with a number.
 
-    A snapshot of the same name and number in the same `mount` is the same snapshot: the number comes from its object in
-    the pool, and `mount` changes whenever the filesystem is mounted again, as after an import of the pool.
+    A snapshot with the same name and number in the same `mount` is the same snapshot. The number comes from its object
+    in the pool. `mount` changes whenever the filesystem is mounted again, for example after an import of the pool.
     """
 
     mount: str
@@ -91,7 +91,7 @@ class SnapshotNames:
 
 
 def named(places: Collection[str]) -> dict[str, SnapshotNames] | None:
-    """Return the names of each dataset's snapshots; None if one of them is not mounted here, or hides `.zfs`."""
+    """Return the snapshot names of each dataset; None if a dataset is not mounted here or hides `.zfs`."""
     try:
         where = {entry.source: entry for entry in mounted() if entry.fstype == "zfs" and not entry.is_bind}
         if not all(place in where for place in places):
@@ -108,7 +108,7 @@ def _listed(path: str, device: str) -> SnapshotNames | None:
         is_its = f"{os.major(inside.st_dev)}:{os.minor(inside.st_dev)}" == device and about.st_dev == inside.st_dev
         if not is_its or (about.st_ino, inside.st_ino) != (_CONTROL, _SNAPSHOTS):
             return None
-        # The kernel makes the inode of `.zfs` when it mounts the filesystem, and dates it then.
+        # The kernel creates the inode of `.zfs` when it mounts the filesystem, so its ctime is the time of the mount.
         with os.scandir(folder) as entries:
             return SnapshotNames(f"{device} {about.st_ctime_ns}", {entry.name: entry.inode() for entry in entries})
 

@@ -1,4 +1,4 @@
-"""Snapshots and bookmarks. One command makes a snapshot set. The snapshots are then read back and compared."""
+"""Snapshots and bookmarks. One command creates a snapshot set, which is then read back and compared."""
 
 from __future__ import annotations
 
@@ -15,14 +15,11 @@ from zsnapdb.zfs.command import ZFS, is_number, number_in, property_rows, rows, 
 from zsnapdb.zfs.datasets import Property
 
 _SNAPSHOT_SECONDS = 600.0
-"""Longer than any deadline of a lock: a snapshot that was started is always waited for."""
+"""Longer than any lock deadline: a started snapshot is always waited for."""
 
 
 class PendingSnapshots:
-    """A request for a snapshot set that is under way: for all names at once, all or none.
-
-    The snapshots are of one transaction group. See zfs-snapshot(8).
-    """
+    """A request in progress for a snapshot set: one transaction group, all snapshots or none (zfs-snapshot(8))."""
 
     def __init__(self, make: Callable[[], None]) -> None:
         self._error: BaseException | None = None
@@ -40,7 +37,7 @@ class PendingSnapshots:
 
     @classmethod
     def of(cls, names: Sequence[str], properties: Mapping[str, str]) -> PendingSnapshots:
-        """Prepare everything but the request itself, so that `start` takes no time."""
+        """Prepare everything except the request itself, so that `start` takes no time."""
         library = core.load()
         if library is None:
             return cls(lambda: by_command(names, properties))
@@ -48,9 +45,9 @@ class PendingSnapshots:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """Have the thread of the request wait for `start` in the block. It has the priority of the caller.
+        """Start the thread of the request; in the block it waits for `start`. It has the priority of the caller.
 
-        A new thread costs about as much as the request, while others wait for the lock under which it is started.
+        Starting a thread takes about as long as the request, so this happens before the server is locked.
         """
         try:
             self._thread.start()
@@ -59,7 +56,7 @@ class PendingSnapshots:
             self._decided.set()
 
     def start(self) -> None:
-        """Start making the snapshots and return at once."""
+        """Start the request and return immediately."""
         self.is_started = True
         self._decided.set()
         if self._thread.ident is None:
@@ -76,7 +73,7 @@ class PendingSnapshots:
     def finish(self) -> None:
         """Wait for the end of the request, if it was started.
 
-        Raise the classified error if the request failed. Then no snapshot was made.
+        Raise the classified error if the request failed; then no snapshot was created.
         """
         while self.is_started and self._thread.is_alive():
             self._thread.join()
@@ -85,17 +82,17 @@ class PendingSnapshots:
 
 
 def by_command(names: Sequence[str], properties: Mapping[str, str]) -> None:
-    """Make the snapshots with the `zfs` command. Used if the library cannot be loaded."""
+    """Create the snapshots with the `zfs` command, if the library cannot be loaded."""
     run([ZFS, "snapshot", *set_options(properties), *names], timeout=_SNAPSHOT_SECONDS)
 
 
 def describe(names: Sequence[str]) -> list[Snapshot]:
     """Return the snapshots of one pool as ZFS reports them, in the given order. NotThere if one does not exist.
 
-    The kernel is asked without a program where it answers: to start one takes its time from a busy server.
+    No program is started if the library can answer, because a start takes time from a busy server.
     """
     library = core.load()
-    # A filesystem has these facts too, and is no snapshot.
+    # A filesystem has these facts too, but is not a snapshot.
     is_answered = library is not None and bool(names) and all("@" in name for name in names)
     facts = library.facts(names) if library is not None and is_answered else None
     if facts is not None:
@@ -116,9 +113,9 @@ def _snapshot(name: str, guid: int, createtxg: int) -> Snapshot:
 
 
 def check_one_group(snapshots: Sequence[Snapshot]) -> None:
-    """Raise ConsistencyError unless all snapshots were made in one transaction group.
+    """Raise ConsistencyError unless all snapshots were created in one transaction group.
 
-    `createtxg` is the proof. `creation` may differ by a second within one request (OpenZFS up to 2.4).
+    `createtxg` proves it; `creation` may differ by a second within one request (OpenZFS up to 2.4).
     """
     groups = sorted({snapshot.createtxg for snapshot in snapshots})
     if len(groups) != 1:
@@ -131,7 +128,7 @@ def check_one_group(snapshots: Sequence[Snapshot]) -> None:
 
 @dataclass(frozen=True)
 class SnapshotUse:
-    """The uses of a snapshot: its number of holds and its clones. `used`: the bytes that only this snapshot keeps."""
+    """The number of holds and the clones of a snapshot. `used`: the bytes that only this snapshot references."""
 
     holds: int
     clones: tuple[str, ...]
@@ -140,35 +137,35 @@ class SnapshotUse:
 
 @dataclass(frozen=True)
 class OwnedSnapshot:
-    """A snapshot and its values of properties, user properties set on it or inherited from its dataset among them."""
+    """A snapshot and its property values, including user properties that it inherits from its dataset."""
 
     snapshot: Snapshot
     properties: Mapping[str, str]
 
     @property
     def use(self) -> SnapshotUse:
-        """The uses of the snapshot, if the properties USES were read. What cannot be read counts as a hold."""
+        """The uses of the snapshot; the properties USES must have been read. An unreadable value counts as a hold."""
         holds, clones, used = (self.properties[name] for name in USES)
         return _use(holds if is_number(holds) else "1", clones, used if is_number(used) else "0")
 
 
 _TOGETHER = 400
-"""So many names of at most 255 bytes each are no longer than the arguments of a program may be (execve(2))."""
+"""Number of names, of at most 255 bytes each, that fits into the arguments of a program (execve(2))."""
 
 
 def owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnapshot]:
-    """Return the own snapshots of these datasets that have the first of the named properties, oldest first.
+    """Return the snapshots of these datasets that have the first of the named properties, oldest first.
 
-    Snapshots of their children are not included. One command reads them: each further property of thousands of
-    snapshots takes its time. NotThere if a dataset does not exist.
+    Snapshots of their children are not included. One command reads them; each further property of thousands of
+    snapshots takes time. NotThere if a dataset does not exist.
     """
     return _read_owned(["-d", "1"], places, frozenset(places), names) if places else []
 
 
 def owned_among(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapshot]:
-    """Return those of the snapshots, by full name, that exist and have the first of the named properties, oldest first.
+    """Return those of the named snapshots that exist and have the first of the named properties, oldest first.
 
-    No other snapshots are looked at, however many there are.
+    No other snapshots are read.
     """
     found: list[OwnedSnapshot] = []
     for start in range(0, len(asked), _TOGETHER):
@@ -177,7 +174,7 @@ def owned_among(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapsho
 
 
 def _read_there(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapshot]:
-    # While some are looked for, retention may destroy more of them.
+    # Retention may destroy more of them during the search.
     while asked:
         try:
             return _read_owned([], asked, frozenset(name.partition("@")[0] for name in asked), names)
@@ -198,11 +195,11 @@ def _read_owned(
         [ZFS, "list", "-H", "-p", *depth, "-t", "snapshot", "-o", ",".join(columns), "-s", "createtxg", *asked]
     ):
         if len(row) != len(columns) or row[3] == "-":
-            # A value with a tab or a line feed is not ours.
+            # zsnapdb writes no value with a tab or a line feed.
             continue
         name, guid, createtxg, *values = row
         if not (name.partition("@")[0] in places and is_number(guid) and is_number(createtxg)):
-            # Somebody set a value with a line feed, so that what follows looks like a line of its own.
+            # A foreign value with a line feed can imitate a line.
             continue
         snapshot = _snapshot(name, int(guid), int(createtxg))
         owned_snapshots.append(OwnedSnapshot(snapshot, dict(zip(names, values, strict=True))))
@@ -210,7 +207,7 @@ def _read_owned(
 
 
 USES = ("userrefs", "clones", "used")
-"""zfsprops(7): the number of holds, the clones with commas between them, the bytes that only this snapshot keeps."""
+"""zfsprops(7): the number of holds, the clones separated by commas, the bytes that only this snapshot references."""
 
 
 def _use(holds: str, clones: str, used: str) -> SnapshotUse:
@@ -218,7 +215,7 @@ def _use(holds: str, clones: str, used: str) -> SnapshotUse:
 
 
 def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Property]]:
-    """Return the named properties of every snapshot of the dataset and of the datasets below it, oldest first."""
+    """Return the named properties of every snapshot on the dataset and the datasets below it, oldest first."""
     by_name: dict[str, dict[str, Property]] = {}
     keys = ("guid", "createtxg", *names)
     for name, key, value, source in property_rows(
@@ -234,9 +231,9 @@ def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Proper
 
 
 def created_in(dataset: str, names: Sequence[str]) -> dict[str, int]:
-    """Return the transaction group that made each of the dataset's own snapshots, by short name.
+    """Return the transaction group that created each of the dataset's snapshots, by short name.
 
-    Names that no longer exist are left out. The kernel is asked without a program where it answers.
+    Names that no longer exist are left out. No program is started if the library can answer.
     """
     library = core.load()
     full = [f"{dataset}@{name}" for name in names]
@@ -264,7 +261,7 @@ def has_clones(name: str) -> bool:
 def set_on(names: Sequence[str], values: Mapping[str, str]) -> None:
     """Set user properties on snapshots of one pool.
 
-    `zfs set` needs a transaction group for each snapshot, the library one for all, but only root may use it so.
+    `zfs set` costs one transaction group per snapshot, the library one in total, but only root may use it.
     """
     library = core.load()
     if library is None or not library.set_on(names, values):
@@ -288,37 +285,37 @@ def _bookmark_of(name: str) -> str:
 
 
 def names_of(datasets: Sequence[str]) -> list[str]:
-    """Return the full names of the snapshots of the datasets, and not of those below them."""
+    """Return the full names of all snapshots on the datasets, without those below them."""
     listed = table([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", *datasets], 1)
     return [name for (name,) in listed]
 
 
 def names_below(dataset: str) -> list[str]:
-    """Return the full names of the snapshots of the dataset and of all datasets below it."""
+    """Return the full names of all snapshots on the dataset and the datasets below it."""
     return [name for (name,) in table([ZFS, "list", "-H", "-r", "-t", "snapshot", "-o", "name", dataset], 1)]
 
 
 def by_guid(dataset: str) -> dict[int, str]:
-    """Return the full names of the dataset's own snapshots, by GUID. It does not matter who made them."""
+    """Return the full names of all the dataset's own snapshots, by GUID."""
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,guid", dataset]
     return {number_in(guid, argv): name for name, guid in table(argv, 2)}
 
 
 @dataclass(frozen=True)
 class SendPoints:
-    """What an increment of a dataset may start from: full names by the GUID of the snapshot."""
+    """Possible bases of an increment of a dataset: full names by the GUID of the snapshot."""
 
     snapshots: Mapping[int, str]
     bookmarks: Mapping[int, str]
 
     @property
     def names(self) -> dict[int, str]:
-        """The full name of each point; that of the snapshot, if there are both."""
+        """The full name of each base; the snapshot is preferred to its bookmark."""
         return {**self.bookmarks, **self.snapshots}
 
 
 def send_points(places: Collection[str]) -> dict[str, SendPoints]:
-    """Return the own snapshots and bookmarks of each dataset, by one command. NotThere if one does not exist."""
+    """Return the own snapshots and bookmarks of each dataset. It runs one command. NotThere if one does not exist."""
     return _send_points("snapshot,bookmark", places)
 
 
@@ -335,7 +332,7 @@ def _send_points(kinds: str, places: Collection[str]) -> dict[str, SendPoints]:
 
 
 def send_points_there(places: Collection[str]) -> dict[str, SendPoints]:
-    """Return what `send_points` returns of those of the datasets that exist."""
+    """Return the result of `send_points` for the datasets that exist."""
     try:
         return send_points(places)
     except NotThere:
@@ -343,7 +340,7 @@ def send_points_there(places: Collection[str]) -> dict[str, SendPoints]:
 
 
 def bookmarks(places: Collection[str]) -> dict[str, dict[int, str]]:
-    """Return the full names of each dataset's bookmarks, by the GUID of the snapshot that each refers to.
+    """Return the full names of each dataset's bookmarks, by the GUID of their snapshot.
 
     One command reads them. NotThere if a dataset does not exist.
     """
@@ -351,7 +348,7 @@ def bookmarks(places: Collection[str]) -> dict[str, dict[int, str]]:
 
 
 def bookmark(names: Sequence[str]) -> None:
-    """Make a bookmark of each snapshot, with its name, unless the snapshot has one. The snapshots are of one pool.
+    """Create a bookmark with the same name for each snapshot that has no bookmark. The snapshots are in one pool.
 
     NotThere if a snapshot is missing.
     """
@@ -370,7 +367,7 @@ def bookmark(names: Sequence[str]) -> None:
 
 
 def uses(places: Collection[str]) -> dict[str, SnapshotUse]:
-    """Return the uses of each of the own snapshots of these datasets, by full name. One command reads them."""
+    """Return the uses of each of the own snapshots of these datasets, by full name. It runs one command."""
     by_name = {}
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(("name", *USES)), *places]
     for name, holds, clones, used in table(argv, 4) if places else ():

@@ -28,7 +28,7 @@ _PIPE_BYTES = 1 << 20
 _KEPT_STDERR = 8192
 _ESTIMATE_SECONDS = 20.0
 QUIET_SECONDS = 1800.0
-"""A stream of which nothing moves for so long is stuck. How long the whole stream takes is not limited."""
+"""A stream that moves no byte for this time is stuck. The total duration of a stream is not limited."""
 _JOIN_SECONDS = 10.0
 
 
@@ -47,7 +47,7 @@ class _WatchedPipe(io.RawIOBase):
         self._poll = select.poll()
         self._poll.register(pipe.fileno(), event)
         if event == select.POLLOUT:
-            # Else a write of more than there is room for waits in the kernel, for any time.
+            # Otherwise a write larger than the free space of the pipe blocks in the kernel without limit.
             os.set_blocking(pipe.fileno(), False)
 
     def readable(self) -> bool:
@@ -80,7 +80,7 @@ class _WatchedPipe(io.RawIOBase):
 
 @dataclass
 class _Child:
-    """A child process. A thread always reads its stderr, so that the process never blocks on it."""
+    """A child process. A thread reads its stderr all the time, so the process never blocks on it."""
 
     argv: list[str]
     process: subprocess.Popen[bytes]
@@ -92,8 +92,8 @@ class _Child:
     @classmethod
     def start(cls, argv: list[str], *, stdin: int, stdout: int) -> _Child:
         try:
-            # Ctrl-Z reaches this process alone, too: a `zfs send` that was stopped ends when it goes on. Without us it
-            # meets the end of its pipe.
+            # Without an own process group, Ctrl-Z would also stop `zfs send`, which ends when it is continued. If this
+            # process dies, `zfs send` sees the closed pipe.
             process = program_start.start(argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, own_group=True)
         except OSError as error:
             raise command.not_started(argv[0], error) from error
@@ -134,13 +134,13 @@ class _Child:
 
 
 def _widen(pipe: BinaryIO) -> None:
-    # A large pipe saves wake-ups. The limit for unprivileged users may be lower; then the pipe keeps its size.
+    # A large pipe saves wake-ups. If the limit for unprivileged users is lower, the pipe keeps its size.
     with contextlib.suppress(OSError):
         fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 class SendStream:
-    """A running `zfs send` of one snapshot. The end of the block ends the process in any case."""
+    """A running `zfs send` of one snapshot. Leaving the block always ends the process."""
 
     def __init__(self, snapshot: str, base: str | None, flags: Sequence[str]) -> None:
         """`base` is a snapshot or bookmark of the same dataset, or None for a full stream."""
@@ -153,7 +153,7 @@ class SendStream:
 
     @property
     def pipe(self) -> BinaryIO:
-        """The stream's bytes, unbuffered. A read raises CommandError if none comes for QUIET_SECONDS."""
+        """The stream's bytes, unbuffered. A read raises CommandError if no byte arrives for QUIET_SECONDS."""
         assert self._child is not None
         assert self._child.pipe is not None
         return self._child.pipe
@@ -164,9 +164,9 @@ class SendStream:
         self._child.finish()
 
     def raise_its_own_error(self, seconds: float = 5.0) -> None:
-        """Raise the error of the process if it has failed by itself, or fails within `seconds`. Otherwise return.
+        """Raise the error of the process if it has failed already or fails within `seconds`. Otherwise return.
 
-        The process may still run on return.
+        The process may still be running on return.
         """
         assert self._child is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -181,10 +181,10 @@ class SendStream:
 
 
 class ReceiveStream:
-    """A running `zfs receive` into one dataset, which it does not mount (-u). The end of the block ends the process.
+    """A running `zfs receive -u` into one dataset, which stays unmounted. Leaving the block always ends the process.
 
-    If the stream is incomplete, `zfs receive` drops the part of the snapshot that it received, or keeps it for a stream
-    that goes on there (-s). `zfs/streams.py` says what is kept.
+    If the stream is incomplete, `zfs receive` discards the received part of the snapshot. With `keeps_part` (-s) it
+    saves the part, so that a later stream can resume there.
     """
 
     def __init__(self, dataset: str, properties: Mapping[str, str], *, keeps_part: bool = False) -> None:
@@ -197,7 +197,7 @@ class ReceiveStream:
 
     @property
     def pipe(self) -> BinaryIO:
-        """The pipe for the stream's bytes, unbuffered. A write raises CommandError if none moves for QUIET_SECONDS."""
+        """The pipe for the stream's bytes, unbuffered. A stalled write raises CommandError after QUIET_SECONDS."""
         assert self._child is not None
         assert self._child.pipe is not None
         return self._child.pipe
@@ -217,10 +217,10 @@ class ReceiveStream:
 
 
 def estimate(snapshot: str, base: str | None, flags: Sequence[str]) -> int | None:
-    """Return the approximate number of bytes of the stream, or None: unknown. Use it only to show progress.
+    """Return the approximate size of the stream in bytes, or None if unknown. Use it only to show progress.
 
-    It never raises an error. Against a bookmark `zfs send -n` reads the metadata of the whole dataset, which can take
-    minutes on a busy pool; an estimate is not worth that.
+    It never raises an error. From a bookmark, `zfs send -n` reads the metadata of the whole dataset, which can take
+    minutes on a busy pool. It is therefore stopped after 20 seconds.
     """
     argv: Sequence[str] = [ZFS, "send", "-n", "-P", *flags, *(["-i", base] if base else []), snapshot]
     with contextlib.suppress(ZsnapdbError, ValueError, IndexError):
@@ -229,23 +229,23 @@ def estimate(snapshot: str, base: str | None, flags: Sequence[str]) -> int | Non
 
 
 RESUME_STATE = "receive_resume_token"
-"""The property in which the kernel says where a receive goes on; "-" if there is nothing that could (zfsprops(7))."""
+"""Property with the point from which a receive can resume; "-" if there is no interrupted receive (zfsprops(7))."""
 
 
 def token(dataset: str) -> str | None:
-    """Return what the kernel says about the interrupted receive into the dataset; None if none was interrupted.
+    """Return the resume token of the interrupted receive into the dataset; None if there is none.
 
-    A receive that still runs has a token, too. NotThere if the dataset does not exist.
+    A receive that is still running has a token, too. NotThere if the dataset does not exist.
     """
     value = datasets.properties(dataset, [RESUME_STATE])[RESUME_STATE].value
     return None if value in ("", datasets.UNSET) else value
 
 
 def is_being_received(dataset: str, proc: Path = Path("/proc")) -> bool:
-    """Whether a `zfs receive` into the dataset runs on this host, as our own runs start it.
+    """Whether a `zfs receive` into the dataset runs on this host with the arguments that zsnapdb uses.
 
-    One whose reader died ends in a moment: it sees the end of its stream. ZFS itself refuses a second one. A process of
-    another real uid does not count: everybody chooses the words of his own.
+    A receive whose writer died ends in a moment, at the end of its stream. ZFS itself refuses a second receive. A
+    process of another real uid does not count, because any account can choose the arguments of its own processes.
     """
     for entry in proc.iterdir():
         if entry.name.isdigit():

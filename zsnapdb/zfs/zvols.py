@@ -1,6 +1,6 @@
-"""Volumes (zvols) and their device nodes. Which dataset a node is of, the node itself is asked: links can be wrong.
+"""Volumes (zvols) and their device nodes. A device node itself is asked for its dataset, because links can be wrong.
 
-udev makes the links below /dev/zvol in the background. They may be late, missing or those of another volume (OpenZFS
+udev creates the links below /dev/zvol in the background. They may be late, missing or point to another volume (OpenZFS
 issues 12507, 10603, 12484 and 15904).
 """
 
@@ -21,13 +21,13 @@ from zsnapdb.zfs.datasets import UNSET, properties_of
 LINKS = Path("/dev/zvol")
 _NAME_BYTES = 256
 _BLKZNAME = (2 << 30) | (_NAME_BYTES << 16) | (0x12 << 8) | 125
-"""_IOR(0x12, 125, char[ZFS_MAX_DATASET_NAME_LEN]): the name of the dataset (OpenZFS, include/sys/fs/zfs.h)."""
+"""_IOR(0x12, 125, char[ZFS_MAX_DATASET_NAME_LEN]): returns the dataset name (OpenZFS, include/sys/fs/zfs.h)."""
 _POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
 class Zvol:
-    """A volume: its size, block size and reservation in bytes, its mode, and the snapshot that it was cloned from."""
+    """A volume: its size, block size, reservation and used space in bytes, its mode, and its origin snapshot."""
 
     dataset: str
     size: int
@@ -39,7 +39,7 @@ class Zvol:
 
 
 def describe(names: list[str]) -> dict[str, Zvol]:
-    """Return the volumes of these names. PreflightError if one is not a volume, NotThere if one does not exist."""
+    """Return the volumes with these names. PreflightError if one is not a volume, NotThere if one does not exist."""
     keys = ["type", "volsize", "volblocksize", "refreservation", "used", "volmode", "origin"]
     zvols = {}
     for name, values in (properties_of(names, keys) if names else {}).items():
@@ -64,14 +64,14 @@ def create(dataset: str, size: int, options: Mapping[str, str]) -> None:
 
 
 def link_of(dataset: str) -> Path:
-    """Return the link by which programs name the device of the volume."""
+    """Return the link by which programs open the volume's device."""
     return LINKS / dataset
 
 
 def dataset_behind(path: Path) -> str | None:
-    """Return the dataset of which the block device is; None if there is no such device, or if it is not a volume.
+    """Return the dataset of a block device; None if there is no such device, or if it is not a volume.
 
-    The kernel says it by BLKZNAME, as zvol_id(1) asks it.
+    The kernel is asked by the ioctl BLKZNAME, as zvol_id(1) does.
     """
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -90,7 +90,7 @@ def dataset_behind(path: Path) -> str | None:
 
 
 def is_partition(path: Path) -> bool:
-    """Whether the path leads to a partition of a block device and not to the whole device (sysfs, `partition`)."""
+    """Whether the path leads to a partition and not to a whole block device (sysfs, `partition`)."""
     try:
         number = os.stat(path).st_rdev
     except OSError:
@@ -99,9 +99,9 @@ def is_partition(path: Path) -> bool:
 
 
 def wait_for_device(dataset: str, patience: float) -> Path:
-    """Return the link of the volume's device, as soon as it leads to a device that says it is of this dataset.
+    """Return the link of the volume's device, as soon as it leads to a device of this dataset.
 
-    ConsistencyError after `patience` seconds, with what the link leads to.
+    ConsistencyError after `patience` seconds, with the actual target of the link.
     """
     link, deadline = link_of(dataset), time.monotonic() + patience
     while True:

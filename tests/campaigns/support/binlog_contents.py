@@ -1,4 +1,4 @@
-"""What the source's binlogs hold up to a position, and how a started copy differs from that."""
+"""Contents of the source's binlogs up to a position, and their differences from a started copy."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Truth:
 
 
 def differences(connection: pymysql.Connection, truth: Truth, flavour: Flavour, recorded: Gtids | None) -> list[str]:
-    """Return every difference between a booted copy and the binlogs up to the position; `recorded` are its GTIDs."""
+    """Return every difference between a started copy and the binlogs up to the position with the GTIDs `recorded`."""
     wrong = []
     variable = "gtid_executed" if flavour is Flavour.MYSQL else "gtid_binlog_pos"
     with connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""What lives on a guest at a moment: memory, descriptors, processes, snapshots, holds, files. What grows is a leak."""
+"""Resource counts of a guest: memory, descriptors, processes, snapshots, holds, files. Growth is a leak."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOLDERS = (Path("/var/lib/zsnapdb"), Path("/run/zsnapdb"))
 
 
 def by_folder() -> Counter[str]:
-    """Return how many files zsnapdb keeps on the host, by folder."""
+    """Return the number of zsnapdb's files on the host, by folder."""
     return Counter({folder: len(files) for top in FOLDERS for folder, _, files in os.walk(top)})
 
 
@@ -27,7 +27,7 @@ def _lines(*argv: str) -> list[str]:
 
 
 def memory(pid: int, what: str = "VmRSS") -> int:
-    """Return the memory of a process in bytes; 0 if it has ended. Source: proc(5), which counts in KiB."""
+    """Return the memory of a process in bytes; 0 if it has ended. Source: proc(5), which has KiB."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -36,7 +36,7 @@ def memory(pid: int, what: str = "VmRSS") -> int:
 
 
 def descriptors(pid: int) -> int:
-    """Return how many descriptors the process has open; 0 if it has ended."""
+    """Return the number of open descriptors of the process; 0 if it has ended."""
     try:
         return len(os.listdir(f"/proc/{pid}/fd"))
     except OSError:
@@ -45,13 +45,13 @@ def descriptors(pid: int) -> int:
 
 @dataclass(frozen=True)
 class Census:
-    """The numbers of one moment. `wait` is the longest commit since the last census, in seconds."""
+    """The counts of one moment. `wait` is the longest commit since the last census, in seconds."""
 
     minute: float
     transfers: int
     wait: float
     backup: float
-    """How long the newest backup took, in seconds; 0 while none is known."""
+    """Seconds of the newest backup; 0 while none is known."""
     agent: int
     agent_descriptors: int
     archiver: int
@@ -65,11 +65,10 @@ class Census:
     mounts: int
     files: int
     free: int
-    """The memory of the guest that is available, in bytes."""
+    """Available memory of the guest in bytes."""
 
 
 def take(minute: float, transfers: int, wait: float, backup: float, agent: int, archiver: int) -> Census:
-    """Return the numbers of now."""
     snapshots = _lines("zfs", "list", "-H", "-t", "snapshot", "-o", "name")
     with ledger.connect(SOCKET, "root", "", None) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM information_schema.processlist")
@@ -110,12 +109,12 @@ LEVELS = {
     "mounts": 0,
     "files": 10,
 }
-"""By how much the least of the end may exceed the least of the middle. The least is what remains between jobs."""
+"""Allowed growth of the minimum from the middle to the end. The minimum is what remains between jobs."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A number in the middle and at the end of the run. `problem` is "" if it did not change for the worse."""
+    """A count in the middle and at the end of the run. `problem` is "" if it did not get worse."""
 
     name: str
     middle: float
@@ -142,14 +141,14 @@ SPEEDS: tuple[tuple[str, str, Callable[[Sequence[Census]], float], Callable[[flo
         lambda before, after: after <= 1.5 * before + 5,
     ),
 )
-"""The name of a speed, what is wrong if the end is slower, how it is measured, and whether the end is as fast."""
+"""The name of a speed, the problem if the end is slower, its measurement, and the comparison."""
 
 
 def changes(censuses: Sequence[Census]) -> list[Change]:
     """Compare the last third of a run with the one before.
 
     In the first third the retention policy has not removed anything yet, and not every kind of job has run. A shorter
-    part may have no moment at which no job is at work.
+    part may have no moment without a running job.
     """
     third = len(censuses) // 3
     middle, end = censuses[third : 2 * third], censuses[2 * third :]

@@ -1,7 +1,7 @@
 """A Galera cluster of three nodes on the disks of three clones of one base.
 
-The servers run in the lab's guest, each on the files of its machine's disk and at an address of its own. The machines
-stay off: emulated, three servers take ten minutes until they greet.
+The servers run in the lab's guest, each on the files of its machine's disk and at its own address. The machines stay
+off: emulated, three servers take ten minutes to start.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ mount /dev/zvol/tank/cluster-gold /run/cluster-gold
 
 
 def run_cluster(guest: Guest, document: Document, network: str) -> None:
-    """Make a base of a node that was shut down, clone it three times, and form a cluster of the clones.
+    """Create a base from a node that was shut down, clone it three times, and form a cluster of the clones.
 
-    AssertionError if the cluster has not three nodes, if a row that one node wrote is not on another, or if a node
-    joined by a copy of all data though its disk has them.
+    AssertionError if the cluster does not have three nodes, if a row of one node is missing on another, or if a node
+    joined by a copy of all data although its disk has them.
     """
     guest.run(["sh", "-ec", _BASE], timeout=300).check()
     first = start(guest, "/run/cluster-gold", ADDRESSES[0], "--wsrep-new-cluster")
@@ -76,18 +76,16 @@ def start(guest: Guest, folder: str, address: str, *options: str) -> Running:
 
 
 def stop(guest: Guest, address: str, running: Running) -> None:
-    """Shut the node down."""
     sql(guest, address, "SHUTDOWN")
     running.wait(120).check()
 
 
 def state(guest: Guest, address: str) -> str:
-    """Return what the node says of itself, "" if it does not answer."""
+    """Return the node's state, "" if it does not answer."""
     return guest.run(client(address, "SHOW STATUS LIKE 'wsrep_local_state_comment'")).stdout
 
 
 def sql(guest: Guest, address: str, text: str) -> str:
-    """Return what the node answers."""
     return guest.run(client(address, text), timeout=120).check().stdout
 
 
@@ -100,6 +98,6 @@ def log(guest: Guest, address: str) -> str:
 
 
 def joined(guest: Guest) -> list[str]:
-    """Return how nodes got their state: SST is a copy of all data, IST what was committed since."""
+    """Return how nodes got their state: SST is a copy of all data, IST the missing commits."""
     script = "sed -n 's/.*rsync \\(.ST\\) completed on joiner.*/\\1/p' /run/node-*.log"
     return guest.run(["sh", "-c", script]).check().stdout.split()

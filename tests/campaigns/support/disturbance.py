@@ -1,4 +1,4 @@
-"""Work beside the ledger's load: DDL, big transactions and rotations of the binlog."""
+"""Work in addition to the ledger's load: DDL, big transactions and binlog rotations."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.lab.inside import ledger
 
 SOCKET = "/run/mysqld/mysqld.sock"
 BIG_ROWS = 30
-"""The rows of a big transaction."""
+"""Rows of a big transaction."""
 
 
 class Disturbing(enum.StrEnum):
-    """Work that runs beside the ledger's load."""
+    """Kinds of work in addition to the ledger's load."""
 
     DDL = "ddl"
     BIG = "big"
@@ -25,7 +25,7 @@ class Disturbing(enum.StrEnum):
 
 
 class Disturbance:
-    """Runs DDL, big transactions and rotations beside the ledger's load, each in a thread of its own, until stopped."""
+    """Runs DDL, big transactions and rotations in addition to the ledger's load, one thread each, until stopped."""
 
     def __init__(self, seed: int, kinds: Sequence[Disturbing]) -> None:
         self.failures: list[str] = []
@@ -37,7 +37,7 @@ class Disturbance:
             thread.start()
 
     def stop(self) -> None:
-        """Stop after the statements that are running."""
+        """Stop after the running statements."""
         self._stop.set()
         for thread in self._threads:
             thread.join()

@@ -1,4 +1,4 @@
-"""A machine whose disk ZFS encrypts: its raw backups are restored, booted and drilled with the key, and not without."""
+"""A machine with an encrypted disk: its raw backups are restored, booted and drilled with the key, and not without."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ dd if=/dev/zvol/{DISK} bs=1M | grep -qaF {{canary}}
 
 
 def run_encrypted(guest: Guest, document: Document, network: str, ready: tuple[str, ...]) -> None:
-    """Back the machine up raw, and restore, boot and drill it. AssertionError if anything is not as promised."""
+    """Back up the machine raw, and restore, boot and drill it. AssertionError if a check fails."""
     guest.run(["sh", "-ec", _MAKE.format(key=secrets.token_hex(16))]).check()
     xml = "/checkout/tests/lab/inside/vm/tiny.xml"
     document(guest, "vm", "base", "create", "tiny", "--image", "/opt/vm/disk.raw", "--domain-xml", xml, *_CONFIG)
@@ -67,7 +67,7 @@ def run_encrypted(guest: Guest, document: Document, network: str, ready: tuple[s
     first = document(guest, "backup", "web", *_CONFIG)["backup"]
     canary = secrets.token_hex(24)
     guest.run(["virsh", "-q", "destroy", "web1"]).check()
-    # Behind the end of the file system, where nobody else writes.
+    # After the end of the file system, where nothing else writes.
     write = f"printf %s {canary} | dd of=/dev/zvol/{DISK} bs=512 seek=$(($(blockdev --getsz /dev/zvol/{DISK}) - 8))"
     guest.run(["sh", "-ec", f"{write} conv=fsync"]).check()
     second = document(guest, "backup", "web", *_CONFIG)["backup"]
@@ -91,7 +91,7 @@ def _value(guest: Guest, dataset: str, key: str) -> str:
 
 
 def _without_key(guest: Guest, backup_id: str) -> None:
-    """A key that is missing or another one is named by the plans, and nothing is made."""
+    """The plans report a missing or wrong key, and nothing is created."""
     to = ("restore", "web", "--to", backup_id, "--target", TOP, "--plan", *_CONFIG)
     for change, said in (
         (f"mv {_KEY} {_KEY}.away", "No such file"),
@@ -105,7 +105,7 @@ def _without_key(guest: Guest, backup_id: str) -> None:
 
 
 def _restored(guest: Guest, document: Document, backup_id: str) -> None:
-    """Restore the backup: the same bytes, encrypted with a root of its own, and the machine boots."""
+    """Restore the backup: it has the same bytes and its own encryption root, and the machine boots."""
     document(guest, "restore", "web", "--to", backup_id, "--target", TOP, *_CONFIG)
     assert _value(guest, f"{TOP}/vda", "encryptionroot") == f"{TOP}/vda"
     assert _value(guest, f"{TOP}/vda", "keylocation") == f"file://{_KEY}"

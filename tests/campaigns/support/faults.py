@@ -1,4 +1,4 @@
-"""The faults of the campaign `silence`: how each begins, how it is mended, and which objectives it breaks."""
+"""The faults of the campaign `silence`: their start, their repair, and the objectives that they break."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ _AT_WORK = 75
 
 
 def run(*argv: str, timeout: float = 300.0) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
     return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
 
 
 def must(*argv: str, timeout: float = 300.0) -> str:
-    """Run a command that must end with 0, and return what it printed."""
+    """Run a command that must exit with 0, and return its output."""
     done = run(*argv, timeout=timeout)
     if done.returncode != 0:
         raise RuntimeError(f"{argv} ended with {done.returncode}: {done.stdout[-1000:]}{done.stderr[-2000:]}")
@@ -40,10 +39,7 @@ def must(*argv: str, timeout: float = 300.0) -> str:
 
 
 def add_innochecksum() -> None:
-    """Give a guest of MySQL its own innochecksum, which drills need, started as the lab starts each of its programs.
-
-    Other releases have it.
-    """
+    """Add a start script for MySQL's innochecksum to the guest, because drills need it. Other releases have one."""
     program, example = Path("/opt/mysql/bin/innochecksum"), Path("/opt/mysql/bin/mysqldump")
     if Path("/etc/lab-flavour").read_text().strip() == "mysql" and not program.exists():
         program.write_text(example.read_text().replace("mysqldump", "innochecksum"))
@@ -52,21 +48,20 @@ def add_innochecksum() -> None:
 
 @dataclass
 class Site:
-    """The guest: its agent, its configuration, and what a fault keeps for its mend."""
+    """The guest: its agent, its configuration, and the repair functions of a fault."""
 
     said: Path
     agent: subprocess.Popen[bytes] | None = None
     kept: list[Callable[[], object]] = field(default_factory=list)
-    """What mends the present fault, in reverse order."""
+    """Repair functions of the present fault, in reverse order."""
 
     def start_agent(self) -> None:
-        """Start the agent."""
         with self.said.open("ab") as said:
             argv = [sys.executable, "-m", "zsnapdb", "agent"]
             self.agent = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
 
     def kill_agent(self) -> None:
-        """Kill the agent and its jobs, as a service manager does with what is left of a killed service."""
+        """Kill the agent and its jobs, as a service manager does with the rest of a killed service."""
         assert self.agent is not None
         for pid in (self.agent.pid, *children(self.agent.pid)):
             with contextlib.suppress(ProcessLookupError):
@@ -74,7 +69,7 @@ class Site:
         self.agent.wait()
 
     def archiver(self) -> int:
-        """Return the process of the binlog archive."""
+        """Return the process id of the binlog archiver."""
         assert self.agent is not None
         deadline = time.monotonic() + 120
         while True:
@@ -86,7 +81,7 @@ class Site:
             time.sleep(0.2)
 
     def run_job(self, job: str) -> int:
-        """Run a job of the agent now, and return its exit code. A run at work is waited for; no other one begins."""
+        """Run a job of the agent now, and return its exit code. It waits for a run in progress; no other run starts."""
         pause("1h")
         try:
             while (code := run("zsnapdb", "agent", "run", job, timeout=600).returncode) == _AT_WORK:
@@ -96,17 +91,17 @@ class Site:
             pause("0s")
 
     def must_run_job(self, job: str) -> None:
-        """Run a job of the agent now, which must end with 0."""
+        """Run a job of the agent now, which must exit with 0."""
         code = self.run_job(job)
         if code != 0:
             raise RuntimeError(f"{job} ended with {code}: {(STATE / 'agent/main' / f'{job}.log').read_text()[-2000:]}")
 
     def later(self, mend: Callable[[], object]) -> None:
-        """Keep what mends the fault."""
+        """Register a repair function."""
         self.kept.append(mend)
 
     def mend(self) -> None:
-        """Mend the fault. What one mend raises is raised after all others."""
+        """Repair the fault. The first error of a repair is raised after all others ran."""
         errors: list[Exception] = []
         while self.kept:
             try:
@@ -118,17 +113,17 @@ class Site:
 
 
 def pause(length: str) -> None:
-    """Let no job of the instance begin for that long."""
+    """Let no job of the instance start for that long."""
     must("zsnapdb", "agent", "pause", "main", "--for", length, "--reason", "the campaign")
 
 
 def children(parent: int) -> list[int]:
-    """Return the processes that this one started."""
+    """Return the child processes of this one."""
     return [int(word) for word in run("pgrep", "-P", str(parent)).stdout.split()]
 
 
 def command(pid: int) -> list[str]:
-    """Return the words of a process; none if it has ended."""
+    """Return the arguments of a process; none if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except OSError:
@@ -141,7 +136,7 @@ def store_away(site: Site) -> None:
 
 
 def credentials_revoked(site: Site) -> None:
-    """The S3 server knows other keys than zsnapdb; without one that checks keys, zsnapdb has none."""
+    """The S3 server has other keys than zsnapdb. If the server checks no keys, zsnapdb loses its own."""
     if Path("/opt/s3/which").read_text().strip() != "versitygw":
         file = Path("/etc/zsnapdb/credentials")
         before = file.read_text()
@@ -165,13 +160,13 @@ def credentials_revoked(site: Site) -> None:
 
 
 def pool_full(site: Site) -> None:
-    """All free space of the pool belongs to another dataset: no backup is begun, and a server that needs space ends."""
+    """Another dataset reserves all free space of the pool: no backup starts, and a server that needs space ends."""
     site.later(start_ended_server)
     site.later(lambda: must("zfs", "destroy", "tank/full"))
     must("zfs", "create", "tank/full")
     for _ in range(20):
         free = int(must("zfs", "list", "-H", "-p", "-o", "available", "tank").strip())
-        # The server writes meanwhile: there may be less now.
+        # The server writes in the meantime, so there may be less now.
         if run("zfs", "set", f"reservation={free - (1 << 20)}", "tank/full").returncode == 0:
             return
     raise RuntimeError(f"the pool cannot be filled: {free} bytes are free")
@@ -191,7 +186,7 @@ def server_down(site: Site) -> None:
 
 
 def lock_never_granted(site: Site) -> None:
-    """A statement that runs on and on: no global read lock is granted."""
+    """A statement that runs without end: no global read lock is granted."""
     connection = ledger.connect(SOCKET, read_timeout=100_000)
     number = ledger.connection_id(connection)
 
@@ -215,7 +210,6 @@ def archive_stopped(site: Site) -> None:
 
 
 def drill_failing(site: Site) -> None:
-    """The server of a drill does not start."""
     before = CONFIG.read_text()
     wrong = before.replace('options = ["', 'options = ["no_such_option=1", "')
     assert wrong != before, before
@@ -233,7 +227,7 @@ def agent_killed(site: Site) -> None:
 
 
 def journal_full(site: Site) -> None:
-    """The disk of the journal, of the records of the agent and of what was notified is full."""
+    """The disk with the journal, the agent's records and the sent notifications is full."""
     filler, is_over = STATE / "filler", threading.Event()
 
     def fill() -> None:
@@ -242,7 +236,7 @@ def journal_full(site: Site) -> None:
                 while file.write(bytes(4096)):
                     pass
 
-    # A backup that has begun ends well without its journal.
+    # A started backup succeeds without its journal.
     pause("1h")
     while any("backup" in command(child) for child in children(site.agent.pid if site.agent else 0)):
         time.sleep(0.5)
@@ -259,8 +253,8 @@ def journal_full(site: Site) -> None:
 
 
 def rolled_back(site: Site) -> None:
-    """The repository is an older state of itself. Meanwhile nobody writes to it."""
-    # The server keeps what it knows of its objects apart from them: both are of one moment.
+    """The repository is replaced by an older state of itself, and nothing writes to it until the repair."""
+    # The server keeps its metadata apart from the objects: both must be from one moment.
     parts = [(BUCKET / name, BUCKET / f"{name}-older", BUCKET / f"{name}-newer") for name in ("buckets", "metadata")]
     for present, older, _ in parts:
         must("cp", "-a", str(present), str(older))
@@ -290,10 +284,10 @@ def rolled_back(site: Site) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault, the objectives that it must break, and those that it may break besides.
+    """A fault, the objectives that it must break, and others that it may break.
 
-    Objectives have the names that notifications have; `repository` stands for a state that cannot be read. `is_aged`:
-    they break when their limits are reached, not at once.
+    Objectives have the names of notifications; `repository` means an unreadable repository. `is_aged`: they break when
+    their limits are reached, not immediately.
     """
 
     name: str
@@ -302,7 +296,7 @@ class Fault:
     may_break: frozenset[str] = frozenset()
     is_aged: bool = False
     has_notifier: bool = True
-    """Whether something is left that could notify."""
+    """Whether a component is left that can notify."""
 
 
 AGES = frozenset({"rpo", "backup-age", "archive-lag"})

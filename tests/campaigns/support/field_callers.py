@@ -1,4 +1,4 @@
-"""The ways in which the campaign `field` runs `zsnapdb`: cron, a login shell, a unit of systemd, a container."""
+"""The callers of `zsnapdb` in the campaign `field`: cron, a login shell, a systemd unit, a container."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typing import Any
 from tests.campaigns.support import restored
 
 _LIMIT = 400.0
-"""Seconds that a command may take."""
+"""Time limit of a command in seconds."""
 
 
 class Caller(StrEnum):
-    """Who runs zsnapdb."""
+    """The caller of zsnapdb."""
 
     CRON = "cron"
     LOGIN = "login shell"
@@ -63,7 +63,7 @@ _HOSTILE: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command said, and in how many seconds."""
+    """The exit code and output of a command, with its seconds."""
 
     words: tuple[str, ...]
     code: int
@@ -73,7 +73,7 @@ class Outcome:
 
     @property
     def document(self) -> dict[str, Any]:
-        """Return the document that the command printed; it may be a document of an error."""
+        """Return the JSON document that the command printed; it may be an error document."""
         try:
             found: dict[str, Any] = json.loads(self.out)
         except ValueError:
@@ -82,7 +82,7 @@ class Outcome:
 
     @property
     def message(self) -> str:
-        """Return the error with its hint, in one line; without a document of it, the end of what was said."""
+        """Return the error with its hint, in one line. Without an error document, return the end of stderr."""
         error = self.document.get("error")
         if isinstance(error, dict):
             return f"{error.get('message')} (hint: {error.get('hint')})"
@@ -90,7 +90,7 @@ class Outcome:
 
 
 class Calls:
-    """Runs commands of one round in one way. `is_hostile`: the environment of a login shell names other servers."""
+    """Runs the commands of one round for one caller. `hostile`: a login shell's variables that name other servers."""
 
     def __init__(self, caller: Caller, chance: random.Random) -> None:
         self.caller = caller
@@ -110,15 +110,14 @@ class Calls:
 
     @property
     def has_own_mounts(self) -> bool:
-        """Whether mounts that the commands make are not seen on the host."""
+        """Whether mounts of the commands are not visible on the host."""
         return self.caller in (Caller.SLAVE, Caller.PRIVATE)
 
     def seen(self, path: str) -> str:
-        """Return where the host sees a path of the commands."""
+        """Return the host's path for a path of the commands."""
         return f"/proc/{self._holder.pid}/root{path}" if self._holder is not None else path
 
     def environment(self) -> Mapping[str, str]:
-        """Return the environment of a command."""
         match self.caller:
             case Caller.CRON:
                 return {"HOME": "/root", "LOGNAME": "root", "SHELL": "/bin/sh", "PATH": "/usr/bin:/bin"}
@@ -150,7 +149,7 @@ class Calls:
             stderr=subprocess.PIPE,
             env=os.environ if self._holder is not None else dict(self.environment()),
             cwd="/" if is_unit else "/root",
-            # A unit's SIGPIPE is ignored, and its files are its own.
+            # A unit ignores SIGPIPE, and its files are private.
             restore_signals=not is_unit,
             umask=0o077 if is_unit else 0o022,
             start_new_session=True,
@@ -171,7 +170,6 @@ class Calls:
             subprocess.run([*way, "umount", "-t", "zfs", dataset], capture_output=True, check=False)
 
     def end(self) -> None:
-        """End the container."""
         if self._holder is not None:
             restored.end(self._holder.pid)
             self._holder.wait()

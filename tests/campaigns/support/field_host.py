@@ -100,7 +100,7 @@ PROPERTIES: tuple[tuple[str, str], ...] = (
     ("site.example:owner", "team a, team b"),
     ("syncoid:sync", "yes"),
 )
-"""Properties that a site sets on the datasets of its server."""
+"""Properties that a site sets on its server's datasets."""
 ROOT_PROPERTIES: tuple[tuple[str, str], ...] = (
     ("readonly", "on"),
     ("exec", "off"),
@@ -113,12 +113,12 @@ ROOT_PROPERTIES: tuple[tuple[str, str], ...] = (
     ("mountpoint", "/srv/pool"),
     ("com.sun:auto-snapshot", "true"),
 )
-"""Properties at the pool's root, which the server's datasets have otherwise where it matters."""
+"""Properties of the pool's root, which the server's datasets override where it matters."""
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """A plugin or component: its library, how it is loaded, and what it gives: an engine, a login, a function."""
+    """A plugin or component: its library, how it is loaded, and the engine, login or function that it provides."""
 
     library: str
     how: str
@@ -166,7 +166,7 @@ _MYSQL = (
 
 @dataclass(frozen=True)
 class Site:
-    """What was drawn for the host of a round."""
+    """The drawn properties of a round's host."""
 
     mounting: Mounting
     properties: tuple[tuple[str, str, str], ...]
@@ -195,7 +195,7 @@ class Site:
 
 
 def draw(flavour: Flavour, chance: random.Random, libraries: frozenset[str], properties: frozenset[str]) -> Site:
-    """Draw the host of a round. `libraries` are the server's plugins, `properties` those that this OpenZFS knows."""
+    """Draw the host of a round. `libraries` are the server's plugins, `properties` those of this OpenZFS."""
     named = [one for one in PROPERTIES if ":" in one[0] or one[0] in properties]
     own = [(chance.choice((PARENT, DATA)), *one) for one in chance.sample(named, chance.randint(2, 9))]
     known = [
@@ -224,7 +224,7 @@ def draw(flavour: Flavour, chance: random.Random, libraries: frozenset[str], pro
 
 
 def command(*words: str) -> str:
-    """Run a command and return what it prints. RuntimeError with its words if it fails."""
+    """Run a command and return its output. RuntimeError with the command and its output if it fails."""
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stdout[-500:]}{done.stderr[-500:]}")
@@ -244,7 +244,7 @@ def servers() -> list[int]:
 
 
 class Host:
-    """The guest as a host: it is prepared for each round from a copy of the first server."""
+    """The guest as a host, which is prepared for each round from a copy of the original server."""
 
     def __init__(self, flavour: Flavour) -> None:
         self.flavour = flavour
@@ -255,7 +255,7 @@ class Host:
         self._fstab = Path("/etc/fstab").read_text() if Path("/etc/fstab").exists() else ""
         command("mount", "--make-rshared", "/")
         if self.is_mysql:
-            # MySQL's own innochecksum, started as the lab starts every program of its MySQL.
+            # A start script for MySQL's innochecksum, like those of the lab's other MySQL programs.
             program = Path("/opt/mysql/bin/innochecksum")
             program.write_text(Path("/opt/mysql/bin/mysqldump").read_text().replace("mysqldump", "innochecksum"))
             program.chmod(0o755)
@@ -263,7 +263,7 @@ class Host:
             self._keep()
 
     def _keep(self) -> None:
-        """Keep a copy of the server as the lab made it."""
+        """Keep a copy of the lab's original server."""
         self.stop()
         command("zfs", "snapshot", "-r", f"{PARENT}@{_MADE}")
         for name, options in ((PARENT, ["-o", "mountpoint=none"]), (DATA, [])):
@@ -277,7 +277,7 @@ class Host:
             raise RuntimeError(f"{source} could not be copied to {target}")
 
     def clean(self) -> None:
-        """Remove everything that a round left: servers, mounts, datasets, records, accounts, files of the home."""
+        """Remove everything of a round: servers, mounts, datasets, records, accounts, files in the home folder."""
         for pid in servers():
             restored.end(pid)
         for path, text in self._accounts.items():
@@ -295,7 +295,7 @@ class Host:
             command("zfs", *(("set", f"{name}={first}") if first else ("inherit", name)), "tank")
 
     def _remove_datasets(self) -> None:
-        """Destroy all datasets but the pool's root and the kept copy."""
+        """Destroy all datasets except the pool's root and the kept copy."""
         deadline = time.monotonic() + 60
         while True:
             names = [
@@ -332,7 +332,7 @@ class Host:
                 subprocess.run(["zfs", "release", tag, snapshot], capture_output=True, check=False)
 
     def prepare(self, site: Site, number: int) -> None:
-        """Make datasets, mounts, properties and configuration of a round. The server does not run."""
+        """Create datasets, mounts, properties and configuration of a round. The server does not run."""
         for dataset, options in _FIRST.items():
             given = [word for option in options for word in ("-o", option)]
             where = ["-o", f"mountpoint={FOLDERS[PARENT]}"] if dataset == PARENT else []
@@ -364,7 +364,7 @@ class Host:
     @staticmethod
     def _mount(mounting: Mounting) -> None:
         for dataset in (DATA, PARENT):
-            # A change of a property may have mounted the inner dataset before the outer one.
+            # A property change may have mounted the child before the parent.
             subprocess.run(["zfs", "unmount", dataset], capture_output=True, check=False)
         for dataset, folder in FOLDERS.items():
             match mounting:
@@ -389,7 +389,7 @@ class Host:
         return "\n".join([self._options, *lines, f"!includedir {INCLUDED}", ""])
 
     def start(self, settings: Sequence[Setting], site: Site) -> tuple[Setting, ...]:
-        """Start the server. Settings of the option file with which it does not start are left out and returned."""
+        """Start the server. Return the settings of the option file that prevent a start; they are left out."""
         OPTIONS.write_text(self.options(settings, site))
         if self._starts():
             return ()
@@ -430,7 +430,7 @@ class Host:
             restored.end(pid)
 
     def change_account(self) -> None:
-        """Give the server's account another uid and gid, as on another host, on which no server runs."""
+        """Give the server's account another uid and gid, as on another host without a running server."""
         self.stop()
         for path, text in self._accounts.items():
             path.write_text(
@@ -441,7 +441,7 @@ class Host:
         CONFIG.write_text("\n".join(line for line in lines if not line.startswith(ours)) + "\n")
 
     def write_home(self) -> None:
-        """Write option files and a login path that lead clients elsewhere."""
+        """Write option files and a login path that point clients to another server."""
         for name in (".my.cnf", ".mysqlrc"):
             (HOME / name).write_text(_HOSTILE)
         write_login_path(
@@ -454,7 +454,7 @@ def _is_mounted(dataset: str) -> bool:
 
 
 def write_login_path(file: Path, options: Mapping[str, str]) -> None:
-    """Write the login path [client] as mysql_config_editor does, which asks for passwords at a terminal."""
+    """Write the login path [client] as mysql_config_editor does, which would ask for passwords at a terminal."""
     key = os.urandom(20)
     real = bytearray(16)
     for place, byte in enumerate(key):
@@ -471,11 +471,11 @@ def write_login_path(file: Path, options: Mapping[str, str]) -> None:
 
 
 _COUNTS = ("snapshot_count", "filesystem_count")
-"""Counts that ZFS shows as if somebody had set them, where a limit is set."""
+"""Counts that ZFS shows as local properties if a limit is set."""
 
 
 def dataset_state() -> dict[str, str]:
-    """Return local and received properties of the server's datasets, and the rights that were delegated."""
+    """Return local and received properties of the server's datasets, and the delegated permissions."""
     state = {}
     for dataset in (PARENT, DATA):
         for line in command(
@@ -492,5 +492,5 @@ def dataset_state() -> dict[str, str]:
 
 
 def known_properties() -> frozenset[str]:
-    """Return the names of the properties that this OpenZFS knows."""
+    """Return the names of the properties of this OpenZFS."""
     return frozenset(command("zfs", "get", "-H", "-o", "property", "all", PARENT).split())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from zsnapdb.planning.server_copy.variables import class_of
 
 _CONFIGURED = ("innodb_use_native_aio", "innodb_buffer_pool_size", "performance_schema")
-"""What the configuration of the guest's instance says of copies (`server.options`)."""
+"""Variables that the configuration of the guest's instance sets for copies (`server.options`)."""
 CLONES = frozenset({"log_bin_trust_function_creators"})
-"""What the page about copies says of clones: their users may create triggers and functions."""
+"""Variables of clones according to the page about copies: their users may create triggers and functions."""
 
 
 def is_state(name: str) -> bool:
@@ -16,5 +16,5 @@ def is_state(name: str) -> bool:
 
 
 def is_left_out(name: str) -> bool:
-    """Whether the product says that a copy may have another value of the variable."""
+    """Whether a copy may have another value of the variable, according to the product."""
     return not class_of(name).is_kept or name in _CONFIGURED

@@ -1,6 +1,6 @@
-"""Objects and rows of the campaign `field`: random statements, run as an application runs them, under global settings.
+"""Objects and rows of the campaign `field`: random statements, run like those of an application, under global settings.
 
-A statement that the server refuses under its settings is no fault: the truth is what the server has afterwards.
+A statement may be refused under the server's settings: the truth is the state afterwards.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LITERALS = {
 
 @dataclass
 class Table:
-    """A table that was made: its quoted name, and the types of its columns that rows are written to, by name."""
+    """A created table: its quoted name, and the types of its writable columns by name."""
 
     name: str
     columns: dict[str, str]
@@ -61,7 +61,7 @@ class Table:
 
 @dataclass
 class Objects:
-    """Makes objects and rows of one round on one server. `engines` are those that it can name, `logins` plugins."""
+    """Creates objects and rows of one round on one server, with these `engines` and `logins` (plugins)."""
 
     flavour: Flavour
     chance: random.Random
@@ -74,7 +74,7 @@ class Objects:
     _number: int = 0
 
     def write(self, connection: pymysql.Connection, count: int) -> None:
-        """Run this many random statements, and rows for the tables that they made."""
+        """Run this many random statements, and write rows to the created tables."""
         with connection.cursor() as cursor:
             for schema in SCHEMAS:
                 self._run(cursor, f"CREATE DATABASE IF NOT EXISTS `{schema}` {self.chance.choice(CHARSETS)}")
@@ -111,7 +111,7 @@ class Objects:
             cursor.fetchall()
         except pymysql.MySQLError as error:
             self.refused.append(f"{statement}: {error.args[-1]}")
-            # A session that the server ended (completion_type=RELEASE, a timeout) is opened again, as a pool does.
+            # Reconnect after the server ended the session (completion_type=RELEASE, a timeout), as a pool does.
             cursor.connection.ping(reconnect=True)
             return False
         self.done.append(statement)

@@ -1,4 +1,4 @@
-"""Refusals of the campaign `field`: the causes that a round knows to be true of its server and host."""
+"""Refusals of the campaign `field`: causes that a round knows to be true of its server and host."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.campaigns.support.field_host import Mounting, Site
 from tests.campaigns.support.field_truth import Truth
 
 REFUSED = (3, 4, 8)
-"""Exit statuses of a refusal before anything was changed."""
+"""Exit codes of a refusal before any change."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a round knows of its server and host. `drift` are the settings that changed between backup and point."""
+    """A round's knowledge of its server and host. `drift` are the settings that changed between backup and point."""
 
     site: Site
     calls: Calls
@@ -26,7 +26,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Reason:
-    """A cause of a refusal: the words by which it is named, the verbs that it stops, and whether it is true."""
+    """A cause of a refusal: its text in the message, the verbs that it stops, and whether it is true."""
 
     name: str
     words: str
@@ -70,7 +70,7 @@ REASONS: tuple[Reason, ...] = (
         ),
     ),
 )
-"""Every refusal that may be right. Another one, or one whose cause is not true of the round, is a fault."""
+"""All valid refusals. Any other one, or one whose cause is not true of the round, is a fault."""
 
 
 def judge(verb: str, code: int, message: str, facts: Facts) -> str | None:

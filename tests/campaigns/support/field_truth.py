@@ -16,7 +16,7 @@ from zsnapdb.base.model import Flavour
 Cursor = pymysql.cursors.Cursor
 _SYSTEM = ("mysql", "information_schema", "performance_schema", "sys", "ledger")
 _ANY_SIZE = ("SET SESSION max_join_size = 18446744073709551615", "SET SESSION sql_big_selects = 1")
-"""The second follows the first, which may switch it off."""
+"""The second statement follows the first, which may turn it off."""
 _APPLICATION = ("SET SESSION autocommit = 1", "SET SESSION transaction_read_only = 0", *_ANY_SIZE)
 _OWN_SESSION = (
     "SET SESSION sql_mode = ''",
@@ -43,16 +43,18 @@ _OWN_SESSION = (
     "SET SESSION information_schema_stats_expiry = 0",
     "SET SESSION optimizer_switch = DEFAULT",
 )
-"""By these statements the campaign's own questions do not depend on global settings. A server knows some of them."""
+"""Statements that make the campaign's own queries independent of global settings. A server supports some of them."""
 _COUNTER = re.compile(r" AUTO_INCREMENT=\d+|(?<=CHARACTER SET utf8mb3) COLLATE utf8mb3_general_ci\b")
-"""The next number of a column, and a collation that the server shows or not: what CREATE TABLE ... SELECT makes of a
-column is shown without it, and with it on every replica."""
+"""The next number of a column, and a collation that servers show inconsistently.
+
+For a column of CREATE TABLE ... SELECT the source does not show the collation, but every replica does.
+"""
 _STAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What a server shows: objects and rows by their names, accounts, variables, plugins by name and kind."""
+    """The visible contents of a server: objects and rows, accounts, variables, plugins, each by name."""
 
     objects: Mapping[str, str]
     accounts: Mapping[str, str]
@@ -63,7 +65,7 @@ class Truth:
 def connect(
     socket: str | None = None, *, user: str = "root", password: str = "", port: int = 0, is_own: bool = True
 ) -> pymysql.Connection:
-    """Open a session: one of the campaign's own, or one that global settings shape as they do an application's."""
+    """Open a session: one of the campaign's own, or one under global settings, like an application's."""
     where: dict[str, Any] = {"unix_socket": socket} if socket else {"host": "127.0.0.1", "port": port}
     connection: pymysql.Connection = pymysql.connect(
         user=user,
@@ -92,12 +94,12 @@ def read(connection: pymysql.Connection, flavour: Flavour) -> Truth:
 
 
 def without_counter(text: str) -> str:
-    """Return a definition of a table without the next number of its column."""
+    """Return a table definition without the next number of its column."""
     return _COUNTER.sub("", text)
 
 
 def rows_of(connection: pymysql.Connection, table: str) -> str:
-    """Return the rows of a table as a text, or the server's refusal."""
+    """Return the rows of a table as text, or the server's refusal."""
     with connection.cursor() as cursor:
         return _rows(cursor, table)
 
@@ -105,7 +107,7 @@ def rows_of(connection: pymysql.Connection, table: str) -> str:
 def differences(
     expected: Mapping[str, str], found: Mapping[str, str], ignored: Collection[str] = (), limit: int = 130
 ) -> list[str]:
-    """Return what two servers show differently, a line for each name."""
+    """Return the differences between two servers, a line for each name."""
     names = sorted((set(expected) | set(found)) - set(ignored))
     lines = []
     for name in names:
@@ -137,7 +139,7 @@ def _quoted(*names: str) -> str:
 
 def _objects(cursor: Cursor) -> Iterator[tuple[str, str]]:
     for (schema,) in _query(cursor, "SHOW DATABASES"):
-        # A folder that is no schema, such as .zfs where snapdir is visible.
+        # A folder that is not a schema, such as .zfs if snapdir is visible.
         if schema in _SYSTEM or schema.startswith("#mysql50#"):
             continue
         yield f"schema {schema}", _show(cursor, f"SHOW CREATE DATABASE {_quoted(schema)}")
@@ -165,7 +167,7 @@ _PROGRAMS = {
 
 
 def _show(cursor: Cursor, statement: str) -> str:
-    """Return what a SHOW statement says, without counters and times of the object's creation."""
+    """Return the result of a SHOW statement, without counters and creation times of the object."""
     try:
         rows = _query(cursor, statement)
     except pymysql.MySQLError as error:
@@ -199,7 +201,7 @@ def _accounts(cursor: Cursor, flavour: Flavour) -> Iterator[tuple[str, str]]:
 
 
 def _salted(text: str) -> str:
-    """Return the text without what parsec makes of a password: a replica, too, draws another salt for a statement."""
+    """Return the text without parsec's password hash: a replica, too, draws another salt for a statement."""
     return re.sub(r"'P0:[^']*'", "'P0:'", text)
 
 

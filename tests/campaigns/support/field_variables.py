@@ -1,7 +1,7 @@
-"""Settings of the servers in the campaign `field`: random values for the variables of the release in the guest.
+"""Settings of the servers in the campaign `field`: random values for the variables of the guest's release.
 
 The list is the server's own. A variable is drawn if its values are known: switches, numbers with their bounds,
-enumerations, sets; for texts a few values are given here. A setting that no guest can have is excluded with a reason.
+enumerations, sets. For texts a few values are given here. A setting that no guest can have is excluded with a reason.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ EXCLUDED: tuple[tuple[str, str], ...] = (
     (r"open_files_limit|max_connections|back_log|thread_stack|max_user_conn|extra_max_conn", "limits of the guest"),
     (r"replicate_|binlog_(do|ignore)_db", "what is not in the binlog is not in a restore"),
 )  # fmt: skip
-"""Patterns of variables that no round draws, and the reason."""
+"""Patterns of variables that no round draws, with the reason."""
 
 _ADJUSTED = frozenset({"innodb_thread_sleep_delay"})
 """InnoDB adjusts the delay of its queue, up to innodb_adaptive_max_sleep_delay."""
@@ -66,7 +66,7 @@ _TEXTS: dict[str, tuple[str, ...]] = {
     "block_encryption_mode": ("aes-256-cbc",),
     "ft_boolean_syntax": ("+ -><()~*:\"\"&^",),
 }  # fmt: skip
-"""Values of variables that hold a text."""
+"""Values of text variables."""
 FAVOURITES: dict[str, tuple[str, ...]] = {
     "innodb_strict_mode": ("OFF",),
     "explicit_defaults_for_timestamp": ("OFF",),
@@ -114,7 +114,7 @@ FAVOURITES: dict[str, tuple[str, ...]] = {
     "innodb_ft_min_token_size": ("1",),
     "innodb_ft_enable_stopword": ("OFF",),
 }
-"""Settings that change what data is, what a statement means, or what a session is told; half of a draw is of these."""
+"""Settings that change data, the meaning of a statement, or a session's answers. They are half of a draw."""
 
 
 class Way(StrEnum):
@@ -127,7 +127,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable of the release: its values as far as they are known, and how it can be set."""
+    """A variable of the release: its known values, and how it can be set."""
 
     name: str
     default: str
@@ -138,8 +138,6 @@ class Variable:
 
 @dataclass(frozen=True)
 class Setting:
-    """A drawn setting."""
-
     name: str
     value: str
     way: Way
@@ -162,7 +160,7 @@ class Setting:
 
 
 def exclusion(name: str) -> str | None:
-    """Return why no round draws the variable, or None."""
+    """Return the reason why no round draws the variable, or None."""
     return next((reason for pattern, reason in EXCLUDED if re.search(pattern, name)), None)
 
 
@@ -220,17 +218,17 @@ def _of_mysql(cursor: Cursor, daemon: str) -> list[Variable]:
 
 
 def _is_dynamic(cursor: Cursor, name: str) -> bool:
-    """Whether a running server lets the variable be set: it gets the value that it has."""
+    """Whether a running server accepts the variable: it is set to its present value."""
     try:
         cursor.execute(f"SET GLOBAL {name} = @@GLOBAL.{name}")
     except pymysql.MySQLError as error:
-        # 1238: the variable is read only. Another refusal is about the value.
+        # 1238: the variable is read only. Other refusals concern the value.
         return bool(error.args[0] != 1238)
     return True
 
 
 def _enumeration(cursor: Cursor, name: str) -> tuple[str, ...]:
-    """Return the values of an enumeration, asked of the server by their numbers."""
+    """Return the values of an enumeration, queried from the server by number."""
     cursor.execute(f"SELECT @@GLOBAL.{name}")
     ((before,),) = cursor.fetchall()
     values = []
@@ -248,7 +246,7 @@ def _enumeration(cursor: Cursor, name: str) -> tuple[str, ...]:
 def _values(
     kind: str, default: str, bounds: tuple[str | None, str | None, str | int | None], listed: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return values beside the default that a variable of this kind can have."""
+    """Return values other than the default that a variable of this kind can have."""
     if kind == "BOOLEAN":
         return ("OFF",) if default.upper() in ("ON", "1") else ("ON",)
     if kind in ("ENUM", "ENUMERATION"):
@@ -261,7 +259,7 @@ def _values(
 
 
 def _numbers(default: str, bounds: tuple[str | None, str | None, str | int | None]) -> tuple[str, ...]:
-    """Return numbers near the default: the half, the double, and a few more."""
+    """Return numbers near the default: half, double, and a few more."""
     with suppress(ValueError, TypeError):
         now = _whole(default)
         low, high = _whole(bounds[0] or 0), _whole(bounds[1] or 0)
@@ -274,14 +272,14 @@ def _numbers(default: str, bounds: tuple[str | None, str | None, str | int | Non
 
 
 def _whole(number: str | int) -> int:
-    """Return a number that is written with or without a fraction. ValueError if it is none."""
+    """Return a number that is written with or without a fraction. ValueError if it is not a number."""
     return int(number) if str(number).lstrip("-").isdigit() else int(float(number))
 
 
 def draw(
     variables: Sequence[Variable], flavour: Flavour, chance: random.Random, count: int = 20
 ) -> tuple[Setting, ...]:
-    """Draw this many settings; half of them change what data is or what a session is told."""
+    """Draw this many settings; half of them change data, statements or a session's answers."""
     by_name = {one.name: one for one in variables}
     favourites = sorted((set(FAVOURITES) | set(_TEXTS) | {"default_storage_engine"}) & set(by_name))
     names = chance.sample(favourites, min(count // 2, len(favourites)))
@@ -299,7 +297,7 @@ def draw(
 
 
 def apply(cursor: Cursor, settings: Sequence[Setting]) -> dict[str, str]:
-    """Set what is set by statements. Return what the server refused, with its reason."""
+    """Apply the settings that need statements. Return those that the server refused, with its reason."""
     refused = {}
     for setting in settings:
         if setting.way is not Way.FILE:

@@ -1,4 +1,4 @@
-"""The verbs of the campaign `field`: each is run in the way of its round, and its result is compared with the truth."""
+"""The verbs of the campaign `field`: each is run for its round's caller, and its result is compared with the truth."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CLIENTS = {Flavour.MYSQL: "/opt/mysql/bin/mysql", Flavour.MARIADB: "/usr/bin/ma
 
 @dataclass(frozen=True)
 class Moment:
-    """A state of the source: the words of --to, what the server showed, and how an application was answered."""
+    """A state of the source: the argument of --to, the visible contents, and the answer to an application's query."""
 
     to: str
     truth: Truth
@@ -39,9 +39,9 @@ class Moment:
 
 @dataclass
 class Verbs:
-    """Runs the verbs of a round. `problems` are the faults, `said` the outcome of each verb in a word.
+    """Runs the verbs of a round. `problems` are the faults, `said` has a word for each verb's result.
 
-    `restarted` are variables that SET GLOBAL changed, with the values that they have after a restart.
+    `restarted` are variables that SET GLOBAL changed, with their values after a restart.
     """
 
     flavour: Flavour
@@ -56,7 +56,7 @@ class Verbs:
     said: dict[str, str] = field(default_factory=dict)
 
     def run(self, verb: str) -> None:
-        """Run a verb and note what it came to."""
+        """Run a verb and record its result."""
         acts: Mapping[str, Callable[[], list[str]]] = {
             "clone": self._clone,
             "drill": self._drill,
@@ -110,7 +110,7 @@ class Verbs:
         return [f"plugin {name} ({lacking[name]}) is not active" for name in sorted(set(used))]
 
     def _objects(self, expected: Truth, found: Truth, outcome: Outcome | None) -> list[str]:
-        """Return the differences, but for events that are switched off and that the command named as such."""
+        """Return the differences, except events that are disabled and that the command reported as such."""
         said = outcome.err + json.dumps(outcome.document, ensure_ascii=False) if outcome is not None else ""
         objects = dict(found.objects)
         for name, text in found.objects.items():
@@ -247,13 +247,13 @@ class Verbs:
         lines += field_truth.differences(self.at_end.plugins, found.plugins)
         own = ("server_id", "server_uuid", "read_only", *_FOLLOWING)
         left_out = {name for name in found.variables if field_lists.is_state(name) or name in own}
-        # A restart forgets what SET GLOBAL said, of this server as of any.
+        # A restart of any server loses the changes of SET GLOBAL.
         expected = {**self.at_end.variables, **self.restarted}
         return lines + [f"variable {one}" for one in field_truth.differences(expected, found.variables, left_out)]
 
 
 _OFF = re.compile(r" DISABLE ON (?:REPLICA|SLAVE) ")
-"""The state of an event that the applier of a replica made."""
+"""The state of an event that a replica's applier created."""
 _FOLLOWING = (
     "character_set_client",
     "character_set_connection",
@@ -262,7 +262,7 @@ _FOLLOWING = (
     "collation_server",
     "sql_big_selects",
 )
-"""Variables that no option sets: a restart of any server sets them by max_join_size and character_set_server."""
+"""Variables without an option: a restart of any server derives them from max_join_size and character_set_server."""
 
 
 class _RefusedError(Exception):
@@ -274,6 +274,6 @@ class _FailedError(Exception):
 
 
 def question_of(table: str | None) -> str:
-    """Return a question whose answer depends on rows and on settings."""
+    """Return a query whose answer depends on rows and on settings."""
     count = f"(SELECT COUNT(*) FROM {table})" if table else "0"
     return f"SELECT {count} AS n, 'a' || 'b' AS b, FROM_UNIXTIME(86400) AS f, 5 / 3 AS d, NOT 1 BETWEEN -5 AND 5 AS x"

@@ -1,4 +1,4 @@
-"""What people do next, after a verb of the campaign `hands` was interrupted: in any order, wise or not."""
+"""Acts of users after a verb of the campaign `hands` was interrupted: in any order, sensible or not."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _fill(site: Site) -> None:
 
 
 def _child(site: Site) -> None:
-    """Make a dataset of the site's below the server's, with a file in it."""
+    """Create a dataset of the site below the server's, with a file in it."""
     site.sh(f"zfs list {CHILD} >/dev/null 2>&1 || zfs create {CHILD} 2>&1 && : > /var/lib/mysql/foreign/file || :")
 
 
@@ -72,7 +72,7 @@ def _stop(site: Site) -> None:
 
 
 def _reader(site: Site) -> None:
-    """Somebody reads the binlogs from now on, as a replica does."""
+    """Read the binlogs from now on, as a replica does."""
     words = [
         BINLOG_TOOLS[site.flavour],
         "--read-from-remote-server",
@@ -106,7 +106,7 @@ WEIGHTS = {
     "start": 2,
     "hint": 3,
 }
-"""How often each act is chosen, against 1."""
+"""Relative frequency of each act; others have 1."""
 
 
 def chosen(chance: random.Random, started: StartedBackup) -> list[str]:

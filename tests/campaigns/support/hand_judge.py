@@ -1,4 +1,4 @@
-"""Judges a round of the campaign `hands`: every acknowledged row is in a server that one named command starts."""
+"""Final check of a round of `hands`: every acknowledged row is in a server that a reported command starts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.campaigns.support.hand_site import FILLED, SERVER, Facts, Ran, Site
 from tests.lab.host import LabError
 
 EXPECTED = {0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 75, 130, 137, 143}
-"""Exit codes with a meaning (zsnapdb/base/errors.py), and those of a command that a signal ended."""
+"""Exit codes with a meaning (zsnapdb/base/errors.py), and those of a command killed by a signal."""
 SCALES = ("doctor", "status")
-"""Commands with a scale of their own, on which 1 means something."""
+"""Commands with their own scale, on which 1 has a meaning."""
 SAYS_RUNS = r"the old server runs|old server was started again|and the server runs|runs again, at"
 SAYS_STOPPED = r"the (old )?server is stopped"
 SAYS_UNTOUCHED = r"nothing was replaced|the running server was not touched"
@@ -21,7 +21,7 @@ ENDS = r"^zsnapdb (rewind main --resume|restore main --(resume|abandon)( --targe
 
 
 def claims(ran: Ran, before: Facts, after: Facts, volumes: tuple[str, ...]) -> list[str]:
-    """Return what a command said or did that is not so. `volumes`: the GUIDs of the live server before the verb."""
+    """Return the wrong statements of a command. `volumes`: the GUIDs of the live server before the verb."""
     wrong = []
     if "Traceback" in ran.text:
         wrong.append(f"{ran.words[:2]} ended with a traceback: {ran.text[-600:]}")
@@ -40,10 +40,10 @@ def claims(ran: Ran, before: Facts, after: Facts, volumes: tuple[str, ...]) -> l
 
 @dataclass
 class Truth:
-    """What must be found: rows that were acknowledged, but for those that a reap was allowed to remove.
+    """The rows that must be found: acknowledged ones, except those that a reap was allowed to remove.
 
     `volumes` are the GUIDs of the live server's volumes before the verb. `kept` are the rows up to the point,
-    `left_out` those between the point and the begin of the verb.
+    `left_out` those between the point and the start of the verb.
     """
 
     volumes: tuple[str, ...]
@@ -54,18 +54,18 @@ class Truth:
     is_finished: bool = False
 
     def finished(self, acknowledged: set[int], live: set[int]) -> None:
-        """A verb that moves says that it is finished: the other rows are those of a replaced server."""
+        """Record that a verb that moves the server has finished: the other rows are those of a replaced server."""
         self.is_finished = True
         self.replaced |= acknowledged - live - self.kept
 
     def reaped(self) -> None:
-        """What a finished verb has replaced may be gone."""
+        """Record that datasets that a finished verb replaced may be destroyed."""
         if self.is_finished:
             self.may_go |= self.replaced
 
 
 class Judge:
-    """Looks for every acknowledged row, with the commands that the tool names."""
+    """Looks for every acknowledged row, with the commands that zsnapdb reports."""
 
     def __init__(self, site: Site, truth: Truth, documented: Sequence[str]) -> None:
         self.site = site
@@ -79,12 +79,12 @@ class Judge:
         return ran
 
     def verdict(self, earlier: Sequence[Ran]) -> list[str]:
-        """Return what is wrong; nothing if every row is where a named command brings it up, and the server answers.
+        """Return the problems; none if reported commands bring up every row, and the server answers.
 
-        What the tool names is done until that is so, and the site's own start. What only the documentation names is
-        tried last: that it helps shows that nothing is lost, and is wrong all the same.
+        Reported commands and the site's own start are executed until that is so. A command that only the documentation
+        has is tried last: it may show that no row is lost, but still counts as a problem.
         """
-        # A person makes room in a full pool first: no server starts in one, and that loses nothing.
+        # A user first frees space in a full pool: no server starts in one, and that loses nothing.
         self.site.sh(f"zfs list {FILLED} >/dev/null 2>&1 && zfs destroy {FILLED} || :")
         wanted = self.site.acknowledged.numbers - self.truth.may_go
         wrong: list[str] = []
@@ -119,10 +119,10 @@ class Judge:
         return wrong
 
     def _named(self, earlier: Sequence[Ran]) -> list[str]:
-        """Return the commands that end what is under way: what doctor names now, then what was named last."""
+        """Return the reported commands that end the operation in progress: those of doctor now, then the last ones."""
         looks = [self.run("doctor", "main"), self.run("status", "main")]
         hints = [hint for ran in (*looks, *reversed(earlier)) for hint in ran.hints if re.match(ENDS, hint)]
-        # What goes on comes before what gives up.
+        # Commands that resume come before those that abandon.
         return sorted(dict.fromkeys(hints), key=lambda hint: "--abandon" in hint)
 
     def _carry_out(self, command: str) -> Ran:
@@ -132,9 +132,9 @@ class Judge:
         return self.run(*words)
 
     def _look(self, wanted: set[int], *, everywhere: bool) -> tuple[set[int] | None, set[int]]:
-        """Return the rows of the live server (None: it is down), and which of those wanted are nowhere.
+        """Return the rows of the live server (None: it is down), and the wanted rows that are missing everywhere.
 
-        Clones of replaced servers are looked at while a server runs, and in any case if `everywhere`.
+        Clones of replaced servers are searched while a server runs, and in any case with `everywhere`.
         """
         live = self._live()
         missing = wanted - (live or set())
@@ -147,14 +147,14 @@ class Judge:
             self.site.guest.run([SERVER, "start"], timeout=280)
 
     def _live(self) -> set[int] | None:
-        """Return the rows of the server in its place; None if it is down."""
+        """Return the rows of the live server; None if it is down."""
         try:
             return self.site.rows()
         except LabError:
             return None
 
     def _elsewhere(self, missing: set[int]) -> set[int]:
-        """Return the rows in clones of the replaced servers that the tool names."""
+        """Return the rows in clones of the replaced servers that zsnapdb reports."""
         found: set[int] = set()
         for restore_id in self.site.facts().replaced:
             if missing - found:

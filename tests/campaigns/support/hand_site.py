@@ -1,4 +1,4 @@
-"""The site of the campaign `hands`: a guest whose server, options and records lie in its pool."""
+"""The site of the campaign `hands`: a guest whose server, options and records are in its pool."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ LINES = "/checkout/tests/lab/inside/lines.py"
 SERVER = "/checkout/tests/lab/inside/server"
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 REAPING = "/etc/zsnapdb/reaping.toml"
-"""The same configuration, and what a restore replaced is kept for a second only."""
+"""The same configuration, but a restore's replaced datasets are kept for one second only."""
 BINLOG_TOOLS = {"mysql": "/opt/mysql/bin/mysqlbinlog", "mariadb": "/usr/bin/mariadb-binlog"}
 SPAN = 100_000
-"""Each start of the writer has numbers of its own."""
+"""Each start of the writer has its own range of numbers."""
 FILLED = "tank/fill"
-"""A dataset that takes the room of the pool."""
+"""A dataset that uses up the pool's space."""
 PATIENCE = 280.0
 
-# What a host has on its disk is in the pool, or is written anew: the root of a guest lies in memory.
+# A host's files are in the pool or are rewritten, because the root of a guest is in memory.
 BOOT = f"""
 set -eu
 mkdir -p /etc/zsnapdb /etc/lab.d
@@ -78,7 +78,7 @@ class Interruption:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the kernel and ZFS say of the server and its datasets. `guids`: those of the volumes in their places."""
+    """The server and its datasets according to the kernel and ZFS. `guids`: those of the live volumes."""
 
     serving: tuple[int, ...]
     answers: bool
@@ -90,14 +90,14 @@ class Facts:
 
     @property
     def replaced(self) -> list[str]:
-        """The ids of restores whose replaced datasets are there, by their names."""
+        """The ids of restores whose replaced datasets exist, from their names."""
         found = [re.search(r"-replaced-(\d{8})t(\d{6})z-([0-9a-f]+)$", row["name"]) for row in self.datasets]
         return sorted({f"{match[1]}T{match[2]}Z-{match[3]}" for match in found if match})
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A command that was run: exit status (None: the power was cut), what it said, where it was interrupted."""
+    """A finished command: exit code (None: the power was cut), its output, and the event of its interruption."""
 
     words: tuple[str, ...]
     code: int | None
@@ -111,13 +111,13 @@ class Ran:
 
     @property
     def hints(self) -> list[str]:
-        """The commands that it named."""
+        """The commands that it reported."""
         return _HINT.findall(self.text)
 
 
 @dataclass
 class Acknowledged:
-    """The numbers whose commit the server acknowledged. They leave the guest at once, so no power cut loses them."""
+    """The numbers of acknowledged commits. They leave the guest immediately, so no power cut loses them."""
 
     numbers: set[int] = field(default_factory=set)
     _begun: bytes = b""
@@ -128,7 +128,7 @@ class Acknowledged:
 
 
 class Site:
-    """A guest that begins each round as the first one did."""
+    """A guest that starts each round in the same state."""
 
     def __init__(self, guest: Guest, flavour: str) -> None:
         self.guest = guest
@@ -136,11 +136,11 @@ class Site:
         self.acknowledged = Acknowledged()
         self._spawned = 0
         self._base = guest.folder / "base"
-        # The server is started by the site's boot alone, once its options are there.
+        # Only the site's boot starts the server, after its options exist.
         guest.flavour = "none"
 
     def make_base(self) -> None:
-        """Set the server up, back it up, and keep the disk and the bucket for all rounds."""
+        """Set up the server, back it up, and keep the disk and the bucket for all rounds."""
         self.sh(
             "zfs create -o mountpoint=/etc/lab.d tank/options; zfs create -o mountpoint=/var/lib/zsnapdb tank/state"
         )
@@ -160,7 +160,7 @@ class Site:
         shutil.copytree(self.guest.bucket, self._base / "bucket")
 
     def reset(self) -> None:
-        """Begin a round: the disk and the bucket are the base again, and the server runs."""
+        """Start a round: restore the disk and the bucket of the base, and start the server."""
         self.guest.power_cut()
         _copy(self._base / "pool.img", self.guest.pool)
         shutil.rmtree(self.guest.bucket)
@@ -172,7 +172,7 @@ class Site:
         self.sh(f"{SERVER} start")
 
     def boot(self) -> None:
-        """Cut the power, and boot as a host does: what ZFS mounts by itself is mounted, then the server is started."""
+        """Cut the power, and boot like a host: ZFS mounts what it mounts by itself, then the server is started."""
         self.guest.power_cut()
         self.guest.start()
         self.configure()
@@ -181,14 +181,14 @@ class Site:
             self.write()
 
     def configure(self) -> None:
-        """Write the configuration of the host as the base has it."""
+        """Write the host's configuration of the base."""
         self.sh(BOOT.replace("FLAVOUR", self.flavour))
 
     def sh(self, script: str) -> str:
         return self.guest.run(["sh", "-c", script], timeout=PATIENCE).check().stdout
 
     def python(self, *words: str) -> Any:
-        """Run a subcommand of lines.py; its document, if it prints one."""
+        """Run a subcommand of lines.py. Return its JSON document, if it prints one."""
         done = self.guest.run([PYTHON, LINES, *words], timeout=PATIENCE).check()
         self.acknowledged(1, done.stdout.encode())
         return json.loads(done.stdout) if done.stdout[:1] in ("[", "{") else None
@@ -218,11 +218,11 @@ class Site:
         return str(entry["gtid"])
 
     def rows(self) -> set[int]:
-        """Return the numbers that the server in its place has. LabError if it does not answer."""
+        """Return the numbers in the live server. LabError if it does not answer."""
         return set(self.python("read"))
 
     def rows_of_clone(self, source: str) -> set[int] | None:
-        """Return the numbers in a clone of a replaced server; None if none can be made of it."""
+        """Return the numbers in a clone of a replaced server; None if no clone can be created."""
         made = self.zsnapdb("clone", "create", "main", "--from", source, "--name", "judged", "--json")
         try:
             if made.code != 0:
@@ -233,7 +233,7 @@ class Site:
             self.zsnapdb("clone", "destroy", "judged")
 
     def zsnapdb(self, *words: str, config: str = CONFIG, interruption: Interruption | None = None) -> Ran:
-        """Run a command from nothing, and cut the power if that is how it is interrupted."""
+        """Run a command without the zygote, and cut the power if the interruption requires it."""
         env = {"ZSNAPDB_CONFIG": config, "PYTHONPATH": "/checkout", "PYTHONDONTWRITEBYTECODE": "1"}
         reached = self.guest.out / "reached"
         reached.unlink(missing_ok=True)
@@ -250,7 +250,7 @@ class Site:
         return Ran(words, done.code, done.stdout, done.stderr, reached.read_text() if reached.exists() else "")
 
     def _cut(self, running: Running, reached: Path) -> bool:
-        """Wait until the command has come to its event. False if it ended before."""
+        """Wait until the command has reached its event. False if it ended before."""
         deadline = time.monotonic() + PATIENCE
         while not running.done.wait(0.02):
             if reached.exists():
@@ -259,7 +259,7 @@ class Site:
         return False
 
     def events(self) -> Sequence[str]:
-        """Return what the last command that could be interrupted changed."""
+        """Return the events of the last command that could be interrupted."""
         file = self.guest.out / "events"
         return file.read_text().splitlines() if file.exists() else []
 

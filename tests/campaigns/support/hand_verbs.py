@@ -1,4 +1,4 @@
-"""What the campaign `hands` begins and interrupts: each verb, what it needs before, and what finished it means."""
+"""The verbs that the campaign `hands` interrupts: their preparation and the meaning of their end."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SERVER_ID = "4711"
 
 @dataclass(frozen=True)
 class StartedBackup:
-    """A verb that is ready to begin: its words, those that go on with it, and its configuration.
+    """A prepared verb: its arguments, those that resume it, and its configuration.
 
-    `moves`: finished it puts another server in the place of the live one, which then ends at the point.
+    `moves`: when finished, another server has replaced the live one, and ends at the point.
     """
 
     words: tuple[str, ...]
@@ -30,10 +30,10 @@ def _nothing(_site: Site) -> list[str]:
 
 @dataclass(frozen=True)
 class Verb:
-    """How a verb is made ready once the point is known, and where it is interrupted.
+    """The preparation of a verb after the point is known, and its interruptions.
 
     `phases` are the phases of an interruption with their lengths in events. `writes_stop`: the live server is stopped
-    before the verb. `check` says what else is wrong at the end of the round, when the server runs.
+    before the verb. `check` returns further problems at the end of the round, when the server runs.
     """
 
     prepare: Callable[[Site, str], StartedBackup]
@@ -54,7 +54,7 @@ def _rewind(origin: str) -> Callable[[Site, str], StartedBackup]:
 
 def _promote(origin: str) -> Callable[[Site, str], StartedBackup]:
     def prepare(site: Site, point: str) -> StartedBackup:
-        """Prepare the restore beside the server, and stop that, as the documentation says."""
+        """Prepare the restore next to the server, and stop the server, as the documentation says."""
         site.zsnapdb("binlog", "archive", "main", "--once")
         words = ["restore", "main", "--to", point, "--from", origin, "--handover", "promote"]
         if site.flavour == "mariadb":
@@ -71,7 +71,7 @@ def _promote(origin: str) -> Callable[[Site, str], StartedBackup]:
 
 
 def _reap(site: Site, point: str) -> StartedBackup:
-    """Rewind to the end. Then the replaced server may go."""
+    """Rewind to the end, so that the replaced server may be reaped."""
     done = site.zsnapdb("rewind", "main", "--to", point, "--from", "local", *UNASKED)
     assert done.code == 0, done.text
     return StartedBackup(("reap",), ("reap",), moves=False, config=REAPING)
@@ -95,7 +95,7 @@ def _whole_or_not(site: Site) -> list[str]:
 
 
 def _restorable(site: Site) -> list[str]:
-    """Every backup that is listed is whole."""
+    """Every listed backup is complete."""
     verified = site.zsnapdb("verify", "main", "--deep")
     return [] if verified.code == 0 else [f"verify --deep ended with {verified.code}: {verified.text[-600:]}"]
 

@@ -1,4 +1,4 @@
-"""The guest's server in the campaign of histories: it writes known rows, and its history is split."""
+"""The guest's server in the campaign `histories`: it writes known rows, and its history is split."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MARK = "administrator"
 
 
 class Split(StrEnum):
-    """How a history ends and another begins."""
+    """How a history ends and another starts."""
 
     RESET = "reset"
     FAILOVER = "failover"
@@ -38,13 +38,13 @@ class Split(StrEnum):
 
 
 def splits_of(flavour: Flavour) -> list[Split]:
-    """Return the splits that a server of the flavour can have: MariaDB's GTIDs cannot be off."""
+    """Return the possible splits of the flavour: MariaDB's GTIDs cannot be off."""
     return [split for split in Split if flavour is Flavour.MYSQL or split is not Split.NO_GTIDS]
 
 
 @dataclass
 class HistoryServer:
-    """The server with all states it had. `chance` decides what it writes when."""
+    """The server with all its past states. `chance` decides the writes."""
 
     flavour: Flavour
     chance: random.Random
@@ -116,7 +116,7 @@ class HistoryServer:
         subprocess.run([SERVER, self.chance.choice(("stop", "kill"))], check=True)
 
     def mark(self) -> tuple[Rows, tuple[str, int]]:
-        """Make an administrator's snapshot, and return what the server holds in it and its end of the binlog."""
+        """Create an administrator's snapshot, and return its rows and binlog position."""
         self.unmark()
         where = self.position()
         subprocess.run(["zfs", "snapshot", "-r", f"tank/mysql@{MARK}"], check=True)
@@ -130,7 +130,7 @@ class HistoryServer:
             subprocess.run(["zfs", "rollback", "-r", f"{dataset}@{MARK}"], check=True)
 
     def split(self, how: Split, marked: tuple[Rows, tuple[str, int]]) -> None:
-        """End the history in this way and begin the next one. `marked` is what the last `mark` returned."""
+        """End the history in this way and start the next one. `marked` is the result of the last `mark`."""
         low = time.time()
         rows = self.states.last.rows
         if how is Split.RESET:
@@ -152,7 +152,7 @@ class HistoryServer:
         assert present == tuple(sorted(rows)), (how, present, rows)
 
     def mend(self, how: Split) -> None:
-        """Undo what later splits could not begin with: GTIDs are on again."""
+        """Turn on GTIDs again after a split that turned them off, for later splits."""
         if how is Split.NO_GTIDS:
             low = time.time()
             for mode in ("OFF_PERMISSIVE", "ON_PERMISSIVE", "ON"):
@@ -185,9 +185,9 @@ class HistoryServer:
         OPTIONS.write_text(text)
 
     def _fail_over(self, marked: tuple[Rows, tuple[str, int]], how: Split) -> Rows:
-        """Become a replica that was made at the mark and had fetched all later transactions, or not the last ones.
+        """Become a replica that was created at the mark and had fetched all later transactions, or not the last ones.
 
-        The replica has an identity of its own, and binlogs of its own that begin at the mark.
+        The replica has its own identity and its own binlogs, which start at the mark.
         """
         rows, (file, offset) = marked
         later = [entry for entry in self.states.entries if entry.is_commit and entry.epoch == self.states.last.epoch]
@@ -204,7 +204,7 @@ class HistoryServer:
             executed = self.value("SELECT @@GLOBAL.gtid_executed").replace("\n", "")
             self.sql("RESET BINARY LOGS AND GTIDS", f"SET GLOBAL gtid_purged = '{executed}'")
             if self.chance.random() < 0.5:
-                # The first binlog begins before the server knows its GTIDs; the second says which they are.
+                # The first binlog starts before the server knows its GTIDs; the second contains them.
                 self.sql("FLUSH BINARY LOGS")
         else:
             state = self.value("SELECT @@GLOBAL.gtid_binlog_state")
@@ -218,7 +218,7 @@ class HistoryServer:
         kept = Path("/tmp/kept")
         kept.mkdir()
         for path in sorted(PARENT.glob(f"{self._base}.[0-9]*")):
-            # MariaDB has an index of GTIDs beside each binlog (.idx).
+            # MariaDB has an index of GTIDs (.idx) next to each binlog.
             if path.name >= first and path.suffix[1:].isdigit():
                 shutil.copy(path, kept)
         return kept

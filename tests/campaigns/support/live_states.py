@@ -1,4 +1,4 @@
-"""Every state that a server had, in order, with the clock at which it had it: what a restore to a point must give."""
+"""All states of a server in order, with their times: the expected results of restores to points."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from math import floor
 
 Rows = tuple[int, ...]
-"""The numbers of the transactions that a state holds, in order."""
+"""The numbers of a state's transactions, in order."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A state that began between two readings of the server's clock (seconds), by a commit or by something else.
+    """A state that started between two readings of the server's clock (seconds), by a commit or another event.
 
-    `gtid` is that of the commit. `epoch` counts the histories; `file` and `end` are where the commit is in the binlog.
+    `gtid` is that of the commit. `epoch` counts the histories; `file` and `end` are the commit's position in the
+    binlog.
     """
 
     low: float
@@ -28,28 +29,27 @@ class Entry:
 
 @dataclass
 class LiveStates:
-    """All states of one server. `whole_seconds`: its binlog dates commits by the second."""
+    """All states of one server. `whole_seconds`: its binlog has commit times in seconds."""
 
     whole_seconds: bool
     entries: list[Entry] = field(default_factory=lambda: [Entry(0.0, 0.0, (), 0)])
 
     @property
     def last(self) -> Entry:
-        """The state that the server has now."""
+        """The server's present state."""
         return self.entries[-1]
 
     def commit(self, entry: Entry) -> None:
-        """Add a commit in the current history."""
         self.entries.append(entry)
 
     def split(self, rows: Rows, low: float, high: float) -> None:
-        """Begin another history with these rows."""
+        """Start another history with these rows."""
         self.entries.append(Entry(low, high, rows, self.last.epoch + 1))
 
     def at_time(self, moment: float) -> set[Rows]:
-        """Return the states that the server may have had when its clock showed the moment: one, if it is not doubtful.
+        """Return the possible states at a time of the server's clock; usually one.
 
-        Where the clock was set back it showed the moment more than once.
+        If the clock was set back, it showed the time more than once.
         """
         shown = self.shown(moment)
         untils = [self.shown(entry.high) for entry in self.entries[1:]] + [float("inf")]
@@ -57,15 +57,15 @@ class LiveStates:
         return {entry.rows for entry, until in states if self.shown(entry.low) <= shown < until}
 
     def shown(self, moment: float) -> float:
-        """Return the time that the server's binlog has for a commit at this moment."""
+        """Return the time in the server's binlog for a commit at this moment."""
         return floor(moment) if self.whole_seconds else moment
 
     def with_gtid(self, gtid: str) -> set[Rows]:
-        """Return the states right after a commit with the GTID; several if its number was given again."""
+        """Return the states directly after a commit with the GTID; several if the GTID was reused."""
         return {entry.rows for entry in self.entries if entry.gtid == gtid}
 
     def before_gtid(self, gtid: str) -> set[Rows]:
-        """Return the states right before a commit with the GTID."""
+        """Return the states directly before a commit with the GTID."""
         return {entry.rows[:-1] for entry in self.entries if entry.gtid == gtid}
 
     def ever(self, rows: Rows) -> bool:
@@ -73,7 +73,7 @@ class LiveStates:
         return any(entry.rows == rows for entry in self.entries)
 
     def named(self, gtid: str | None) -> str:
-        """Return the commits with a GTID in words: the clock, the epoch, the place in the binlog, the rows."""
+        """Describe the commits with a GTID: the clock, the epoch, the binlog position, the rows."""
         own = [one for one in self.entries if one.is_commit and one.gtid == gtid]
         return "; ".join(
             f"{one.low:.3f} to {one.high:.3f} epoch {one.epoch} {one.file}:{one.end} {len(one.rows)} rows"
@@ -81,13 +81,13 @@ class LiveStates:
         )
 
     def planned(self, gtid: str | None, committed: float, file: str, end: int) -> set[Rows]:
-        """Return the states whose last commit is the one that a plan names; nearest in time if a GTID came again."""
+        """Return the states whose last commit is the one in a plan; the nearest in time if a GTID was reused."""
         commits = [entry for entry in self.entries if entry.is_commit]
         if gtid is not None:
             named = [entry for entry in commits if entry.gtid == gtid]
             if len({entry.rows for entry in named}) < 2:
                 return {entry.rows for entry in named}
-            # For a whole file a plan names the latest commit time in it: after a clock was set back, another one's.
+            # For a whole file a plan has its latest commit time. After a clock was set back, that is another commit's.
             exact = [entry for entry in named if (entry.file, entry.end) == (file, end)]
             commits = exact or named
             if len(exact) == 1:

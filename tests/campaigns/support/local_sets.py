@@ -1,4 +1,4 @@
-"""Makes local snapshot sets for a campaign at regular times, with other commands beside them."""
+"""Periodic local snapshot sets for a campaign, with other commands in parallel."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
 AWAY = Path("/etc/zsnapdb/away.toml")
-"""The same configuration with a store at which nobody listens."""
+"""The same configuration with a store that does not answer."""
 
 Command = Callable[..., dict[str, Any]]
-"""Runs a command of zsnapdb and returns its document. RuntimeError if it fails."""
+"""Runs a command of zsnapdb and returns its JSON document. RuntimeError if it fails."""
 
 
 def _no_command(*_words: str) -> dict[str, Any]:
@@ -31,11 +31,11 @@ last = 3
 [instance.main.local]
 last = 500
 """
-"""A prune beside the sets removes backups, and no set: each is the start of a point."""
+"""A parallel prune removes backups, but no snapshot set: each set is the start of a point."""
 
 
 def write_keep() -> None:
-    """Give the instance its rules of retention."""
+    """Add the retention policy to the instance."""
     CONFIG.write_text(f"{CONFIG.read_text()}{KEEP}")
 
 
@@ -45,7 +45,7 @@ def write_away() -> None:
 
 @dataclass
 class LocalSets:
-    """Runs `zsnapdb snapshot` every so many seconds until it is stopped; `beside` are commands that run meanwhile."""
+    """Runs `zsnapdb snapshot` every `every` seconds until it is stopped, with the commands `beside` in parallel."""
 
     every: float
     beside: Sequence[Sequence[str]] = ()
@@ -96,7 +96,7 @@ class LocalSets:
 
 
 def leaks() -> list[str]:
-    """Return the snapshots of local sets that the tool does not list, and the holds on any of them."""
+    """Return the snapshots of local sets that zsnapdb does not list, and those with holds."""
     listed = subprocess.run(
         ["zsnapdb", "list", "main", "--local", "--json"], capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""A machine with a MariaDB and QEMU's own guest agent: it is backed up under load and drilled."""
+"""A machine with a MariaDB and QEMU's own guest agent, which is backed up under load and drilled."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ expect = %s
 url = "file:///run/drill-backups"
 """
 BUSY = {"path": "/bin/busybox", "arg": ["nice", "-n", "19", "/bin/busybox", "sh", "-c", "while :; do :; done"]}
-"""A program that keeps the clock of a machine from running ahead of the host's, see tests/lab/inside/vm/agent."""
+"""A program that keeps a machine's clock from running ahead of the host's, see tests/lab/inside/vm/agent."""
 
 
 def run_drills(guest: Guest, document: Document, network: str) -> None:
-    """Back the machine up under load, and drill it. AssertionError if anything is not as promised."""
+    """Back up the machine under load, and drill it. AssertionError if a check fails."""
     shutil.copytree(build(Lab.ready().cache)["guest-agent"], guest.out / "agent", symlinks=True)
     guest.run(["sh", "-ec", _GOLD], timeout=600).check()
     document(guest, "vm", "base", "create", "agented", "--from-domain", "gold-agent")
@@ -99,7 +99,7 @@ def sum_of_ledger(guest: Guest, address: str) -> int:
 
 
 def back_up(guest: Guest, document: Document, address: str) -> str:
-    """Back the machine up while transfers are made in it, and return the id of the backup."""
+    """Back up the machine during transfers, and return the backup id."""
     busy = {"execute": "guest-exec", "arguments": BUSY}
     guest.run(["virsh", "qemu-agent-command", "drilled1", json.dumps(busy)], timeout=300).check()
     guest.run(["rm", "-f", "/run/stop", "/run/acknowledged.json"]).check()
@@ -114,7 +114,7 @@ def back_up(guest: Guest, document: Document, address: str) -> str:
 
 
 def claim_more(guest: Guest, backup_id: str) -> None:
-    """Let the manifest say that the server had published more before the snapshot than it had."""
+    """Make the manifest claim that the server had published more before the snapshot."""
     one = 's/\\("%s":{[^}]*"gtids":"[0-9]*-[0-9]*-\\)/\\19/'
     change = "; ".join(one % bound for bound in ("before", "after"))
     file = f"/run/drill-backups/inside/manifests/{backup_id}.json"
@@ -139,6 +139,5 @@ def drilled(guest: Guest, document: Document, code: int) -> dict[str, Any]:
 
 
 def everything(guest: Guest) -> set[str]:
-    """Return all datasets, snapshots and domains."""
     listed = guest.run(["sh", "-ec", "zfs list -H -o name -t all; virsh -q list --all --uuid --name"]).check().stdout
     return {line.strip() for line in listed.splitlines() if line.strip()}

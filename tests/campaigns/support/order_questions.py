@@ -1,4 +1,4 @@
-"""The questions of the campaign `order`: what a command calls latest, beside what ZFS and the server made last."""
+"""The queries of the campaign `order`: what a command calls latest, compared with the last one made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNKNOWN = "nothing"
 
 @dataclass
 class State:
-    """A round under way: its site, its truth, and what was wrong so far."""
+    """A round in progress: its site, its truth, and its problems so far."""
 
     site: Site
     truth: Truth
@@ -22,30 +22,30 @@ class State:
     problems: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     marked: dict[tuple[int, str], float] = field(default_factory=dict)
-    """When the server last wrote a mark into a binlog, by history and name."""
+    """Times of the server's last mark in a binlog, by history and name."""
     archived: dict[str, int] = field(default_factory=dict)
     """The history in which an archived binlog was first seen."""
     replaced: dict[int, float] = field(default_factory=dict)
-    """When a dataset was replaced, by GUID."""
+    """Times of replacements of datasets, by GUID."""
     prepared: dict[int, tuple[float, int]] = field(default_factory=dict)
-    """When a prepared set was last used, and the history of then, by the GUID of its dataset."""
+    """Time of the last use of a prepared set and the history at that time, by the GUID of its dataset."""
     daily: MadeSet | None = None
     has_jumped: bool = False
     is_doubtful: bool = False
-    """Whether the clock jumped, or the host was off, and nothing has confirmed the clock since."""
+    """Whether the clock jumped, or the host was off, and no command has confirmed the clock since."""
     number: int = 0
     first_here: int = 0
-    """The number of the first set of this host. What was restored has the snapshots of sets of the host before."""
+    """The number of the first set of this host. Restored datasets have snapshots of the previous host's sets."""
 
     def is_clock_refusal(self, done: Done) -> bool:
-        """Return whether a command that removes was refused because of the clock, which is in doubt."""
+        """Return whether a removing command was refused because the clock is in doubt."""
         code = done.document.get("error", {}).get("code")
         return self.is_doubtful and done.words[0] == "prune" and code == "clock-doubt"
 
     def here(self, seen: Seen) -> list[MadeSet]:
-        """Return the sets that the volumes hold under their own names, as they were made.
+        """Return the sets whose snapshots are on the volumes under their own names, in order of creation.
 
-        ZFS must agree: an administrator's clock has no part in a transaction group.
+        ZFS must agree, because a transaction group does not depend on the clock.
         """
         on = seen.on(self.site.parent, self.site.data)
         sets = [
@@ -60,29 +60,29 @@ class State:
         return sets
 
     def stored(self, seen: Seen) -> list[MadeSet]:
-        """Return the backups of the repository, as they were made."""
+        """Return the backups of the repository, in order of creation."""
         return [one for one in self.truth.backups if one.set_id in seen.manifests]
 
     def newest(self, seen: Seen) -> MadeSet | None:
-        """Return the backup made last whose state no rewind took back; the one made last if there is no other."""
+        """Return the last backup whose state no rewind took back; the last backup if there is no other."""
         stored = self.stored(seen)
         return next(reversed([one for one in stored if one.number not in self.truth.taken_back] or stored), None)
 
     def ask(self, *words: str, codes: Sequence[int] = (0,)) -> Done:
-        """Run a command that changes nothing. Another exit status than these is a problem."""
+        """Run a command that changes nothing. Any other exit code is a problem."""
         done = self.site.zsnapdb(*words)
         if done.code not in codes:
             self.problems.append(str(done))
         return done
 
     def differ(self, what: str, expected: object, got: object) -> None:
-        """Note a problem if the two differ."""
+        """Record a problem if the two differ."""
         if expected != got:
             self.problems.append(f"{what}: {_shown(self.truth, got)}, made last: {_shown(self.truth, expected)}")
 
 
 def _shown(truth: Truth, what: object) -> str:
-    """Return ids with the places of their sets in the true order."""
+    """Return ids with the numbers of their sets in the true order."""
     if isinstance(what, list):
         return f"[{', '.join(_shown(truth, one) for one in what)}]"
     one = truth.of_id(str(what))
@@ -94,7 +94,7 @@ def _id(one: MadeSet | None) -> str | None:
 
 
 def local_list(state: State, seen: Seen) -> None:
-    """The sets on the host are listed in the order in which ZFS made them."""
+    """The host's sets are listed in the order of their creation in ZFS."""
     done = state.ask("list", "main", "--local")
     if done.code == 0:
         got = [one["backup_id"] for one in done.document["sets"]]
@@ -102,7 +102,7 @@ def local_list(state: State, seen: Seen) -> None:
 
 
 def stored_list(state: State, seen: Seen) -> None:
-    """The backups are listed in the order in which they were made."""
+    """The backups are listed in the order of creation."""
     done = state.ask("list", "main")
     if done.code == 0:
         got = [one["backup_id"] for one in done.document["backups"]]
@@ -110,7 +110,7 @@ def stored_list(state: State, seen: Seen) -> None:
 
 
 def clone_source(state: State, seen: Seen) -> None:
-    """A clone is made of the newest set of the host."""
+    """A clone is created from the newest set of the host."""
     here, stored = state.here(seen), state.stored(seen)
     if not here and not stored:
         return
@@ -126,7 +126,7 @@ def clone_source(state: State, seen: Seen) -> None:
 
 
 def judge_slot(state: State, set_id: str) -> None:
-    """Note a problem if a clone of the pool is of an abandoned history, or its data is too old by the true time."""
+    """Record a problem if a clone of the pool is from an abandoned history, or its data is too old by the true time."""
     one = state.truth.of_id(set_id)
     if one is None:
         state.problems.append(f"a clone of the pool is of {set_id}, which nobody made")
@@ -137,7 +137,7 @@ def judge_slot(state: State, set_id: str) -> None:
 
 
 def base(state: State, seen: Seen) -> None:
-    """The next increment builds on the newest backup of which the volumes have a snapshot or a bookmark."""
+    """The next increment is based on the newest backup with a snapshot or bookmark on the volumes."""
     bases = seen.bases_on(state.site.parent, state.site.data)
     usable = [one for one in state.stored(seen) if set(one.guids.values()) <= bases]
     done = state.ask("backup", "main", "--plan")
@@ -146,7 +146,7 @@ def base(state: State, seen: Seen) -> None:
 
 
 def status(state: State, seen: Seen) -> None:
-    """The state of the instance names the newest backup and the newest drill, and what the drill came to."""
+    """`status` reports the newest backup and the newest drill with its result."""
     stored, drills = state.stored(seen), state.truth.drills
     done = state.ask("status", "main", codes=(0, 1, 2, 6))
     if not done.document.get("objectives") or not stored:
@@ -162,7 +162,7 @@ def status(state: State, seen: Seen) -> None:
 
 
 def drill_list(state: State, _seen: Seen) -> None:
-    """The drills are listed in the order in which they were made."""
+    """The drills are listed in the order of creation."""
     drills = [one.drill_id for one in state.truth.drills]
     if not drills:
         return
@@ -195,7 +195,7 @@ def restore_plan(state: State, seen: Seen) -> None:
 
 
 def restore_latest_plan(state: State, seen: Seen) -> None:
-    """A restore to the latest state begins at the newest backup, if the server still has the history of that."""
+    """A restore to the latest state starts at the newest backup, if the server still has its history."""
     stored = state.stored(seen)
     if not stored or stored[-1].epoch != state.truth.epoch:
         return

@@ -1,4 +1,4 @@
-"""Judges what is gone in the campaign `order`: nothing that rules under a right clock keep."""
+"""Checks of removals in the campaign `order`: nothing that the rules keep under a right clock is removed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tests.campaigns.support.order_verbs import note_set
 SLACK = 3.0
 """Seconds between the campaign's reading of the clock and a command's own."""
 AT_LAST = 3 * 86400.0
-"""How many seconds after the last command everything must be gone that no rule keeps."""
+"""Seconds after the last command, after which everything that no rule keeps must be removed."""
 _CONFIRMATION = re.compile(r"`(zsnapdb [^`\n]*clock[^`\n]*)`")
-"""The command that a doubt about the clock names."""
+"""The command that a message about a doubtful clock reports."""
 _TOLD = {"daily", "rollback", "replace host", "import"}
-"""Verbs of an administrator, which remove what they want."""
+"""Verbs of an administrator, which remove on purpose."""
 
 
 def judge(state: State, verb: str, before: Seen, after: Seen, epoch: int) -> None:
-    """Note a problem for everything that a verb removed too early. `epoch` is the history that it began in."""
+    """Record a problem for each removal of a verb that was too early. `epoch` is the history at its start."""
     _note(state, after)
     if verb not in _TOLD:
         _snapshots(state, verb, before, after)
@@ -35,7 +35,7 @@ def _note(state: State, after: Seen) -> None:
 
 
 def _snapshots(state: State, verb: str, before: Seen, after: Seen) -> None:
-    # What the verb made counts as well: it is the newest.
+    # The verb's own set counts as well: it is the newest.
     made = [one for one in state.here(after) if not set(one.guids.values()) <= before.snapshots.keys()]
     here = [*state.here(before), *made]
     stored = {one.number for one in state.stored(after)}
@@ -45,7 +45,7 @@ def _snapshots(state: State, verb: str, before: Seen, after: Seen) -> None:
         dataset, _, label = name.partition("@")
         one = state.truth.of_guid(guid)
         if dataset not in (state.site.parent, state.site.data):
-            # It went with its dataset, which is judged, or its dataset still is where it was.
+            # It was removed with its dataset, which is checked itself, or the dataset still exists.
             if "-replaced-" in dataset and dataset in after.datasets.values():
                 state.problems.append(f"{verb}: {name} of a replaced server is gone")
         elif one is None or one not in here:
@@ -106,7 +106,7 @@ def _binlogs(state: State, verb: str, before: Seen, after: Seen, epoch: int) -> 
 
 
 def settle(state: State) -> None:
-    """With the clock right again nothing goes that must stay. Days later, and confirmed, what must go went."""
+    """With the right clock, nothing that must stay is removed. Days later, after confirmation, expired objects are."""
     _keep_house(state, "reap", "snapshot main", "prune main")
     state.site.clock.pass_time(AT_LAST)
     state.site.boot()
@@ -121,7 +121,7 @@ def settle(state: State) -> None:
         state.is_doubtful = False
     _keep_house(state, "reap", "snapshot main", "prune main")
     if state.has_jumped:
-        # A lease that was made while the clock was ahead began when the clock was confirmed.
+        # A lease that was created while the clock was ahead starts when the clock is confirmed.
         state.site.clock.pass_time(2 * LEASE)
         state.site.boot()
         _keep_house(state, "reap --trust-clock", "snapshot main", "prune main")
@@ -129,7 +129,7 @@ def settle(state: State) -> None:
 
 
 def _keep_house(state: State, *commands: str) -> str:
-    """Run what removes by itself, and judge what is gone. Return what was said."""
+    """Run the removing commands, and check the removals. Return their output."""
     site, said = state.site, ""
     for words in (command.split() for command in commands):
         before, marks = site.look(), site.marks()
@@ -144,9 +144,9 @@ def _keep_house(state: State, *commands: str) -> str:
 
 
 def _leftovers(state: State) -> None:
-    """Note what is still there although no rule keeps it.
+    """Record the objects that still exist although no rule keeps them.
 
-    Where the clock was wrong, rules by time may keep what was made then: nobody knows when it was made.
+    If the clock was wrong, rules by time may keep objects of that period: their age is unknown.
     """
     site, seen = state.site, state.site.look()
     clones = [

@@ -1,4 +1,4 @@
-"""The host of the campaign `order`: its clock, server and datasets, and what is on it as ZFS sees it."""
+"""The host of the campaign `order`: its clock, server and datasets, and its contents according to ZFS."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ INCLUDED = Path("/etc/lab.d")
 REPOSITORY = Path("/tmp/order/repository")
 FOLDER = Path("/var/lib/mysql")
 BEGIN = datetime(2030, 3, 12, 12, tzinfo=UTC).timestamp()
-"""The true time at which each round begins, in seconds."""
+"""The true time at the start of each round, in seconds."""
 LEASE = 3600.0
-"""How long clones, prepared sets and replaced servers stay, and binlogs on the server, in seconds."""
+"""Lifetime of clones, prepared sets, replaced servers, and binlogs on the server, in seconds."""
 MAX_AGE = 7200.0
-"""How old a clone of the pool may be."""
+"""Maximum age of a clone in the pool, in seconds."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 SECOND_FILE = Path("/tmp/order/second.img")
 _KEPT, _MADE = "tank/kept", "made"
@@ -47,7 +47,7 @@ _STATE = ("/var/lib/zsnapdb", "/var/cache/zsnapdb", "/run/zsnapdb")
 
 @dataclass(frozen=True)
 class Rules:
-    """What a round configures: the rules for backups and for sets of the host, and how many backups stay on it."""
+    """A round's configuration: the policies for backups and for local sets, and the number of backups on the host."""
 
     keep: Policy
     local: Policy
@@ -57,7 +57,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Done:
-    """A command of zsnapdb that has ended."""
+    """A finished command of zsnapdb."""
 
     words: tuple[str, ...]
     code: int
@@ -66,7 +66,7 @@ class Done:
 
     @property
     def document(self) -> dict[str, Any]:
-        """What it printed as JSON; nothing if it printed none."""
+        """Its JSON output; empty if there is none."""
         try:
             document = json.loads(self.out)
         except ValueError:
@@ -79,7 +79,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is there: snapshots (full name and createtxg) and datasets by GUID, and files of repository and server."""
+    """Existing objects: snapshots (full name and createtxg) and datasets by GUID, files of repository and server."""
 
     snapshots: Mapping[int, tuple[str, int]]
     bookmarks: Mapping[int, tuple[str, int]]
@@ -93,19 +93,19 @@ class Seen:
         return {guid: (name, txg) for guid, (name, txg) in self.snapshots.items() if name.split("@")[0] in datasets}
 
     def bases_on(self, *datasets: str) -> set[int]:
-        """Return the GUIDs of snapshots and bookmarks of these datasets: an increment can begin at any of them."""
+        """Return the GUIDs of snapshots and bookmarks of these datasets, the possible bases of an increment."""
         marked = {guid for guid, (name, _) in self.bookmarks.items() if name.split("#")[0] in datasets}
         return marked | set(self.on(*datasets))
 
 
 class Clock:
-    """The true time, which only passes and only while a round runs or the host is off, and the clock of the guest."""
+    """The true time, which passes while a round runs or the host is off, and the guest's clock."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Begin a round: the clock of the guest is right."""
+        """Start a round: the guest's clock is right."""
         self._started, self._off, self.error = time.monotonic(), 0.0, 0.0
         self._set()
 
@@ -117,19 +117,19 @@ class Clock:
         time.clock_settime(time.CLOCK_REALTIME, self.now + self.error)
 
     def jump(self, error: float) -> None:
-        """Have the guest's clock be wrong by so many seconds from now on; no time passes."""
+        """Make the guest's clock wrong by `error` seconds; no time passes."""
         self.error = error
         self._set()
 
     def pass_time(self, seconds: float) -> None:
-        """Let true time pass while the host is off. The clock of the guest goes on as a clock with a battery does."""
+        """Let true time pass while the host is off. The guest's clock continues, like one with a battery."""
         self._off += seconds
         self._set()
 
 
 @dataclass
 class Site:
-    """The guest as one host after another, all with the same instance and the same repository."""
+    """The guest as successive hosts, with the same instance and the same repository."""
 
     flavour: Flavour
     zygote: Zygote = field(init=False)
@@ -148,7 +148,7 @@ class Site:
         command("mount", "--bind", str(self._boot_id), str(BOOT_ID))
         OPTIONS.write_text(f"{OPTIONS.read_text()}\n!includedir {INCLUDED}\n")
         if self.flavour is Flavour.MYSQL:
-            # MySQL's own innochecksum, started as the lab starts every program of its MySQL.
+            # A start script for MySQL's innochecksum, like those of the lab's other MySQL programs.
             program = Path("/opt/mysql/bin/innochecksum")
             program.write_text(Path("/opt/mysql/bin/mysqldump").read_text().replace("mysqldump", "innochecksum"))
             program.chmod(0o755)
@@ -177,7 +177,7 @@ class Site:
         return self.parent.split("/")[0]
 
     def begin(self, rules: Rules) -> None:
-        """Begin a round: a host on which nothing was ever made, and an empty repository."""
+        """Start a round: an empty host and an empty repository."""
         self._clean()
         self.clock.begin()
         self.boot()
@@ -231,7 +231,7 @@ class Site:
         CONFIG.write_text("\n".join(lines).replace("[repository.s3]", "\n".join(sections)) + "\n")
 
     def _clean(self) -> None:
-        """Remove everything that a round left, and have the first server again where it is not there any more."""
+        """Remove everything of a round, and bring back the original server if it was replaced."""
         for pid in servers():
             if self._dirty or not _is_production(pid):
                 restored.end(pid)
@@ -263,7 +263,7 @@ class Site:
         self._dirty = False
 
     def soil(self) -> None:
-        """Say that the next round needs the first server again."""
+        """Record that the next round needs the original server again."""
         self._dirty = True
 
     def _remove_datasets(self, but: tuple[str, ...]) -> None:
@@ -297,13 +297,13 @@ class Site:
             subprocess.run(["zfs", "destroy", name], capture_output=True, check=False)
 
     def zsnapdb(self, *words: str) -> Done:
-        """Run a command and return what it said; with --json where it prints a result."""
+        """Run a command with --json and return its result."""
         given = words if "--json" in words else (*words, "--json")
         code, out, err = self.zygote.run(given, {**os.environ, "ZSNAPDB_CONFIG": str(CONFIG)}, 300.0)
         return Done(words, code, out, err)
 
     def sql(self, *statements: str, port: int | None = None, login: tuple[str, str] = ("root", "")) -> list[Any]:
-        """Run statements and return the rows of the last one: on the server, or on a clone at that port."""
+        """Run statements on the server, or on a clone at that port, and return the rows of the last one."""
         if port is None:
             connection = ledger.connect(SOCKET, *login, None)
         else:
@@ -315,7 +315,7 @@ class Site:
             return list(cursor.fetchall()) if cursor.description else []
 
     def marks(self, port: int | None = None, login: tuple[str, str] = ("root", "")) -> Marks:
-        """Return the marks that the server, or a clone of it, holds."""
+        """Return the marks in the server, or in a clone of it."""
         rows = self.sql("SELECT number FROM past.marks ORDER BY number", port=port, login=login)
         return tuple(int(row[0]) for row in rows)
 
@@ -326,7 +326,7 @@ class Site:
         command(SERVER, "stop")
 
     def boot(self) -> None:
-        """Have the host be one that was booted again: another boot id, and nothing left in /run."""
+        """Simulate a reboot: another boot id, and an empty /run."""
         self._boots += 1
         self._boot_id.write_text(f"{self._boots:08x}-0000-4000-8000-000000000000\n")
 
@@ -343,7 +343,7 @@ class Site:
             command("zpool", "import", "-d", "/dev/ubdb", other, pool)
 
     def import_as(self, pool: str) -> None:
-        """Import the pool of the server under another name; the server is stopped meanwhile."""
+        """Import the server's pool under another name; the server is stopped during that."""
         self.stop()
         self._import_as(pool)
         self.parent = f"{pool}/{self.parent.partition('/')[2]}"
@@ -351,7 +351,7 @@ class Site:
         self.soil()
 
     def replace_host(self) -> str:
-        """Replace the host by one with a new pool, from the repository. Return the backup that was restored."""
+        """Replace the host by one with a new pool, from the repository. Return the restored backup."""
         self.soil()
         self.stop()
         for name in (self.data, self.parent):
@@ -366,7 +366,7 @@ class Site:
         root = ("-O", "mountpoint=none", "-O", "compression=lz4", "-O", "atime=off", "-O", "xattr=sa")
         command("zpool", "create", *root, "second", str(SECOND_FILE))
         if importlib.util.find_spec("zsnapdb.cli.adopt") is not None:
-            # To another host all backups are foreign until it adopts them.
+            # For another host all backups are foreign until it adopts them.
             adopted = self.zsnapdb("adopt", "main", "--yes")
             if adopted.code != 0:
                 raise RuntimeError(str(adopted))
@@ -385,13 +385,13 @@ class Site:
             subprocess.run(["zfs", "mount", name], capture_output=True, check=False)
         (FOLDER / "data" / "auto.cnf").unlink(missing_ok=True)
         for index in FOLDER.glob("*.index"):
-            # The server was restored elsewhere, and its lists of binlogs have paths.
+            # The server was restored to another folder, and its binlog indexes have paths.
             index.write_text("".join(f"{FOLDER}/{Path(line).name}\n" for line in index.read_text().splitlines()))
         self.start()
         return str(done.document.get("backup_id", ""))
 
     def look(self) -> Seen:
-        """Return what is there now, of this host's pool. What was received has the GUIDs of what was sent."""
+        """Return the present objects of this host's pool. Received snapshots have the GUIDs of the sent ones."""
         snapshots, bookmarks, datasets = {}, {}, {}
         words = ("zfs", "list", "-H", "-p", "-t", "filesystem,snapshot,bookmark", "-o", "name,guid,createtxg")
         for line in command(*words, "-r", self.pool).splitlines():

@@ -1,7 +1,7 @@
-"""The truth of the campaign `order`: what was made in which order, and what rules under a right clock keep. Pure.
+"""The truth of the campaign `order`: the order of creation, and what rules under a right clock keep. Pure.
 
-The order is that in which the campaign gave its commands, and the time is the true one, which the campaign counts
-itself. No id and no clock of the guest is read here.
+The order is that of the campaign's commands, and the time is the true one, which the campaign counts itself. No id and
+no clock of the guest is read here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 Marks = tuple[int, ...]
-"""The numbers in the table of marks: which moment of which history it is."""
+"""The numbers in the table of marks, which identify the moment and the history."""
 
 LEAST_HERE = 2
 """The default of keep.local_minimum."""
@@ -19,7 +19,7 @@ LEAST_HERE = 2
 
 @dataclass(frozen=True)
 class Policy:
-    """Rules of retention: `last` sets, the newest of each of so many hours and days, and those of so many seconds."""
+    """A retention policy: `last` sets, the newest per hour and day, and those of the last `within` seconds."""
 
     last: int = 0
     hourly: int = 0
@@ -28,7 +28,7 @@ class Policy:
 
     @property
     def is_by_number(self) -> bool:
-        """Whether no time counts."""
+        """Whether no rule depends on time."""
         return not (self.hourly or self.daily or self.within)
 
     def lines(self) -> str:
@@ -40,9 +40,9 @@ class Policy:
 
 @dataclass
 class MadeSet:
-    """A snapshot set: its place in the order, what the server held, and when it was made by the true time.
+    """A snapshot set: its number in the order, its contents, and its true creation time.
 
-    `guids` are those of its snapshots by role. `base` is the backup that it is an increment of as a backup.
+    `guids` are those of its snapshots by role. `base` is the backup on which it is an increment.
     """
 
     number: int
@@ -58,7 +58,7 @@ class MadeSet:
 
 @dataclass
 class MadeClone:
-    """A clone: what it must hold, and until when it may not go by the true time. `is_slot`: it is nobody's."""
+    """A clone: its expected contents, and the true time until which it must exist. `is_slot`: it has no user."""
 
     name: str
     marks: Marks
@@ -79,35 +79,34 @@ class MadeDrill:
 
 @dataclass
 class Truth:
-    """Everything that was made in a round."""
+    """All objects that were created in a round."""
 
     sets: list[MadeSet] = field(default_factory=list)
     drills: list[MadeDrill] = field(default_factory=list)
     clones: dict[str, MadeClone] = field(default_factory=dict)
     epoch: int = 0
     taken_back: set[int] = field(default_factory=set)
-    """The numbers of the sets that have what a rewind of this host took back."""
+    """The numbers of sets with a state that a rewind of this host took back."""
 
     def of_id(self, set_id: str) -> MadeSet | None:
-        """Return the set of that id; None if the campaign did not make it."""
+        """Return the set with this id; None if the campaign did not create it."""
         return next((one for one in self.sets if one.set_id == set_id), None)
 
     def of_guid(self, guid: int) -> MadeSet | None:
-        """Return the set with a snapshot of that GUID."""
         return next((one for one in self.sets if guid in one.guids.values()), None)
 
     @property
     def backups(self) -> list[MadeSet]:
-        """All sets that were stored, as they were made."""
+        """All stored sets, in order of creation."""
         return [one for one in self.sets if one.is_stored]
 
     def here(self, guids: Collection[int]) -> list[MadeSet]:
-        """Return the sets that have all their snapshots among these, as they were made."""
+        """Return the sets with all their snapshots among these, in order of creation."""
         return [one for one in self.sets if set(one.guids.values()) <= set(guids)]
 
 
 def kept(sets: Sequence[MadeSet], rules: Policy, now: float) -> set[int]:
-    """Return the numbers of those of the sets that the rules keep at the true time `now`."""
+    """Return the numbers of the sets that the rules keep at the true time `now`."""
     newest_first = sorted(sets, key=lambda one: -one.number)
     stay = {one.number for one in newest_first[: max(1, rules.last)]}
     periods: tuple[tuple[int, Callable[[datetime], str]], ...] = (
@@ -119,12 +118,12 @@ def kept(sets: Sequence[MadeSet], rules: Policy, now: float) -> set[int]:
         for one in newest_first:
             newest.setdefault(name(datetime.fromtimestamp(one.at, UTC)), one.number)
         stay.update(list(newest.values())[:count])
-    # A second is lost between the reading of the clock and the command's own.
+    # Up to one second passes between the reading of the clock and the command's own.
     return stay | {one.number for one in sets if rules.within and now - one.at < rules.within - 1}
 
 
 def kept_backups(truth: Truth, stored: Collection[int], rules: Policy, now: float) -> set[int]:
-    """Return the numbers of the stored backups that must stay: those that the rules keep, and what they build on."""
+    """Return the numbers of the stored backups that must stay: those that the rules keep, and their bases."""
     there = [one for one in truth.backups if one.number in stored]
     stay = kept(there, rules, now)
     by_number = {one.number: one for one in there}
@@ -139,9 +138,9 @@ def kept_backups(truth: Truth, stored: Collection[int], rules: Policy, now: floa
 def may_go(
     gone: MadeSet, here: Sequence[MadeSet], stored: Collection[int], local: Policy, most: int | None, now: float
 ) -> bool:
-    """Return whether rules under a right clock let the snapshots of a set go from the host.
+    """Return whether rules under a right clock allow the removal of a set's snapshots from the host.
 
-    `here` are all sets of the instance on the host before, `stored` the backups that are in the repository afterwards.
+    `here` are all earlier sets of the instance on the host, `stored` the backups in the repository afterwards.
     """
     if not gone.is_stored:
         return gone.number not in kept([one for one in here if not one.is_stored], local, now)

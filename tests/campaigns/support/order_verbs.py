@@ -1,6 +1,6 @@
-"""What a round of the campaign `order` does: commands of zsnapdb, and acts of an administrator.
+"""The verbs of the campaign `order`: commands of zsnapdb, and actions of an administrator.
 
-Each verb says what it came to, and notes what was wrong in the state.
+Each verb returns its result, and records problems in the state.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ JUNK = 900_000_000
 
 @dataclass(frozen=True)
 class Verb:
-    """How a verb is played; its seconds on each flavour (MySQL, MariaDB); whether it can be played now.
+    """The function of a verb, its seconds on each flavour (MySQL, MariaDB), and whether it is possible now.
 
-    `removes` are the parts of the names of datasets that it may remove because it was told to.
+    `removes` has parts of the names of datasets that it may remove on purpose.
     """
 
     play: Callable[[State, Seen, random.Random], str]
@@ -41,7 +41,7 @@ class Verb:
 
 
 def _failed(state: State, done: Done) -> str:
-    """Note that a command failed which had to succeed. Only what removes may be refused for the clock, if in doubt."""
+    """Record the failure of a command that had to succeed. Only a removal may be refused because of the clock."""
     if state.is_clock_refusal(done):
         return "refused: the clock"
     state.problems.append(str(done))
@@ -49,7 +49,7 @@ def _failed(state: State, done: Done) -> str:
 
 
 def note_set(state: State, seen: Seen, set_id: str, marks: Marks, *, is_stored: bool = False) -> MadeSet | str:
-    """Note the set of that id that a command just made."""
+    """Record the set that a command just created."""
     after = state.site.look()
     on = after.on(state.site.parent, state.site.data)
     roles = {state.site.parent: "parent", state.site.data: "data"}
@@ -211,7 +211,7 @@ def pool(state: State, seen: Seen, _chance: random.Random) -> str:
 
 
 def _handed(state: State, seen: Seen) -> list[str]:
-    """Return the names of the clones that are there and are somebody's."""
+    """Return the names of the existing clones that have a user."""
     known = state.truth.clones.values()
     return [one.name for one in known if not one.is_slot and set(one.datasets) & set(seen.datasets)]
 
@@ -272,7 +272,7 @@ def query(state: State, seen: Seen, chance: random.Random) -> str:
     else:
         least = [one.marks for one in (*here[-1:], *stored[-1:]) if one.epoch == state.truth.epoch]
         now = state.site.marks()
-        # What was archived or lies in binlogs may be replayed; what was abandoned may not.
+        # Archived transactions and those in binlogs may be replayed; abandoned ones may not.
         is_right = held == now[: len(held)] and all(len(held) >= len(marks) for marks in least)
         if not is_right:
             state.problems.append(f"query --at latest: {held}, the server has {now}, sets of this history {least}")
@@ -294,12 +294,12 @@ def rewind(state: State, seen: Seen, chance: random.Random) -> str:
 
 
 def _targets(state: State, seen: Seen) -> list[MadeSet]:
-    """Return the sets to which the server can be put back: those of the present history."""
+    """Return the sets of the present history, to which the server can be set back."""
     return [one for one in state.here(seen) if one.epoch == state.truth.epoch]
 
 
 def rollback(state: State, seen: Seen, chance: random.Random) -> str:
-    """An administrator puts both volumes back with ZFS itself: what was made later is gone."""
+    """An administrator rolls back both volumes with ZFS itself; later changes are lost."""
     one = chance.choice(_targets(state, seen))
     state.site.stop()
     for name in (state.site.data, state.site.parent):
@@ -310,7 +310,7 @@ def rollback(state: State, seen: Seen, chance: random.Random) -> str:
 
 
 def _is_bare(state: State, seen: Seen) -> bool:
-    """Return whether nothing was made of the volumes' snapshots."""
+    """Return whether no dataset was created from the volumes' snapshots."""
     own = ("/zsnapdb/clones/", "/zsnapdb/prepared/", "/zsnapdb/received/", "-replaced-")
     return not any(part in name for name in seen.datasets.values() for part in own)
 
@@ -322,7 +322,7 @@ def rename_datasets(state: State, _seen: Seen, chance: random.Random) -> str:
 
 
 def rename_snapshots(state: State, seen: Seen, chance: random.Random) -> str:
-    """An administrator gives the snapshots of a set another name, on both volumes or on one."""
+    """An administrator renames the snapshots of a set, on both volumes or on one."""
     one = chance.choice(state.here(seen))
     names = (state.site.parent, state.site.data)
     for name in names if chance.random() < 0.6 else names[:1]:
@@ -340,7 +340,7 @@ def replace_host(state: State, seen: Seen, _chance: random.Random) -> str:
     newest = state.stored(seen)[-1]
     before = state.site.marks()
     if state.site.clock.error < -DAY:
-        # A host that knows no backup takes none from the future.
+        # A host without backups accepts none from the future.
         state.site.clock.jump(0.0)
     backup_id = state.site.replace_host()
     state.differ("restore --to latest on another host", newest.set_id, backup_id)
@@ -355,7 +355,7 @@ def replace_host(state: State, seen: Seen, _chance: random.Random) -> str:
 
 
 def daily(state: State, _seen: Seen, _chance: random.Random) -> str:
-    """Another program makes a snapshot, and renames the one before."""
+    """Another program creates a snapshot, and renames the previous one."""
     for name in (state.site.parent, state.site.data):
         for words in (("destroy", f"{name}@daily.1"), ("rename", f"{name}@daily", f"{name}@daily.1")):
             subprocess.run(["zfs", *words], capture_output=True, check=False)
@@ -382,7 +382,7 @@ def clone_daily(state: State, _seen: Seen, chance: random.Random) -> str:
 
 
 def vanish(state: State, seen: Seen, _chance: random.Random) -> str:
-    """The newest backup is deleted in the repository: it is missed by name. Then it is put back."""
+    """The newest backup is deleted in the repository and must be reported missing. Then it is put back."""
     newest = state.stored(seen)[-1]
     manifest = REPOSITORY / "main" / "manifests" / f"{newest.set_id}.json"
     body = manifest.read_bytes()
@@ -401,7 +401,7 @@ def vanish(state: State, seen: Seen, _chance: random.Random) -> str:
 
 
 def time_off(state: State, _seen: Seen, chance: random.Random) -> str:
-    """The host is off for a while, and is booted again."""
+    """The host is off for some time, and is booted again."""
     seconds = chance.choice((600.0, 2 * LEASE, 30 * 3600.0, 3 * DAY))
     state.site.clock.pass_time(seconds)
     state.site.boot()

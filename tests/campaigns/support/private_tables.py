@@ -1,4 +1,4 @@
-"""Tables of every kind with values that must not be in a masked clone, and the histories that spread these values."""
+"""Tables of every kind with values that must not be in a masked clone, and histories that spread these values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEYS = "PRIMARY KEY (id), KEY by_email (email), KEY by_name (name(20))"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of table: its name, further columns and keys, table options, and the families that have it."""
+    """A kind of table: its name, further columns and keys, table options, and the server families that have it."""
 
     name: str
     options: str = "ENGINE = InnoDB"
@@ -68,14 +68,14 @@ def kinds_of(flavour: Flavour) -> list[Kind]:
 
 
 class History:
-    """Writes, changes, deletes and rolls back rows of one round, by its random numbers, on the source."""
+    """Writes, changes, deletes and rolls back random rows of one round on the source."""
 
     def __init__(self, socket: str, flavour: Flavour, chance: random.Random) -> None:
         self.socket, self.flavour, self.chance = socket, flavour, chance
         self.kinds = kinds_of(flavour)
 
     def write(self) -> None:
-        """Make the schema anew, with tables of every kind and a history of their rows."""
+        """Recreate the schema, with tables of every kind and a history of their rows."""
         with self._cursor() as cursor:
             for statement in (
                 f"DROP DATABASE IF EXISTS `{SCHEMA}`",
@@ -96,7 +96,7 @@ class History:
 
     @contextlib.contextmanager
     def open_transactions(self) -> Iterator[None]:
-        """Keep a view of old rows and a transaction that is never committed open during the block, by chance."""
+        """Keep a view of old rows and a transaction without commit open during the block, at random."""
         with self._cursor() as viewer, self._cursor() as writer:
             if self.chance.random() < 0.6:
                 viewer.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
@@ -163,12 +163,12 @@ class History:
                 cursor.execute(f"UPDATE {kind.quoted} SET note = LEFT(note, 9) {where}")
 
     def _look_up(self, cursor: pymysql.cursors.Cursor) -> None:
-        """Read one index again and again, so that the adaptive hash index knows it."""
+        """Read one index repeatedly, so that it gets into the adaptive hash index."""
         for _ in range(60):
             cursor.execute(f"SELECT COUNT(*) FROM `{SCHEMA}`.plain WHERE email = '{self.chance.getrandbits(8):x}'")
 
     def _gather(self, cursor: pymysql.cursors.Cursor) -> None:
-        """Make the server store values of columns as statistics."""
+        """Make the server store column values as statistics."""
         for kind in self.chance.sample(self.kinds, 3):
             how = "PERSISTENT FOR ALL" if self.flavour is Flavour.MARIADB else "UPDATE HISTOGRAM ON name, email"
             cursor.execute(f"ANALYZE TABLE {kind.quoted} {how}")
@@ -176,7 +176,7 @@ class History:
 
 
 def masking_sql(flavour: Flavour, chance: random.Random) -> str:
-    """Return an SQL file that masks every table, each in a way that chance chooses."""
+    """Return an SQL file that masks every table, each in a random way."""
     lines = []
     for kind in kinds_of(flavour):
         code = ", code = ''" if kind.name == "fixed" else ""
@@ -190,7 +190,7 @@ def masking_sql(flavour: Flavour, chance: random.Random) -> str:
         }
         lines.append(ways[chance.choice(list(ways))])
         if kind.name == "dropped columns":
-            # Only definitions change: the rows stay where they are.
+            # Only definitions change: the rows stay in place.
             lines[-1] = f"ALTER TABLE {kind.quoted} DROP KEY by_email, DROP KEY by_name;" + "".join(
                 f"\nALTER TABLE {kind.quoted} DROP COLUMN {column};" for column in ("name", "email", "note")
             )

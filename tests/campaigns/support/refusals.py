@@ -1,4 +1,4 @@
-"""Snapshots that zsnapdb refused because the machine was too slow for `lock.deadline`: they are made again."""
+"""Snapshots that zsnapdb refused because the machine was too slow for `lock.deadline`: they are repeated."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 @dataclass
 class Refusals:
-    """Refused attempts so far. A refusal is no wrong answer, but a campaign in which most are refused shows nothing."""
+    """Refused attempts so far. A refusal is not wrong, but a campaign with mostly refusals shows nothing."""
 
     most: int = 5
-    """The most refusals in a row."""
+    """Limit of refusals in a row."""
     messages: list[str] = field(default_factory=list)
 
     def until_made(self, attempt: Callable[[], T]) -> T:
-        """Return the answer of the first attempt that was not refused. LockError after too many refusals in a row."""
+        """Return the result of the first attempt that was not refused. LockError after too many refusals in a row."""
         for left in reversed(range(self.most)):
             try:
                 return attempt()

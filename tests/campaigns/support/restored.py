@@ -1,4 +1,4 @@
-"""Removes what a campaign restored."""
+"""Removal of a campaign's restored servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TARGET = "tank/campaign"
 
 
 def end(pid: int) -> None:
-    """Kill a server that is no child of this process, and wait until it is gone."""
+    """Kill a server that is not a child of this process, and wait for its end."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -26,7 +26,7 @@ def end(pid: int) -> None:
 
 
 def remove(pid: int | None) -> None:
-    """End the restored server and remove the datasets of the target, their snapshots, and the journals of restores."""
+    """End the restored server and remove the target's datasets, their snapshots, and the journals of restores."""
     if pid is not None:
         end(pid)
     for journal in Path("/var/lib/zsnapdb/restores").glob("*.json"):

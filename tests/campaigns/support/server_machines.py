@@ -1,4 +1,4 @@
-"""Machines with a MariaDB in them: a base, transfers under way over TCP, and backups in each grade."""
+"""Machines with a MariaDB: a base, transfers over TCP during backups, and backups in each grade."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ Document = Callable[..., dict[str, Any]]
 
 
 def make_base(guest: Guest, document: Document) -> None:
-    """Make the base `pxc` of a domain whose disk has a server."""
+    """Create the base `pxc` from a domain whose disk has a server."""
     guest.run(["sh", "-ec", _BASE], timeout=300).check()
     document(guest, "vm", "base", "create", "pxc", "--from-domain", "gold")
 
 
 def run_servers(guest: Guest, document: Document, network: str) -> None:
-    """Clone three servers at once, change one without a pause, and back it up, restore it and ask it in each grade.
+    """Clone three servers, change one without a pause, and back it up, restore it and query it in each grade.
 
-    AssertionError if anything is not as promised.
+    AssertionError if a check fails.
     """
     words = ("--count", str(COUNT), "--name-template", "pxc{n}", "--network", network, "--wait-for", "server")
     made = document(guest, "vm", "clone", "pxc", *words)
@@ -75,18 +75,19 @@ def run_servers(guest: Guest, document: Document, network: str) -> None:
 
 
 def ask(guest: Guest, address: str, *files: str) -> dict[str, Any]:
-    """Return what the server holds; LabError if the ledger's invariant does not hold there."""
+    """Return the server's ledger; LabError if its invariant does not hold."""
     argv = [*LEDGER.split(), "check", address, *files]
     said: dict[str, Any] = json.loads(guest.run(argv, timeout=300).check().stdout)
     return said
 
 
 def back_up_under_load(guest: Guest, document: Document, address: str) -> dict[str, str]:
-    """Back the machine up in each grade while transfers are made in it, and return the ids by grade.
+    """Back up the machine in each grade during transfers, and return the ids by grade.
 
-    /run/GRADE.json has what was acknowledged before each backup.
+    /run/GRADE.json has the transfers that were acknowledged before each backup.
     """
-    # Its clock must not be ahead of the host's: the server ends a session that is idle while it holds the lock.
+    # The machine's clock must not be ahead of the host's: the server ends a session that is idle while it holds the
+    # lock.
     busy = ["virsh", "qemu-agent-command", "pxc1", json.dumps({"execute": "lab-busy"})]
     guest.run(busy, timeout=300).check()
     guest.spawn([*LEDGER.split(), "load", address, "/run/stop", "/run/acknowledged.json"])
@@ -108,7 +109,7 @@ def back_up_under_load(guest: Guest, document: Document, address: str) -> dict[s
 
 
 def wait_for_transfers(guest: Guest, more: int) -> None:
-    """Wait until so many further transfers were acknowledged."""
+    """Wait until `more` further transfers were acknowledged."""
     began, goal = time.monotonic(), None
     while goal is None or acknowledged(guest) < goal:
         goal = goal or acknowledged(guest) + more
@@ -117,16 +118,16 @@ def wait_for_transfers(guest: Guest, more: int) -> None:
 
 
 def acknowledged(guest: Guest) -> int:
-    """Return how many transfers were acknowledged until now."""
+    """Return the number of acknowledged transfers."""
     done = guest.run(["cat", "/run/acknowledged.json"])
     return sum(json.loads(done.stdout).values()) if done.code == 0 else 0
 
 
 def restored(guest: Guest, document: Document, grade: str, backup_id: str) -> None:
-    """Restore the backup to new zvols, start the new domain, and ask its server."""
+    """Restore the backup to new zvols, start the new domain, and query its server."""
     name, top = f"back-{grade}", f"tank/back-{grade}"
     document(guest, "restore", "inside", "--to", backup_id, "--target", top, *CONFIG)
-    # Of the host a restored domain gets no kernel, and its network is isolated.
+    # A restored domain gets no kernel file of the host, and its network is isolated.
     start = f"""
 sed -n '/<kernel>/p; /<initrd>/p; /<cmdline>/p' {_TINY} > /run/kernel
 virsh dumpxml --inactive {name} | sed '/<type arch/r /run/kernel' > /run/booted.xml

@@ -1,4 +1,4 @@
-"""What tells of a fault: the exit code of `zsnapdb status`, metrics, a ping, and /readyz. Each is watched alone."""
+"""Signs of a fault: the exit code of `zsnapdb status`, metrics, a ping, and /readyz. Each is watched independently."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SAMPLE = re.compile(r'^(zsnapdb_\w+)\{.*?(?:objective="([a-z-]+)".*)?\} ([-0-9.
 
 
 class Sign(StrEnum):
-    """A way in which somebody notices."""
+    """A way to notice a fault."""
 
     STATUS = "status"
     METRICS = "metrics"
@@ -32,7 +32,7 @@ class Sign(StrEnum):
 
 @dataclass(frozen=True)
 class Sample:
-    """What a sign showed: from `began` to `ended`, by the clock of the guest."""
+    """The state of a sign from `began` to `ended`, by the guest's clock."""
 
     sign: Sign
     began: float
@@ -43,7 +43,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Told:
-    """A notification to the webhook: its event (broken, met, failure…), its subject, and when it came."""
+    """A notification to the webhook: its event (broken, met, failure…), its subject, and its arrival."""
 
     event: str
     subject: str
@@ -52,10 +52,10 @@ class Told:
 
 @dataclass
 class Receiver:
-    """A service on this host that takes pings at /ping and documents at /hook."""
+    """A service on this host that accepts pings at /ping and JSON documents at /hook."""
 
     silence: float
-    """After how many seconds without a ping the dead man's switch is red, as a service that expects them regularly."""
+    """Seconds without a ping after which the dead man's switch is red."""
     told: list[Told] = field(default_factory=list)
     ping: str = "never"
     pinged: float = 0.0
@@ -77,7 +77,6 @@ class Receiver:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def take(self, path: str, body: bytes) -> None:
-        """Keep what was sent."""
         if path.startswith("/ping"):
             self.ping, self.pinged = path, time.time()
             return
@@ -94,14 +93,14 @@ class Receiver:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The file of the metrics, judged as the shipped alert rules judge it."""
+    """The metrics file, evaluated like the shipped alert rules."""
 
     file: Path
     stale: float
-    """After how many seconds metrics are too old. The shipped rule has an hour, for a judgement every five minutes."""
+    """Seconds after which metrics are too old. The shipped rule has an hour, for a check every five minutes."""
 
     def deadlines(self) -> dict[str, float]:
-        """Return when each objective about an age breaks."""
+        """Return the time at which each objective about an age breaks."""
         return {
             objective: float(value)
             for name, objective, value in _SAMPLE.findall(self._text())
@@ -131,7 +130,7 @@ class Metrics:
 
 @dataclass
 class Signs:
-    """Samples of all signs, taken by a thread for each."""
+    """Samples of all signs, each taken by its own thread."""
 
     receiver: Receiver
     metrics: Metrics
@@ -141,7 +140,7 @@ class Signs:
     samples: list[Sample] = field(default_factory=list)
 
     def start(self) -> None:
-        """Look from now on."""
+        """Start sampling."""
         zygote = Zygote(self.folder / "zygote")
 
         def status() -> tuple[bool, str]:
@@ -165,15 +164,15 @@ class Signs:
         return next((sample for sample in reversed(self.samples) if sample.sign is sign), None)
 
     def since(self, sign: Sign, moment: float) -> list[Sample]:
-        """Return the samples of the sign that began at the moment or later."""
+        """Return the samples of the sign that started at the moment or later."""
         return [sample for sample in list(self.samples) if sample.sign is sign and sample.began >= moment]
 
     def until_now(self, sign: Sign, moment: float) -> list[Sample]:
-        """Return the samples of the sign that ended at the moment or later: a look may be under way at the moment."""
+        """Return the samples of the sign that ended at the moment or later, including one in progress at the moment."""
         return [sample for sample in list(self.samples) if sample.sign is sign and sample.ended >= moment]
 
     def are_green(self, moment: float) -> bool:
-        """Whether every sign was looked at since the moment, and is green."""
+        """Whether every sign was read since the moment, and is green."""
         newest = [self.last(sign) for sign in Sign]
         return all(sample is not None and sample.began >= moment and not sample.is_red for sample in newest)
 
@@ -183,7 +182,7 @@ class Signs:
             try:
                 is_red, words = look()
             except Exception as error:
-                # A sign that cannot be looked at is red, and is looked at again.
+                # A sign that cannot be read is red, and is read again.
                 is_red, words = True, f"{type(error).__name__}: {error}"
             self.samples.append(Sample(sign, began, time.time(), is_red, words))
             time.sleep(3.0 if sign is Sign.STATUS else 1.0)

@@ -1,6 +1,6 @@
 """Damage of a real server's repository: chunks, manifests, binlogs, their descriptions, pins, checks, evidence.
 
-The repository of the guest is prepared once and put back after every round, with what the host knows of it.
+The guest's repository is prepared once and put back after every round, with the host's records of it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class StoredDamage(Campaign):
     def prepare(self) -> None:
         """Fill the repository: three backups, rotated binlogs and segments, a pin, a check, evidence of a drill."""
         if self.server.is_mysql:
-            # MySQL's own innochecksum, started as the lab starts every program of its MySQL.
+            # A start script for MySQL's innochecksum, like those of the lab's other MySQL programs.
             program = Path("/opt/mysql/bin/innochecksum")
             program.write_text(Path("/opt/mysql/bin/mysqldump").read_text().replace("mysqldump", "innochecksum"))
             program.chmod(0o755)
@@ -64,7 +64,7 @@ class StoredDamage(Campaign):
             raise RuntimeError(f"{words} ended with {code}: {said}")
 
     def put_back(self) -> None:
-        """Give the repository and the host what they had before the round."""
+        """Restore the repository and the host's records to their state before the round."""
         now = {item.key: item.size for item in self.store.list(self.prefix)}
         for key in now.keys() - self.saved.keys():
             self.store.delete(key)
@@ -76,7 +76,7 @@ class StoredDamage(Campaign):
             shutil.copytree(f"/tmp/host{number}", folder, symlinks=True)
 
     def harm(self) -> tuple[str, str]:
-        """Damage one object of a kind. Return how, and its key."""
+        """Damage one object of a kind. Return the kind of damage and the object's key."""
         chance = self.random
         kinds: dict[str, list[str]] = {}
         for key in sorted(self.saved):
@@ -102,7 +102,7 @@ class StoredDamage(Campaign):
         return how, key
 
     def harm_and_judge(self, number: int) -> None:
-        """Do one round: damage, ask verify and status, plan two points, sometimes restore one, and put all back."""
+        """Play one round: damage, run verify and status, plan two points, maybe restore one, put everything back."""
         how, key = self.harm()
         kind = kind_of(key.removeprefix(self.prefix).lstrip("/"))
         if self.random.random() < 0.5:
@@ -155,7 +155,7 @@ class StoredDamage(Campaign):
 
 
 def kind_of(key: str) -> str:
-    """Return the kind of an object: its folder below the instance, and for a binlog what of it."""
+    """Return the kind of an object: its folder below the instance, and for a binlog its part."""
     parts = key.split("/")
     if len(parts) < 3:
         return parts[-1]
@@ -163,7 +163,7 @@ def kind_of(key: str) -> str:
 
 
 def run(rounds: int, seed: int) -> int:
-    """Prepare, and do the rounds. Return how many were wrong."""
+    """Prepare, and play the rounds. Return the number of wrong ones."""
     site = StoredDamage(seed)
     site.prepare()
     for number in range(1, rounds + 1):

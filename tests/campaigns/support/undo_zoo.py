@@ -1,4 +1,4 @@
-"""Random tables of every type, random transactions on them, and DDL between, for the campaign `undo`."""
+"""Random tables of every type, random transactions on them, and DDL in between, for the campaign `undo`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _DDL_TYPES = {"INT": "INT UNSIGNED", "ENUM('paid','void','x''y')": "ENUM('void',
 
 @dataclass
 class ZooTable:
-    """A table: its columns by name, the columns of its key, the table that it refers to, whether it has a trigger."""
+    """A table: its columns by name, its key columns, its parent table, and whether it has a trigger."""
 
     name: str
     columns: dict[str, str]
@@ -57,7 +57,7 @@ class ZooTable:
     extra: tuple[str, ...] = field(default_factory=tuple)
 
     def create(self) -> Iterator[str]:
-        """Yield the statements that make it."""
+        """Yield the statements that create it."""
         parts = [f"{name} {kind}" for name, kind in self.columns.items()]
         if self.key:
             parts.append(f"PRIMARY KEY ({', '.join(self.key)})")
@@ -75,7 +75,6 @@ def _rule(name: str) -> str:
 
 
 def tables(rng: random.Random, number: int) -> list[ZooTable]:
-    """Return random tables."""
     made: list[ZooTable] = []
     for place in range(number):
         kinds = rng.sample(sorted(_KINDS), rng.randint(2, 12))
@@ -101,7 +100,7 @@ def value(rng: random.Random, kind: str) -> str:
 
 
 def row(rng: random.Random, table: ZooTable, number: int) -> str:
-    """Return the values of a row."""
+    """Return an INSERT statement for a random row."""
     parts = [str(number)]
     for name, kind in list(table.columns.items())[1:]:
         parts.append(rng.choice(("NULL", "1", "2")) if name == "up" else value(rng, kind))
@@ -129,7 +128,7 @@ def change(rng: random.Random, table: ZooTable, fresh: int) -> str:
 
 
 def ddl(rng: random.Random, table: ZooTable) -> tuple[list[str], list[str]]:
-    """Return statements that change the definition of a table, and those that change it back."""
+    """Return statements that change the definition of a table, and those that revert it."""
     plain = [name for name in table.columns if name not in ("id", "up")]
     same = [
         (one, other) for one in plain for other in plain if one < other and table.columns[one] == table.columns[other]
@@ -169,7 +168,7 @@ def ddl(rng: random.Random, table: ZooTable) -> tuple[list[str], list[str]]:
 
 
 def settings(rng: random.Random, flavour: Flavour) -> Iterator[str]:
-    """Yield the settings of the binlog for the next transactions."""
+    """Yield random binlog settings for the next transactions."""
     yield f"SET GLOBAL binlog_row_metadata = {rng.choice(('MINIMAL', 'FULL'))}"
     yield f"SET SESSION binlog_row_image = {rng.choice(('FULL', 'FULL', 'MINIMAL', 'NOBLOB'))}"
     squeezes = rng.choice(("ON", "OFF"))

@@ -1,9 +1,9 @@
-"""Runs commands in the guest for the host: JSON lines over the serial line /dev/ttyS0.
+"""Agent that runs commands in the guest for the host: JSON lines over the serial line /dev/ttyS0.
 
 host -> guest  {"op": "run", "id", "argv", "env", "cwd", "pty": [rows, columns] | null}
                {"op": "stdin", "id", "data": base64}   {"op": "eof", "id"}   {"op": "signal", "id", "signal"}
 guest -> host  {"op": "ready"}   {"op": "out", "id", "fd": 1 | 2, "data": base64}   {"op": "exit", "id", "code"}
-               {"op": "read", "bytes"}: so many more were read here. The host lets few lie unread.
+               {"op": "read", "bytes"}: number of bytes read since the last one; the host limits the unread bytes
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, cast
 LINE = "/dev/ttyS0"
 PIECE = 16384
 TELL = 1024
-"""The host is told what was read when it is so many bytes: much less than it lets lie unread."""
+"""Number of read bytes that is reported to the host: much less than the host's limit of unread bytes."""
 
 
 def _take_terminal() -> None:
@@ -33,7 +33,7 @@ def _take_terminal() -> None:
 
 
 class Command:
-    """A running command and the descriptors it talks through."""
+    """A running command and its descriptors."""
 
     def __init__(self, message: dict[str, Any]) -> None:
         self.id: int = message["id"]
@@ -137,7 +137,7 @@ class Agent:
             del command.streams[descriptor]
 
     def reap(self) -> None:
-        """A command has ended when its process has; output that daemons still hold open is not waited for."""
+        """Report commands whose process has ended, without waiting for output that daemons still hold open."""
         for command in list(self.commands.values()):
             if command.process.poll() is None:
                 continue
@@ -165,7 +165,7 @@ class Agent:
             code = command.process.returncode
             self.send(op="exit", id=command.id, code=code if code >= 0 else 128 - code)
             del self.commands[command.id]
-        # This is process 1: adopt and bury orphans, but leave the commands' own statuses to Popen.
+        # This is process 1: reap orphans, but leave the commands' own statuses to Popen.
         for pid in self.zombies():
             if all(c.process.pid != pid for c in self.commands.values()):
                 os.waitpid(pid, os.WNOHANG)

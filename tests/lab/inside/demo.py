@@ -1,6 +1,6 @@
-"""The main job, run in a guest: three backups under load, two restores, two clones, everything compared with the truth.
+"""The main use case in a guest: three backups under load, two restores, two clones, all compared with the truth.
 
-Writes /out/demo.json and ends with 0 only if every check is ok.
+Writes /out/demo.json and exits with 0 only if every check is ok.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PARENT = Path("/var/lib/mysql")
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the job. Bytes and lock time where it has them."""
+    """One step of the demo, with bytes and lock time if it has them."""
 
     name: str
     seconds: float
@@ -36,8 +36,6 @@ class Step:
 
 
 class Demo:
-    """The steps and checks so far."""
-
     def __init__(self, flavour: str) -> None:
         self.flavour = flavour
         self.tool = "/opt/mysql/bin/mysqlbinlog" if flavour == "mysql" else "/usr/bin/mariadb-binlog"
@@ -182,7 +180,6 @@ class Demo:
 
 
 def table(demo: Demo) -> str:
-    """The steps as a table, then the checks."""
     lines = [f"{'step':<34} {'seconds':>8} {'sent MiB':>9} {'stored MiB':>11} {'lock ms':>8}"]
     for s in demo.steps:
         sent = f"{s.sent_bytes / 2**20:.2f}" if s.sent_bytes is not None else ""

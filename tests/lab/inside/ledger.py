@@ -1,8 +1,8 @@
-"""A workload whose truth is known: transfers between accounts, each noted in a journal.
+"""A workload with a known truth: transfers between accounts, each recorded in a journal.
 
-Every transfer is a function of its worker and number, so from the set of journal rows the balance of every account
-follows; the sum of all balances never changes; each worker's numbers have no gap. Which rows belong to a binlog
-position is read from the source's own binlogs with the server's own tool, so the truth does not depend on zsnapdb.
+Every transfer is a function of its worker and number, so the journal rows determine the balance of every account. The
+sum of all balances never changes, and each worker's numbers have no gap. The journal rows up to a binlog position come
+from the source's own binlogs, decoded by the server's own tool, so the truth does not depend on zsnapdb.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True)
 class Transfer:
-    """One transfer: amounts move from `source` to `target`."""
+    """A transfer of an amount from `source` to `target`."""
 
     source: int
     target: int
@@ -39,7 +39,7 @@ class Transfer:
 
 
 def transfer(worker: int, number: int) -> Transfer:
-    """Return the transfer that is number `number` of a worker; always the same."""
+    """Return the transfer of a worker with this number; always the same."""
     word = int.from_bytes(hashlib.blake2b(f"{worker}/{number}".encode(), digest_size=8).digest(), "big")
     source = word % ACCOUNTS
     target = (source + 1 + (word >> 16) % (ACCOUNTS - 1)) % ACCOUNTS
@@ -47,7 +47,7 @@ def transfer(worker: int, number: int) -> Transfer:
 
 
 def balances(rows: Iterable[Key]) -> dict[int, int]:
-    """Return the balance of every account after exactly the transfers of the journal rows."""
+    """Return the balance of every account after exactly the transfers in the journal rows."""
     accounts = dict.fromkeys(range(ACCOUNTS), INITIAL)
     for worker, number in rows:
         t = transfer(worker, number)
@@ -81,13 +81,13 @@ def connect(
 
 
 def connection_id(connection: pymysql.Connection) -> int:
-    """Return the number by which the server knows a connection; KILL takes it."""
+    """Return the server's id of a connection, for KILL."""
     number: int = connection.thread_id()  # type: ignore[no-untyped-call]
     return number
 
 
 def connect_when_up(socket: str, process: subprocess.Popen[bytes], seconds: float = 300.0) -> pymysql.Connection:
-    """Open a connection as soon as the server answers on its socket; fail if it ends or takes too long."""
+    """Open a connection as soon as the server answers on its socket. RuntimeError if it ends or takes too long."""
     deadline = time.monotonic() + seconds
     while True:
         if process.poll() is not None or time.monotonic() > deadline:
@@ -101,9 +101,9 @@ def connect_when_up(socket: str, process: subprocess.Popen[bytes], seconds: floa
 
 
 def set_up(socket: str, engine: str = "InnoDB", ballast_rows: int = BALLAST_ROWS) -> None:
-    """Create the tables, the accounts and some ballast, so that a full backup has something to carry.
+    """Create the tables, the accounts and some ballast, so that a full backup has data to transfer.
 
-    6 MB of ballast: every full backup, restore and drill of a guest carries it, and who reads binlogs reads it too.
+    The ballast is only 6 MB, because every full backup, restore, drill and binlog reader of a guest has to process it.
     """
     with connect(socket) as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL) ENGINE={engine}")
@@ -118,7 +118,7 @@ def set_up(socket: str, engine: str = "InnoDB", ballast_rows: int = BALLAST_ROWS
 
 @dataclass
 class Load:
-    """Workers that make transfers, about `rate` a second each, until stopped. `committed` has what was acknowledged."""
+    """Workers with about `rate` transfers per second each. `committed` has the acknowledged transfers."""
 
     socket: str
     workers: int = 3
@@ -129,20 +129,19 @@ class Load:
     longest_wait: float = 0.0
 
     def start(self) -> None:
-        """Start the workers."""
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(n,), daemon=True) for n in range(self.workers)]
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Stop them; every transfer begun is finished first."""
+        """Stop the workers after their current transfers."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
 
     def total(self) -> int:
-        """Return how many transfers were acknowledged."""
+        """Return the number of acknowledged transfers."""
         return sum(self.committed.values())
 
     def wait_for(self, more: int, seconds: float = 300.0) -> None:
@@ -186,10 +185,10 @@ class Load:
 
 
 def changes(worker: int, number: int) -> str:
-    """Return the statements of a transfer but its COMMIT, for one packet: in a guest each answer costs the most.
+    """Return the statements of a transfer without COMMIT, for one packet: in a guest the answers cost most.
 
-    The accounts are changed in order of their numbers, so that two transfers rarely wait for each other. Between these
-    statements and the COMMIT the transaction is open, with all its changes.
+    The accounts are changed in the order of their numbers, so that two transfers rarely wait for each other. Between
+    these statements and the COMMIT the transaction is open, with all its changes.
     """
     t = transfer(worker, number)
     changes = sorted([(t.source, -t.amount), (t.target, t.amount)])
@@ -199,7 +198,7 @@ def changes(worker: int, number: int) -> str:
 
 @dataclass(frozen=True)
 class State:
-    """What a server holds of the ledger."""
+    """The ledger's data in a server."""
 
     journal: frozenset[Key]
     accounts: dict[int, int]
@@ -207,7 +206,7 @@ class State:
 
 
 def read_state(connection: pymysql.Connection) -> State:
-    """Return all of it, from one consistent snapshot."""
+    """Return the ledger's data from one consistent snapshot."""
     with connection.cursor() as cursor:
         cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         cursor.execute("SELECT worker, number FROM journal")
@@ -215,7 +214,7 @@ def read_state(connection: pymysql.Connection) -> State:
         cursor.execute("SELECT id, balance FROM accounts")
         accounts = dict(cursor.fetchall())
         digest = hashlib.sha256()
-        # The server makes the sums: in a guest it takes long to send it all through a socket.
+        # The server computes the hashes: in a guest, sending all data through a socket is slow.
         cursor.execute("SELECT id, SHA2(body, 256) FROM ballast ORDER BY id")
         for number, own in cursor.fetchall():
             digest.update(f"{number}:{own}".encode())
@@ -224,7 +223,7 @@ def read_state(connection: pymysql.Connection) -> State:
 
 
 def journal_in_binlog(folder: Path, index: Path, tool: str, stop_file: str, stop_offset: int) -> frozenset[Key]:
-    """Return the journal rows the source's binlogs hold up to a position, as the server's own tool decodes them."""
+    """Return the journal rows in the source's binlogs up to a position, as decoded by the server's own tool."""
     names = [Path(line).name for line in index.read_text().splitlines()]
     names = names[: names.index(stop_file) + 1]
     argv = [
@@ -236,7 +235,7 @@ def journal_in_binlog(folder: Path, index: Path, tool: str, stop_file: str, stop
     ]
     rows: set[Key] = set()
     values: list[int] | None = None
-    # Line by line: what the tool says of long binlogs is more than a guest's memory.
+    # Line by line: the output for long binlogs exceeds a guest's memory.
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, text=True, errors="replace", env={**os.environ, "LC_ALL": "C"}
     ) as said:
@@ -256,15 +255,13 @@ def journal_in_binlog(folder: Path, index: Path, tool: str, stop_file: str, stop
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was compared."""
-
     name: str
     ok: bool
     detail: str
 
 
 def compare(where: str, state: State, truth: frozenset[Key], ballast: str) -> list[Check]:
-    """Return the checks of a state against the truth: sum, gaps, strays, contents."""
+    """Return the checks of a state against the truth: sum, gaps, extra rows, contents."""
     total = sum(state.accounts.values())
     workers = {worker for worker, _ in state.journal}
     gaps = [

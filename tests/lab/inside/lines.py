@@ -1,8 +1,8 @@
-"""Numbered rows, each acknowledged outside of the guest; and the facts of the guest's server, from the kernel and ZFS.
+"""Numbered rows that are acknowledged outside the guest, and facts about the guest's server from the kernel and ZFS.
 
-`write FIRST` commits one row after the other until it is killed and prints `A NUMBER` for each that the server has
-acknowledged; it connects again when the server comes back. `some FIRST COUNT` commits so many and ends. `read` and
-`sql` ask a server. `facts` says which processes serve the data directory, and which datasets there are.
+`write FIRST` commits rows until it is killed and prints `A NUMBER` for each acknowledged row; it reconnects when the
+server comes back. `some FIRST COUNT` commits COUNT rows and ends. `read` and `sql` query a server. `facts` prints the
+processes that serve the data directory, and the datasets.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def write(first: int) -> None:
         try:
             with ledger.connect(SOCKET, USER, PASSWORD, "hands", read_timeout=20) as connection:
                 while True:
-                    # A number is used once: the answer to its commit may be what was lost.
+                    # Each number is used once, because only the answer to a commit may have been lost.
                     number += 1
                     with connection.cursor() as cursor:
                         cursor.execute(f"INSERT INTO numbers VALUES ({number - 1}, REPEAT('x', 2000))")
@@ -78,7 +78,7 @@ def serving() -> list[int]:
                 words = os.fsdecode((entry / "cmdline").read_bytes()).split("\0")
             except OSError:
                 continue
-            # The lab starts MySQL through the dynamic loader of its prefix: then that is the program.
+            # The lab starts MySQL through the dynamic loader of its prefix, which is then the program.
             names = {os.path.basename(word) for word in (program.removesuffix(" (deleted)"), *words)}
             if names & set(PROGRAMS) and folder == DATADIR:
                 found.append(int(entry.name))

@@ -1,8 +1,9 @@
-"""The ledger in the server of a machine: set it up, change it, read it.
+"""The ledger in the server of a machine: setup, load, check.
 
-set-up SOCKET: makes the tables. load ADDRESS STOP FILE: makes transfers until the file STOP exists, and keeps in FILE
-what was acknowledged. check ADDRESS [FILE]: prints what the server holds; fails if the sum of all balances changed, a
-worker's journal has a gap, a balance is not that of the journal, or a transfer in FILE is missing.
+- `set-up SOCKET` creates the tables.
+- `load ADDRESS STOP FILE` makes transfers until the file STOP exists, and writes the acknowledged ones to FILE.
+- `check ADDRESS [FILE]` prints the numbers of transfers. It fails if the sum of all balances changed, a worker's
+  journal has a gap, a balance does not match the journal, or a transfer in FILE is missing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from tests.lab.inside import ledger
 
 
 def load(address: str, stop: Path, file: Path) -> int:
-    """Make transfers until the file `stop` exists."""
     running = ledger.Load(address, workers=2, rate=5.0)
     running.start()
     while not stop.exists() and not running.failures:
@@ -32,14 +32,14 @@ def load(address: str, stop: Path, file: Path) -> int:
 
 
 def keep(file: Path, committed: dict[int, int]) -> None:
-    """Write what was acknowledged, all or nothing."""
+    """Write the acknowledged transfers atomically."""
     new = file.with_suffix(".new")
     new.write_text(json.dumps(dict(committed)))
     os.replace(new, file)
 
 
 def check(address: str, file: Path | None) -> int:
-    """Read the ledger and compare it with its own journal, and with what had been acknowledged."""
+    """Compare the ledger with its own journal, and with the acknowledged transfers."""
     with ledger.connect(address) as connection:
         state = ledger.read_state(connection)
     known = json.loads(file.read_text()) if file is not None else {}
@@ -55,7 +55,6 @@ def check(address: str, file: Path | None) -> int:
 
 
 def main(verb: str, address: str, *files: str) -> int:
-    """Do it."""
     if verb == "set-up":
         ledger.set_up(address, ballast_rows=0)
         return 0

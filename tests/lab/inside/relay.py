@@ -1,10 +1,11 @@
-"""Joins a port of a guest to one of the machine outside, over stdin and stdout: guests have no network.
+"""Relay between a port of a guest and a port of the machine, over stdin and stdout: guests have no network.
 
     relay.py listen|connect PORT
 
-`listen`: what connects to the port here is carried out. `connect`: what connects outside is carried to the port here.
-Frames, both ways: number of the connection and length of what follows, four bytes each. The first one of a number opens
-the connection, and may have no bytes; a later one without bytes closes it.
+`listen` forwards connections to this port to the machine. `connect` forwards connections on the machine to this port. A
+frame in either direction has the number of the connection and the length of the data, four bytes each, then the data.
+The first frame with a number opens the connection, and may be empty. A later empty one closes it.
+
 `tests/lab/relay.py` is the other end.
 """
 
@@ -20,7 +21,7 @@ PIECE = 16384
 
 
 class GuestEnd:
-    """The connections of the port, by their numbers."""
+    """The connections of the port, by number."""
 
     def __init__(self, port: int, *, is_listening: bool) -> None:
         self._port, self._is_listening = port, is_listening
@@ -30,7 +31,7 @@ class GuestEnd:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, stdin: asyncio.StreamReader) -> None:
-        """Carry until the other end is gone."""
+        """Forward until the other end has ended."""
         if self._is_listening:
             await asyncio.start_server(self._accept, "127.0.0.1", self._port)
         print("ready", file=sys.stderr, flush=True)
@@ -80,7 +81,6 @@ def tell(number: int, data: bytes) -> None:
 
 
 async def main(way: str, port: int) -> None:
-    """Carry until the other end is gone."""
     stdin = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
     await GuestEnd(port, is_listening=way == "listen").serve(stdin)

@@ -1,16 +1,14 @@
-"""Runs zsnapdb's commands in children forked from a process that has imported all of it.
+"""Execution of zsnapdb commands in forked children of a process that has imported everything.
 
-In a guest, importing is most of a short command's time.
+In a guest, imports take most of a short command's time. A child is a normal process with its own descriptors,
+environment and arguments. In a guest each first write to a page costs 0.1 ms, and reference counts make Python write to
+most pages. So a child copies all its pages first, which takes less than half the time. It ends as Python does (threads,
+exit functions, outputs), but does not free its objects. Tests, the demo and campaigns that run `zsnapdb` directly cover
+the normal start and end of a command.
 
-A child is a process like any other: descriptors, environment and arguments of its own. In a guest each page that a
-child writes for the first time costs 0.1 ms, and Python writes to most pages by counting references. So a child copies
-its pages at once, which takes less than half the time. It ends as Python does (threads, functions for the exit,
-outputs), but does not take its objects apart. That the command starts from nothing and ends by itself as well is seen
-wherever a test, the demo or a campaign starts it as `zsnapdb`.
-
-`zygote.py SOCKET` serves: a client connects and sends {"argv", "env", "cwd"} as JSON with two descriptors, for stdout
-and stderr. It is answered with the child's process id, then with its exit status (or minus the signal that ended it), a
-line each. `Zygote` is the client.
+`zygote.py SOCKET` is the server. A client connects and sends {"argv", "env", "cwd"} as JSON with two descriptors, for
+stdout and stderr. The answer is the child's process id, then its exit status (or minus the signal), one line each.
+`Zygote` is the client.
 """
 
 from __future__ import annotations
@@ -37,16 +35,16 @@ from typing import Any, NoReturn
 
 SOCKET = Path("/run/zygote")
 QUICK = "/checkout/tests/lab/inside/quick"
-"""In place of `zsnapdb` where a zygote serves at SOCKET and only the command's answer matters."""
+"""Replaces `zsnapdb` if a zygote serves at SOCKET and only the command's answer matters."""
 _REQUEST = 1 << 20
 _MADV_POPULATE_WRITE = 23
-"""madvise(2): fault in the pages of a range for writing, since Linux 5.14. An older kernel refuses it."""
+"""madvise(2): prefault the pages of a range for writing, since Linux 5.14. An older kernel refuses it."""
 _UNWRITTEN = 120
 """Exit status of an interpreter that could not write its outputs."""
 
 
 class Zygote:
-    """A serving process, for as long as the one that started it lives or until it is closed."""
+    """A server process, which ends with its starter or with `close`."""
 
     def __init__(self, path: Path, env: Mapping[str, str] | None = None) -> None:
         self._path = path
@@ -59,7 +57,7 @@ class Zygote:
     def run(self, words: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[int, str, str]:
         """Run `zsnapdb WORDS` and return exit status, stdout and stderr.
 
-        subprocess.TimeoutExpired, the command killed, after `timeout` seconds.
+        After `timeout` seconds the command is killed: subprocess.TimeoutExpired.
         """
         with socket.socket(socket.AF_UNIX) as line, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             line.connect(str(self._path))
@@ -81,7 +79,7 @@ class Zygote:
             return code, texts[0], texts[1]
 
     def close(self) -> None:
-        """End it; commands under way go on."""
+        """End the server; running commands continue."""
         self._process.kill()
         self._process.wait()
         self._path.unlink(missing_ok=True)
@@ -92,20 +90,20 @@ _NOT_IMPORTED = ("zsnapdb.serve.web_", "zsnapdb.fleet.")
 
 
 def import_all() -> None:
-    """Import every module of the package, and what they import late; but not what serves HTTP, nor a fleet's client."""
+    """Import all modules and their late imports, except the HTTP server and the fleet client."""
     import zsnapdb
 
     for module in pkgutil.walk_packages(zsnapdb.__path__, "zsnapdb."):
         if not module.name.endswith("__main__") and not module.name.startswith(_NOT_IMPORTED):
             importlib.import_module(module.name)
     _make_a_client()
-    # What was made until here is never looked at by the collector again: a child that did would copy every page of it.
+    # Freeze all objects so far: a garbage collection in a child would copy all their pages.
     gc.collect()
     gc.freeze()
 
 
 def _make_a_client() -> None:
-    """Make a client of S3 as the package does, so that what it caches of the library's descriptions is there."""
+    """Create an S3 client as the package does, to fill its caches of service descriptions."""
     from zsnapdb.store.s3_client import client_core
 
     client_core().create_client(
@@ -118,16 +116,16 @@ def _make_a_client() -> None:
 
 
 def _serve(path: str) -> None:
-    """Serve until the process that started this one ends.
+    """Serve until the parent of this process ends.
 
-    Returns in each command's own process, and there only, with all that is its own in place.
+    It returns only in each command's own process, after its descriptors, environment and arguments are set.
     """
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path + ".begun")
     listener.listen(64)
     os.rename(path + ".begun", path)
     parent = os.getppid()
-    # On the kernel of a machine a first write costs less than the copies of pages that are never written.
+    # Outside a guest, a first write costs less than copying pages that are never written.
     in_guest = "User Mode Linux" in Path("/proc/cpuinfo").read_text()
     running = selectors.DefaultSelector()
     running.register(listener, selectors.EVENT_READ)
@@ -163,7 +161,7 @@ def _serve(path: str) -> None:
 
 
 def _own_pages() -> None:
-    """Copy every page that this process can write and still shares with its parent."""
+    """Copy every writable page that this process still shares with its parent."""
     advise = ctypes.CDLL(None).madvise
     for line in Path("/proc/self/maps").read_text().splitlines():
         place, rights = line.split()[:2]
@@ -185,7 +183,7 @@ def _answer(line: socket.socket, number: int) -> None:
 
 
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:
-    """Take on what the command is to have."""
+    """Set the command's descriptors, environment, folder and arguments."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (descriptors[0], 1), (descriptors[1], 2)):
         os.dup2(source, target)
@@ -198,7 +196,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
 
 
 def _run() -> int:
-    """Run the command and return its exit status, as the interpreter finds it."""
+    """Run the command and return its exit status, as the interpreter would."""
     from zsnapdb.cli.app import main
 
     try:
@@ -215,7 +213,7 @@ def _run() -> int:
 
 
 def _end(code: int) -> NoReturn:
-    """End the process: threads that are no daemons have ended, functions for the exit ran, outputs are written."""
+    """End the process after non-daemon threads, exit functions and output, as the interpreter does."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     try:

@@ -1,8 +1,8 @@
-"""Runs command lines without root, or with standard streams that are closed, full or read by nobody.
+"""Execution of command lines without root, or with standard streams that are closed, full or without a reader.
 
-`python -m tests.unit.support.adverse_commands FOLDER` reads cases from stdin, and prints their ends, as JSON. Each case
-runs in a child of this process, which has imported the package and made its commands: that takes longer than most
-commands. A child has the streams of a program that begins.
+`python -m tests.unit.support.adverse_commands FOLDER` reads cases from stdin and prints their results, as JSON. Each
+case runs in a child of this process, which has already imported the package and built its commands, because that takes
+longer than most commands. A child has the streams of a newly started program.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tests.unit.support.command_line import CHECKOUT
 from zsnapdb.cli import app
 
 UNEXPECTED = 99
-"""Exit code of a command that ended with an error which nobody expected."""
+"""Exit code of a command that ended with an unexpected error."""
 _SECONDS = 300
 _NOBODY = 65534
 
 
 class Adversity(StrEnum):
-    """What is wrong around a command."""
+    """The problem in a command's surroundings."""
 
     NO_STDIN = "no stdin"
     NO_STDOUT = "no stdout"
@@ -51,7 +51,7 @@ _CLOSED = {
 
 @dataclass(frozen=True)
 class AdverseCase:
-    """A command line, and what is wrong around it."""
+    """A command line, with the problem in its surroundings."""
 
     words: tuple[str, ...]
     adversity: Adversity
@@ -59,14 +59,14 @@ class AdverseCase:
 
 @dataclass(frozen=True)
 class CommandEnd:
-    """How a case ended: its exit code (minus the signal, if one ended it), and what it wrote to stderr."""
+    """The result of a case: its exit code (minus the signal, if one ended it), and its stderr."""
 
     code: int
     stderr: str
 
 
 def ends(cases: Sequence[AdverseCase], folder: Path, environment: Mapping[str, str]) -> list[CommandEnd]:
-    """Run every case, one after the other."""
+    """Run all cases one by one."""
     done = subprocess.run(
         [sys.executable, "-m", __name__, str(folder)],
         input=json.dumps([asdict(case) for case in cases]),
@@ -94,7 +94,7 @@ def _end_of(case: AdverseCase, folder: Path) -> CommandEnd:
 
 
 def _become(case: AdverseCase, said: Path) -> None:
-    """Run the case with streams as at the start of a program."""
+    """Run the case with the streams of a newly started program."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)

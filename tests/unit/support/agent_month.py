@@ -1,4 +1,4 @@
-"""An agent on a host whose time is simulated: its clock, its waiting, and its jobs."""
+"""An agent on a host with simulated time: its clock, its waits, and its jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zsnapdb.planning.agent.runs import PauseRecord, RunRecord
 
 @dataclass
 class FakeRun:
-    """A job that takes some seconds and ends with a code."""
+    """A job that takes some seconds and ends with an exit code."""
 
     month: AgentMonth
     words: tuple[str, ...]
@@ -29,7 +29,7 @@ class FakeRun:
     def poll(self) -> int | None:
         if self.ended is None and (self.is_stopped or self.month.time >= self.began + timedelta(seconds=self.seconds)):
             self.ended = self.month.time
-        # The archive ends well when it is told to.
+        # The archive exits with 0 when it is stopped.
         stopped = 0 if self.words[0] == "binlog" else 130
         return None if self.ended is None else stopped if self.is_stopped else self.code
 
@@ -51,7 +51,7 @@ class FakeRun:
 
 @dataclass(frozen=True)
 class MemoryRecords(Records):
-    """Records that survive the agent, but lie in memory: a month has thousands of runs."""
+    """Records in memory that survive the agent: a month has thousands of runs."""
 
     runs: dict[JobName, RunRecord] = field(default_factory=dict)
     pauses: dict[str, PauseRecord] = field(default_factory=dict)
@@ -75,27 +75,27 @@ class MemoryRecords(Records):
 
 @dataclass
 class AgentMonth:
-    """The simulation: `time` is real time; the clock of the host is `clock_error` ahead of it."""
+    """The simulation: `time` is real time; the host's clock is `clock_error` ahead of it."""
 
     settings: Settings
     records: Records
     time: datetime
     answer: Callable[[tuple[str, ...]], tuple[float, int]] = lambda words: (60.0, 0)
-    """The duration and the exit code of a run."""
+    """The duration in seconds and the exit code of a run."""
     clock_error: timedelta = timedelta()
     runs: list[FakeRun] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     agent: Supervisor | None = None
     hanging: frozenset[tuple[str, ...]] = frozenset()
-    """The jobs that do nothing while they run."""
+    """Jobs that do nothing while they run."""
     stubborn: frozenset[tuple[str, ...]] = frozenset()
-    """The jobs that do not end when they are stopped, only when they are killed."""
+    """Jobs that do not end when they are stopped, only when they are killed."""
     immortal: frozenset[tuple[str, ...]] = frozenset()
-    """The jobs that nothing ends."""
+    """Jobs that cannot be ended."""
     deaf: set[tuple[str, ...]] = field(default_factory=set)
-    """The jobs that lose the first request to end."""
+    """Jobs that lose the first stop request."""
     held: dict[str, str] = field(default_factory=dict)
-    """The instances whose servers are being replaced."""
+    """Instances whose servers are being replaced."""
 
     def start(self, words: Sequence[str], log: Path, run_id: str) -> FakeRun:
         seconds, code = self.answer(tuple(words))
@@ -104,7 +104,6 @@ class AgentMonth:
         return run
 
     def boot(self) -> None:
-        """Start the agent."""
         begin = self.time
         self.agent = Supervisor(
             self.settings,
@@ -132,5 +131,5 @@ class AgentMonth:
             self.time = min(end, self.time + timedelta(seconds=max(wait, 0.05)))
 
     def started(self, *words: str) -> list[datetime]:
-        """Return when runs with these words began, in real time."""
+        """Return the start times of runs with these arguments, in real time."""
         return [run.began for run in self.runs if run.words == words]

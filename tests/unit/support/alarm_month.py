@@ -1,4 +1,4 @@
-"""What is judged, and who hears of it, in a simulated month of the agent: facts follow from the runs that ended."""
+"""Health verdicts and notifications in a simulated month of the agent, with facts from the finished runs."""
 
 from __future__ import annotations
 
@@ -26,23 +26,21 @@ LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Span:
-    """A time in which something is so."""
+    """A period of a condition."""
 
     begin: datetime
     end: datetime
 
     def has(self, moment: datetime) -> bool:
-        """Whether it is so at the moment."""
         return self.begin <= moment < self.end
 
     def widened(self, before: timedelta, after: timedelta) -> Span:
-        """Return a longer one."""
         return Span(self.begin - before, self.end + after)
 
 
 @dataclass(frozen=True)
 class Heard:
-    """What a target heard of a subject, and when."""
+    """A notification of a target: its time and subject."""
 
     at: datetime
     subject: str
@@ -51,21 +49,21 @@ class Heard:
 
 @dataclass
 class AlarmMonth:
-    """The facts, the judgements and the alarms of a month. All times are those of the host."""
+    """The facts, the verdicts and the alarms of a month. All times are those of the host."""
 
     month: AgentMonth
     no_store: list[Span] = field(default_factory=list)
-    """When the repository cannot be reached."""
+    """Periods in which the repository is unreachable."""
     no_archive: list[Span] = field(default_factory=list)
-    """When the archive archives nothing, whether it runs or not."""
+    """Periods in which the archiver archives nothing, running or not."""
 
     def ended_well(self, *words: str) -> list[FakeRun]:
-        """Return the runs of a command that ended with 0."""
+        """Return the runs of a command that exited with 0."""
         runs = (run for run in self.month.runs if run.words[: len(words)] == words)
         return [run for run in runs if run.ended is not None and not run.is_stopped and run.code == 0]
 
     def archived(self) -> list[Span]:
-        """Return the times in which the archive was complete up to the moment."""
+        """Return the periods in which the archive was complete up to the moment."""
         spans: list[Span] = []
         for run in self.month.runs:
             if run.words == ARCHIVE and (run.code == 0 or run.seconds > 60):
@@ -96,7 +94,7 @@ class AlarmMonth:
             )
 
     def heard(self, target: NotificationTarget) -> list[Heard]:
-        """Return what the target heard, judgement after judgement."""
+        """Return the target's notifications, check by check."""
         judged_at = [run.ended for run in self.month.runs if run.words[0] == STATUS and not run.is_stopped]
         moments = [moment for moment in judged_at if moment is not None]
         objectives = self.month.settings.instance["main"].objectives
@@ -114,7 +112,7 @@ class AlarmMonth:
         return result
 
     def truth(self, begin: datetime, end: datetime) -> dict[str, list[Span]]:
-        """Return when each objective is broken, minute by minute, by ages and limits alone."""
+        """Return the periods in which each objective is broken, minute by minute, from ages and limits alone."""
         minutes = int((end - begin).total_seconds()) // 60
         moments = [begin + timedelta(minutes=number) for number in range(minutes)]
         limits = self.month.settings.instance["main"].objectives
@@ -136,7 +134,7 @@ class AlarmMonth:
 
 
 def switch(heard: Sequence[Heard], begin: datetime, end: datetime, grace: timedelta) -> list[Span]:
-    """Return when a dead man's switch is red that heard these pings, and expects one within `grace`."""
+    """Return the periods in which a dead man's switch with these pings is red. It expects a ping within `grace`."""
     red: list[Span] = []
     for one, following in zip(heard, [*heard[1:], None], strict=True):
         until = following.at if following is not None else end

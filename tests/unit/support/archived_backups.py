@@ -1,4 +1,4 @@
-"""Backups of a server whose binlogs are made event by event, in the repository of its archive."""
+"""Backups of a server with simulated binlogs, in the repository of its archive."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from zsnapdb.zfs import datasets
 
 @dataclass
 class ProtectedServer:
-    """A server, its archive and its backups, on a host whose clock stands still a minute after the last change."""
+    """A server, its archive and its backups. The host's clock stays one minute after the last change."""
 
     server: Server
     site: Site
@@ -55,7 +55,7 @@ class ProtectedServer:
         return replace(instance, settings=settings)
 
     def back_up(self) -> str:
-        """Store a full backup of the server now, a second after its last transaction. Return its id."""
+        """Store a full backup of the server, one second after its last transaction. Return its id."""
         server, number = self.server, len(self.backups)
         server.clock += 1
         made = datetime.fromtimestamp(server.clock, UTC)
@@ -96,14 +96,14 @@ class ProtectedServer:
         return name
 
     def back_up_from_here(self) -> str:
-        """Store a backup as `back_up` does, and record that this host did."""
+        """Store a backup as `back_up` does, and record it on this host."""
         name = self.back_up()
         instance, repository = self.instance(), self.instance().open_repository()
         host_record.note_stored(instance, repository, *repository.digested_manifest("main", name))
         return name
 
     def look(self) -> None:
-        """Archive from this host what the server has written."""
+        """Archive the server's binlogs from this host."""
         archive = BinlogArchive(self.instance().open_or_create_repository(), "main")
         self.server.archiver(among=archive).look()
 
@@ -111,7 +111,7 @@ class ProtectedServer:
         return status(self.instance())
 
     def plan(self, to: str = "latest", **options: bool | str) -> RestorePlan:
-        """Return what `restore --plan` shows."""
+        """Return the plan of `restore --plan`."""
         instance = self.instance()
         request = RestoreRequest(to=to, **options)  # type: ignore[arg-type]
         return plan.make(parse(self.site.text(), "test"), instance, instance.open_repository(), request)

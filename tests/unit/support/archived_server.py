@@ -1,4 +1,4 @@
-"""A server whose binlogs are made event by event in a folder, and the archive of them in another folder."""
+"""A server with simulated binlogs in a folder, and their archive in another folder."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Server:
         self.write()
 
     def reset(self) -> None:
-        """Remove all binlogs, and begin again with number 1 and without GTIDs, like RESET MASTER."""
+        """Remove all binlogs, and start again with number 1 and without GTIDs, like RESET MASTER."""
         self.remove(*self.files)
         self.number = self.executed = 0
         self.rotate()
@@ -84,7 +84,7 @@ class Server:
         return copy.deepcopy(self.files), self.number, self.executed
 
     def set_back(self, state: tuple[dict[str, File], int, int]) -> None:
-        """Give the server an earlier state and start it, as after a rollback of its dataset. The clock goes on."""
+        """Give the server an earlier state and start it, as after a rollback of its dataset. The clock continues."""
         self.remove(*self.files)
         files, self.number, self.executed = state
         self.files = copy.deepcopy(files)
@@ -108,7 +108,7 @@ class Server:
         return BinlogArchive(Repository.open_or_create(self.store, "", "0123", keyring), "main")
 
     def archiver(self, store: Store | None = None, *, among: BinlogArchive | None = None) -> Archiver:
-        """Return an archiver. It writes to the archive `among` if there is one, else to the store."""
+        """Return an archiver. It writes to the archive `among` if given, else to the store."""
         archive = among or self.archive()
         if store is not None:
             archive = BinlogArchive(Repository(store, "", "0123", archive.repository.keyring), "main")

@@ -31,7 +31,7 @@ SET = "20261122T120000Z-0001"
 
 @dataclass
 class Barn:
-    """A host with the running machine `gold` on two zvols, which has an agent."""
+    """A host with the running machine `gold` on two zvols, which has a guest agent."""
 
     pool: MachinePool
     guests: MemoryGuests
@@ -63,7 +63,7 @@ class Barn:
 
 
 def make_barn(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Barn:
-    """Return such a host, whose disks and guests are simulated until the test ends."""
+    """Return such a host. Its disks and guests are simulated until the test ends."""
     pool, _ = machine_pool.install(monkeypatch, folder)
     guests, reported, seen = MemoryGuests(), [], []  # type: ignore[var-annotated]
     pool.foreign_volume("tank/vms")

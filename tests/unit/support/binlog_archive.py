@@ -1,4 +1,4 @@
-"""Stores binlogs in an archive like the archiver: active binlogs in segments, rotated binlogs as complete files."""
+"""Storage of binlogs as by the archiver: active binlogs in segments, rotated binlogs as complete files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Binlog files made event by event, of both families."""
+"""Simulated binlog files of both families, built event by event."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TAGGED_EVENTS = {
 
 
 class File:
-    """A binlog made event by event, with checksums."""
+    """A binlog built event by event, with checksums."""
 
     def __init__(self, in_use: bool = True, *, version: bytes = b"9.7.4", when: int = 0, server: int = 1) -> None:
         self.data = bytearray(MAGIC)
@@ -101,6 +101,6 @@ class File:
 
 
 def read_tail(path: Path, *, keys: BinlogKeys = NO_KEYS) -> Tail:
-    """Return the tail of a binlog file, which is read whole."""
+    """Return the tail of a binlog file, which is read completely."""
     with open_binlog(path, keys) as file:
         return tail_of(file, path.name)

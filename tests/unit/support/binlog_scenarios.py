@@ -1,11 +1,11 @@
-"""Histories of servers, as events for `simulate`, that once led to a wrong route."""
+"""Server histories that once led to a wrong route, as events for `simulate`."""
 
 from __future__ import annotations
 
 Scenario = list[tuple[str, int]]
 
 OVERLAP: Scenario = [("write", 0), ("backup", 0), ("write", 0), ("write", 0), ("failover", 2), ("write", 0)]
-"""The successor's binlog begins with the last two transactions of the old server."""
+"""The successor's binlog starts with the last two transactions of the old server."""
 SET_BACK_TO_A_CUT_FILE: Scenario = [
     ("rotate", 0),
     ("write", 0),
@@ -16,7 +16,7 @@ SET_BACK_TO_A_CUT_FILE: Scenario = [
     ("back", 16),
     ("write", 0),
 ]
-"""The last history begins with a file of the first history, cut where the backup of the second history is."""
+"""The last history starts with a file of the first history, cut at the backup of the second history."""
 SET_BACK_TWICE: Scenario = [
     ("write", 0),
     ("rotate", 0),
@@ -27,7 +27,7 @@ SET_BACK_TWICE: Scenario = [
     ("back", 16),
     ("write", 0),
 ]
-"""The last history begins with two older files, and a backup between the two set-backs belongs to neither of them."""
+"""The last history starts with two older files, and a backup between the two set-backs belongs to neither of them."""
 SET_BACK_BEHIND_A_LOST_FILE: Scenario = [
     ("write", 0),
     ("back", 0),
@@ -45,7 +45,7 @@ SET_BACK_BEHIND_A_LOST_FILE: Scenario = [
     ("back", 4),
     ("write", 0),
 ]
-"""A history's first files are older than those of the history before it, which lost one of them."""
+"""A history's first files are older than those of the previous history, which lost one of them."""
 RESET_BEFORE_A_LOST_FILE: Scenario = [
     ("write", 0),
     ("rotate", 0),
@@ -64,9 +64,9 @@ NEW_SERVER_WITHOUT_ITS_ONLY_WRITE: Scenario = [
     ("rotate", 0),
     ("write", 0),
 ]
-"""Another server begins without any transaction. What it wrote later is in its second file."""
+"""Another server starts without any transaction. Its later writes are in its second file."""
 ROTATED_AFTER_A_LOST_WRITE: Scenario = [("backup", 0), ("failover", 0), ("rotate", 0), ("write", 0), ("rotate", 0)]
-"""A server without any transaction is replaced by one whose only write is in a file that is lost."""
+"""A server without any transaction is replaced by one whose only write is in a lost file."""
 TAKEN_OVER_WITH_COPIES: Scenario = [
     ("write", 0),
     ("backup", 0),
@@ -76,9 +76,9 @@ TAKEN_OVER_WITH_COPIES: Scenario = [
     ("failover", 2),
     ("write", 0),
 ]
-"""The new server's own file begins with copies of the old server's commits. The old server's last file is empty."""
+"""The new server's own file starts with copies of the old server's commits. The old server's last file is empty."""
 BACKUP_IN_A_LOST_FILE: Scenario = [("write", 0), ("write", 0), ("backup", 0), ("write", 0), ("rotate", 0)]
-"""The first file has the backup and a transaction after it. The second is empty and begins after that transaction."""
+"""The first file has the backup and a transaction after it. The second is empty and starts after that transaction."""
 RESET_AFTER_A_TAKEOVER_AND_A_LOST_WRITE: Scenario = [
     ("write", 0),
     ("rotate", 0),
@@ -88,7 +88,7 @@ RESET_AFTER_A_TAKEOVER_AND_A_LOST_WRITE: Scenario = [
     ("write", 0),
     ("reset", 0),
 ]
-"""Another server begins without any transaction. The file with its only write is lost, and then it is reset."""
+"""Another server starts without any transaction. The file with its only write is lost, and then it is reset."""
 RESET_OF_WHICH_NO_FILE_IS_LEFT: Scenario = [
     ("write", 0),
     ("backup", 0),

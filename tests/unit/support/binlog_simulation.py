@@ -1,6 +1,6 @@
-"""Simulates the life of a server with its archive: writes, rotations, backups, resets, rollbacks and takeovers.
+"""Simulation of a server and its archive: writes, rotations, backups, resets, rollbacks and takeovers.
 
-Every transaction has a key of its own, whatever number the server gives it, so that a wrong restore shows.
+Every transaction has its own key, independent of its number in the server, so that a wrong restore is visible.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Written:
 class Binlog:
     """A binlog of the server: its transactions, and the transactions that the server had numbered before.
 
-    `begun` tells binlogs apart that have the same number and were begun at the same time by a clock that was set back.
+    `started` distinguishes binlogs with the same number and the same creation time of a clock that was set back.
     """
 
     number: int
@@ -71,7 +71,7 @@ class Server:
 
 @dataclass
 class Simulation:
-    """The result of a simulation: backups, archived files, and every history that a server really had."""
+    """The result of a simulation: backups, archived files, and every real history of a server."""
 
     flavour: Flavour
     has_gtids: bool
@@ -84,7 +84,7 @@ class Simulation:
 
     @property
     def state(self) -> ArchiveState:
-        """What the archive says beside its files: until when it is complete."""
+        """The archive's state without its files: until when it is complete."""
         return ArchiveState(complete=tuple(self.complete))
 
     def name(self, server: int) -> str:
@@ -113,7 +113,7 @@ class Simulation:
         return f"{self.name(server.id)} {binlog.number} {binlog.created} {binlog.started}"
 
     def back_up(self, server: Server, second: int, clock: int, *, has_head: bool) -> None:
-        """Take a backup of the server. It records the head of its binlog if `has_head`."""
+        """Back up the server. The backup records the head of its binlog if `has_head`."""
         name, moment, active = f"b{second:06d}", clock * SECOND, server.binlogs[-1]
         position = BinlogCoordinates(f"binlog.{active.number:06d}", HEAD + SIZE * len(active.written))
         gtids = self.gtids(server.numbered)
@@ -122,7 +122,7 @@ class Simulation:
         self.states[name] = server.history
 
     def archive(self, incarnation: str, server: Server, known: set[Binlog]) -> None:
-        """Archive the files of the server as a new history, from the first file that is not completely archived."""
+        """Archive the server's files as a new history, from the first file that is not completely archived."""
         fresh = [at for at, binlog in enumerate(server.binlogs) if binlog not in known or not binlog.is_rotated]
         for binlog in server.binlogs[fresh[0] :]:
             own = self.gtids(binlog.written) if binlog.written else None
@@ -163,9 +163,9 @@ class Timed(Kept):
 
 
 def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], lost: set[int]) -> Simulation:
-    """Return the result of the events in turn. The number of an event chooses one of its variants.
+    """Return the result of the events in order. The number of an event chooses one of its variants.
 
-    `lost` are the places of archived files that no longer exist.
+    `lost` are the indexes of archived files that no longer exist.
     """
     made = Simulation(*kind)
     server = Server(1, (), (), (Binlog(1, 10, ()),))
@@ -213,20 +213,20 @@ def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], 
             known, earlier = set(), []
         earlier.append(server)
     leave()
-    # The newest file of an incarnation stays, as nothing can be known about a history without any file.
+    # The newest file of an incarnation stays, because a history without any file is unknown.
     last = {file.incarnation: at for at, file in enumerate(made.files)}
     made.files = [file for at, file in enumerate(made.files) if at not in lost or last[file.incarnation] == at]
     return made
 
 
 def _successor(server: Server, new_id: int, way: int) -> Server:
-    """Return a replica that has all, or all but the last few transactions, and some of them in its own binlogs."""
+    """Return a replica with all transactions or all but the last few, and some of them in its own binlogs."""
     loss, copied = (way % 3 if way % 2 else 0), way % 4
     replicated = server.numbered[: len(server.numbered) - loss] if loss else server.numbered
     history = server.history[: len(server.history) - min(loss, len(server.numbered))]
     before = replicated[: max(0, len(replicated) - copied)]
     written = replicated[len(before) :]
-    # Its binlog says what was committed before it. So it was begun after that.
+    # Its binlog contains the earlier commits, so it was created after them.
     latest = max([one.second for one in before], default=server.binlogs[-1].created)
     created = min([one.second for one in written], default=max(latest, server.binlogs[-1].created))
     return Server(new_id, history, replicated, (Binlog(50, created, before, written),))
@@ -235,7 +235,7 @@ def _successor(server: Server, new_id: int, way: int) -> Server:
 def restored(simulation: Simulation, route: Route, choice: RestoreRoute | None = None) -> tuple[Written, ...]:
     """Return the state after a restore along the route, with the rules of the servers' appliers.
 
-    MySQL skips transactions that it has, by their GTIDs. MariaDB does not. With a choice, its files are replayed up to
+    MySQL skips transactions that it has, by their GTIDs; MariaDB does not. With a choice, its files are replayed up to
     its boundary.
     """
     state = list(simulation.states[route.point.backup_id])

@@ -1,4 +1,4 @@
-"""Archived files and backups in invented histories of MySQL servers, as input for the route through the archive."""
+"""Archived files and backups of invented MySQL histories, as input for the route through the archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session whose `information_schema` is a real one for the statements of the catalogue: tables in SQLite."""
+"""A session with a real `information_schema` for the statements of the catalogue: tables in SQLite."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TABLES = {
 
 
 class CatalogueSession(Session):
-    """Answers the queries of the catalogue from rows that a test has put there."""
+    """Answers the queries of the catalogue from the rows of a test."""
 
     def __init__(self) -> None:
         self.address = Address("root", Path("/run/server.sock"))
@@ -38,25 +38,24 @@ class CatalogueSession(Session):
         return self._base.execute(sql, tuple(parameters)).fetchall()
 
     def close(self) -> None:
-        """Close the tables."""
         self._base.close()
 
     def put(self, table: str, **values: object) -> None:
-        """Put a row into a table of information_schema."""
+        """Insert a row into a table of information_schema."""
         names, marks = ", ".join(values), ", ".join("?" * len(values))
         self._base.execute(f"INSERT INTO information_schema.{table} ({names}) VALUES ({marks})", tuple(values.values()))
 
     def put_hidden_event(self, schema: str, name: str) -> None:
-        """Put an event into the server's own table of events, which only MariaDB has."""
+        """Insert an event into the server's own table of events, which only MariaDB has."""
         if not self._base.execute("SELECT name FROM mysql.sqlite_master WHERE name = 'event'").fetchall():
             self._base.execute("CREATE TABLE mysql.event (db, name)")
             self.put_table("mysql", "event", "BASE TABLE", "Aria")
         self._base.execute("INSERT INTO mysql.event VALUES (?, ?)", (schema, name))
 
     def put_plugin(self, name: str, library: str) -> None:
-        """Put a plugin into the server's list of installed ones."""
+        """Insert a plugin into the server's list of installed plugins."""
         self._base.execute("INSERT INTO mysql.plugin VALUES (?, ?)", (name, library))
 
     def put_table(self, schema: str, name: str, kind: str, engine: str | None) -> None:
-        """Put a table of one page there."""
+        """Insert a table of one page."""
         self.put("tables", table_schema=schema, table_name=name, table_type=kind, engine=engine, data_length=16384)

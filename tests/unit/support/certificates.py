@@ -1,4 +1,4 @@
-"""Certificates of an authority that a test makes."""
+"""Certificates of a test's certificate authority."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 @dataclass(frozen=True)
 class Files:
-    """The files of an authority and of the server whose certificate it signed."""
+    """The files of an authority, and of a server with a certificate that it signed."""
 
     ca: Path
     cert: Path
@@ -23,10 +23,9 @@ class Files:
 
 
 class Authority:
-    """An authority, and the files of what it signed in its folder."""
+    """A certificate authority, with its files in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Make the authority."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._key = folder, ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"authority of {folder.name}")])
@@ -35,7 +34,7 @@ class Authority:
         (folder / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, *names: str, stem: str = "", first: float = -1.0, last: float = 1.0) -> Files:
-        """Make a certificate with these names or addresses, in files whose names begin with `stem`.
+        """Create a certificate with these names or addresses, in files whose names start with `stem`.
 
         It is valid from `first` days after now (before, if negative) to `last` days after.
         """
@@ -51,7 +50,7 @@ class Authority:
 
 
 def make(folder: Path, *names: str, first: float = -1.0, last: float = 1.0) -> Files:
-    """Make an authority, and the certificate of a server with these names or addresses, as Authority.issue does."""
+    """Create an authority and a server certificate with these names or addresses, as Authority.issue does."""
     return Authority(folder).issue(*names, first=first, last=last)
 
 
@@ -71,7 +70,7 @@ def _signed(
     days: tuple[float, float] = (-1.0, 1.0),
 ) -> x509.Certificate:
     now = datetime.now(UTC)
-    # Python 3.13 asks for what RFC 5280 demands of certificates: the authority's key in both, and the use of its key.
+    # Python 3.13 requires two extensions of RFC 5280: the authority's key id in both certificates, and the key usage.
     is_authority = isinstance(extension, x509.BasicConstraints)
     use = x509.KeyUsage(
         digital_signature=True,

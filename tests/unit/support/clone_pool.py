@@ -18,7 +18,7 @@ SOURCE = "tank/mysql"
 
 @dataclass
 class Thing:
-    """A dataset or a snapshot: its local properties, and the snapshot that it was cloned from."""
+    """A dataset or a snapshot: its local properties, and its origin snapshot."""
 
     properties: dict[str, str] = field(default_factory=dict)
     origin: str = "-"
@@ -36,17 +36,17 @@ class ClonePool:
             self.things[name] = Thing()
 
     def snapshot(self, name: str, **properties: str) -> str:
-        """Make a snapshot with `zsnapdb:` properties, and return its name."""
+        """Create a snapshot with `zsnapdb:` properties, and return its name."""
         self.txg += 1
         self.things[name] = Thing({f"zsnapdb:{key}": value for key, value in properties.items()}, txg=self.txg)
         return name
 
     def commit(self, dataset: str, commit_id: str) -> str:
-        """Make a commit of a clone's volume."""
+        """Create a commit of a clone's volume."""
         return self.snapshot(f"{dataset}@zsnapdb-{commit_id}", commit=commit_id, backup=commit_id, message="")
 
     def clone(self, name: str, base: str, *, revision: int = 1, **facts: str) -> str:
-        """Make a ready clone with one volume, cloned from the snapshot; return the dataset of the volume."""
+        """Create a ready clone with one volume from the snapshot; return the volume's dataset."""
         backup_id = base.partition("@zsnapdb-")[2]
         values = {
             "clone": name,
@@ -76,17 +76,16 @@ class ClonePool:
         return self.volume(name, revision, base)
 
     def volume(self, name: str, revision: int, base: str) -> str:
-        """Make the volume of one revision of a clone."""
+        """Create the volume of one revision of a clone."""
         dataset = f"{HOME}/{name}/r{revision}"
         self.things[dataset] = Thing({"zsnapdb:clone": name, "zsnapdb:role": "data"}, base)
         return dataset
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let the package run its `zfs` and `zpool` commands here."""
+        """Run the package's `zfs` and `zpool` commands here."""
         monkeypatch.setattr("zsnapdb.base.program_start.run", self.run)
 
     def run(self, argv: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
-        """Run one command."""
         if argv[1] not in ("get", "list", "holds"):
             self.commands.append(argv[1:])
         try:
@@ -116,7 +115,7 @@ class ClonePool:
         if key == "available":
             return str(1 << 40), "-"
         if key in ("quota", "reservation"):
-            # No dataset inherits them.
+            # They are not inherited.
             return thing.properties.get(key, "0"), "local" if key in thing.properties else "default"
         if key in thing.properties:
             return thing.properties[key], "local"
@@ -210,7 +209,6 @@ class ClonePool:
 
 
 def origin() -> Origin:
-    """Return the origin of the source server."""
     return Origin(
         flavour=Flavour.MARIADB,
         version="11.8.6-MariaDB",

@@ -1,4 +1,4 @@
-"""Runs zsnapdb as a person runs it, in a process of its own."""
+"""Execution of zsnapdb as by a user, in its own process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(CHECKOUT), "LC_ALL": "
 
 
 def zsnapdb(*words: str, config: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command line. `variables` are those of its environment, beside the usual ones.
+    """Run a command line. `variables` are additional environment variables.
 
-    It runs in a child of a process that has imported the package: imports take longer than most commands.
+    It runs in a child of a process that has imported the package, because imports take longer than most commands.
     """
     env = {**ENVIRONMENT, "ZSNAPDB_CONFIG": config, **variables}
     done = subprocess.CompletedProcess(["zsnapdb", *words], *_zygote().run(words, env, timeout=60))
@@ -28,7 +28,7 @@ def zsnapdb(*words: str, config: str = "", **variables: str) -> subprocess.Compl
 
 
 def zsnapdb_from_nothing(*words: str) -> subprocess.CompletedProcess[str]:
-    """Start a command line from nothing, as a shell does."""
+    """Start a command line without the zygote, as a shell does."""
     return subprocess.run(
         [sys.executable, "-m", "zsnapdb", *words], capture_output=True, text=True, env=ENVIRONMENT, timeout=60
     )

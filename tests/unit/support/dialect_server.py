@@ -1,4 +1,4 @@
-"""An S3 server on this machine that speaks a dialect: it refuses, ignores or spells some requests in its own way."""
+"""A local S3 server that speaks a dialect: it refuses, ignores or spells some requests in its own way."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refusal(status: int, code: str, message: str = "no") -> Answer:
 
 @dataclass
 class Dialect:
-    """The peculiarities of a server. `many` answers the request that removes several objects: None, it is known."""
+    """The peculiarities of a server. `many` answers a request to remove several objects (None: supported)."""
 
     many: Callable[[list[str]], Answer] | None = None
     one: Callable[[str], Answer | None] = lambda key: None
@@ -37,12 +37,12 @@ class Dialect:
     any: Callable[[DialectRequest], Answer | None] = lambda request: None
     listing: Callable[[list[str]], list[str]] = lambda keys: keys
     missing_is_an_error: bool = False
-    """Whether to remove a missing object is an error (Google's storage)."""
+    """Whether the removal of a missing object is an error (Google's storage)."""
 
 
 @dataclass
 class DialectServer:
-    """A running server, its objects, and the requests it got: method and path with query."""
+    """A running server, its objects, and its requests: method and path with query."""
 
     dialect: Dialect
     folder: Path
@@ -78,7 +78,7 @@ class DialectServer:
 
 
 class DialectRequest(http.server.BaseHTTPRequestHandler):
-    """One request. The subclass of a server has the server."""
+    """One request. A server's subclass has the server."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True

@@ -1,4 +1,4 @@
-"""A drill that was made."""
+"""Evidence of a drill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records the events of jobs for tests."""
+"""A recorder of job events for tests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from zsnapdb.jobs.base.events import Silent
 
 
 class Recorder(Silent):
-    """Records lines and warnings."""
-
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
 

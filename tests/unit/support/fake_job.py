@@ -1,8 +1,8 @@
-"""Stands for `zsnapdb VERB INSTANCE --json [--once RUN]`, as a process of its own: `fake_job.py FOLDER HOST WORDS…`.
+"""A fake of `zsnapdb VERB INSTANCE --json [--once RUN]` as its own process: `fake_job.py FOLDER HOST WORDS…`.
 
-In FOLDER it writes a line for each begin and end (`calls`), and for each thing that it made (`made`): a run makes at
-most one. The name of the instance says what happens: `slow-…` goes on until it is ended, `fails-N-…` ends with N,
-`holds-…` waits after it made its thing until there is a file `go`, all others take a moment.
+In FOLDER it writes a line for each start and end (`calls`), and for each created object (`made`): a run creates at most
+one. The instance's name controls it: `slow-…` runs until it is ended, `fails-N-…` exits with N, `holds-…` waits after
+the creation for a file `go`, all others take a moment.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ FOLDER, HOST, WORDS = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 
 
 def note(file: str, **what: object) -> None:
-    """Write a line. One write appends it whole."""
+    """Append a line in one write."""
     with (FOLDER / file).open("a") as opened:
         opened.write(json.dumps({"host": HOST, "pid": os.getpid(), "words": WORDS, "at": time.time(), **what}) + "\n")
 
 
 def undo(_number: int, _frame: object) -> None:
-    """End as a command that undoes what it began."""
+    """End like a command that undoes its steps."""
     note("calls", what="undone")
     sys.exit(130)
 
 
 def main() -> int:
-    """Do what the instance's name says, and return the exit code."""
+    """Act by the instance's name, and return the exit code."""
     signal.signal(signal.SIGTERM, undo)
     note("calls", what="begin")
     instance = WORDS[1]

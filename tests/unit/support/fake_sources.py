@@ -98,7 +98,7 @@ MACHINE = """<domain type='kvm'>
 
 
 class FakeMachine(FakeDisks):
-    """A virtual machine whose disks are the volumes. The site has set a property on that of the data."""
+    """A virtual machine whose disks are the volumes. The site has set a property on the data volume."""
 
     def describe(self, observed: FakeObservation, proof: FakeProof) -> SourceDescription:
         volumes = dict(super().describe(observed, proof).volumes)

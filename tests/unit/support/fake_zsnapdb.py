@@ -1,9 +1,9 @@
-"""Stands for `zsnapdb clone`: keeps clones in a file and writes down each command line with its environment.
+"""A fake of `zsnapdb clone` that keeps clones in a file and records each command line with its environment.
 
-It runs as a process of its own: `python fake_zsnapdb.py clone create …`. FAKE_FOLDER is where it works. A file `slow`
-there holds a number of seconds that a command takes, unless a file `go` ends the wait, a file `fails` the document that
-it prints instead. SIGTERM makes it write a file `undone` and end with 130, unless there is a file `deaf`. Other
-commands than `clone` print the file of their name, whose first line is the exit code.
+It runs as its own process: `python fake_zsnapdb.py clone create …`. FAKE_FOLDER is its working folder. A file `slow`
+there has the seconds of a command, unless a file `go` ends the wait. A file `fails` has the JSON document to print
+instead. On SIGTERM it writes a file `undone` and exits with 130, unless there is a file `deaf`. Commands other than
+`clone` print the file with their name, whose first line is the exit code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FOLDER = Path(os.environ["FAKE_FOLDER"])
 
 
 def main() -> int:
-    """Run the command line, print its document, and return its exit code."""
+    """Run the command line, print its JSON document, and return its exit code."""
     words = sys.argv[1:]
     with (FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -29,7 +29,7 @@ def main() -> int:
             calls.write(json.dumps({"words": words, "environment": dict(os.environ)}) + "\n")
     signal.signal(signal.SIGTERM, signal.SIG_IGN if _text("deaf") else _undo)
     if _text("slow"):
-        # Somebody of its own, who goes with it.
+        # A child process, which ends with it.
         if _text("helps"):
             subprocess.Popen(["sleep", "600"])
         (FOLDER / "waits").touch()
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def _told(document: dict[str, dict[str, str]]) -> str:
-    """Return the document of an error. It says for whom its text is, unless there is a file `undeclared`."""
+    """Return an error document. It has the audience of its text, unless there is a file `undeclared`."""
     if "ZSNAPDB_AUDIENCE" in os.environ and not _text("undeclared"):
         document["error"]["audience"] = os.environ["ZSNAPDB_AUDIENCE"]
     return json.dumps(document)

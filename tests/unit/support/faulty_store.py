@@ -1,4 +1,4 @@
-"""A store around another store that fails on command, in the ways that real stores fail."""
+"""A store around another store that fails on command, in the ways of real stores."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class FaultyStore(Layer):
         unseen = set(self.written[-self.lag :]) if self.lag else set()
         for number, item in enumerate(self.inner.list(prefix)):
             if number in (0, 3):
-                # At the beginning, and once more in the middle.
+                # At the start, and once more in the middle.
                 self._answer(self._next("list", prefix), "list", prefix)
             if item.key not in unseen:
                 yield item

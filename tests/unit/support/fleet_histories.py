@@ -1,7 +1,7 @@
-"""Records what workflows of a fleet did on a real engine: `python -m tests.unit.support.fleet_histories`. Six minutes.
+"""Recording of fleet workflows on a real engine: `python -m tests.unit.support.fleet_histories`. It takes six minutes.
 
-The histories lie in `tests/unit/fleet/histories`, and are replayed by today's code. Those that are there stay: runs
-that began under an older release go on under the next one.
+The histories in `tests/unit/fleet/histories` are replayed with the present code. Existing ones stay, because runs that
+started under an older release continue under the next one.
 """
 
 from __future__ import annotations
@@ -76,7 +76,6 @@ async def _record(port: int) -> dict[str, str]:
 
 
 def main() -> None:
-    """Record and write."""
     port = trial_engine.free_port()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)

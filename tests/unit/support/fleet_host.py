@@ -1,4 +1,4 @@
-"""A worker of a fleet whose commands are those of `fake_job.py`: `python -m tests.unit.support.fleet_host …`."""
+"""A fleet worker whose commands are those of `fake_job.py`: `python -m tests.unit.support.fleet_host …`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def settings(folder: Path, port: int, host: str, **fleet: object) -> Settings:
 
 
 def starter(folder: Path, host: str) -> StartChild:
-    """Return what starts the fake in the place of `zsnapdb`."""
+    """Return a function that starts the fake in place of `zsnapdb`."""
 
     def start(words: Sequence[str], log: Path, run_id: str) -> ProcessChild:
         with emptied(log) as out:
@@ -46,7 +46,7 @@ def starter(folder: Path, host: str) -> StartChild:
 
 
 def runner(folder: Path, port: int, host: str, **fleet: object) -> JobRunner:
-    """Return a runner of jobs of such a host."""
+    """Return a job runner of such a host."""
     own = settings(folder, port, host, **fleet)
     return JobRunner(host, lambda: own, starter(folder, host), {}, lambda: datetime.now(UTC), lambda: 1 << 40, print)
 

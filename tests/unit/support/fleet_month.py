@@ -1,7 +1,7 @@
-"""A fleet whose time is simulated: engine, hosts with agents and workers, a repository, and who looks at it.
+"""A fleet with simulated time: engine, hosts with agents and workers, a repository, and a viewer.
 
-What decides is the product: the schedules that are applied, windows, what a host answers, the agent, what is read of a
-repository and how it is judged. The engine and the commands are models. All that was really made stands in `events`.
+The decisions are the product's own: the applied schedules, windows, a host's answers, the agent, the reads of a
+repository and their verdicts. The engine and the commands are models. `events` has all that was really created.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TICK = timedelta(minutes=15)
 
 @dataclass(frozen=True)
 class Event:
-    """A backup or a drill that was made, at this time by the clock of its host."""
+    """A backup or drill, with its time by the host's clock."""
 
     verb: str
     instance: str
@@ -60,8 +60,6 @@ class GivenRecords(MemoryRecords):
 
 @dataclass(frozen=True)
 class EndedChild:
-    """A command that has ended."""
-
     code: int
 
     def poll(self) -> int | None:
@@ -81,7 +79,7 @@ class EndedChild:
 
 @dataclass
 class MonthHost:
-    """A host: its agent and its worker. `name` is what it is called now."""
+    """A host: its agent and its worker. `name` is its present name."""
 
     name: str
     agent: AgentMonth
@@ -93,17 +91,14 @@ class MonthHost:
         self.is_up = False
 
     def turn_on(self) -> None:
-        """Start it again."""
         self.agent.boot()
         self.is_up = True
 
     def rename(self, name: str, settings: Settings) -> None:
-        """Give it another name. Its disks, with the records of the agent, stay."""
+        """Rename the host. Its disks, with the agent's records, stay."""
         self.name, self.agent.settings = name, settings
 
     def runner(self, month: FleetMonth) -> JobRunner:
-        """Return its worker."""
-
         def start(words: Sequence[str], log: Path, run_id: str) -> EndedChild:
             return EndedChild(month.command(self, tuple(words)))
 
@@ -125,7 +120,7 @@ class BegunJob:
 
 @dataclass
 class FleetMonth:
-    """The simulation. While `engine_is_away` no job begins, while `store_is_away` nobody reaches the repository."""
+    """The simulation. While `engine_is_away` no job starts; while `store_is_away` the repository is unreachable."""
 
     yard: FleetYard
     jobs: FleetJobsSettings
@@ -161,7 +156,7 @@ class FleetMonth:
         return made
 
     def command(self, host: MonthHost, words: tuple[str, ...]) -> int:
-        """Do what a command does, and return its exit code. What a run has done is not done again."""
+        """Execute a command, and return its exit code. A run that was already executed does nothing."""
         verb, instance = words[:2]
         run = words[words.index("--once") + 1] if "--once" in words else ""
         if self.store_is_away:
@@ -200,7 +195,7 @@ class FleetMonth:
 
     def _begin(self, schedule: FleetSchedule, after: datetime) -> None:
         for scheduled in literal_times(specification(schedule, self.now), after, self.now, TICK):
-            # While a run of the same job is under way no other begins.
+            # While a run of the same job is in progress, no other starts.
             if schedule.schedule_id not in self.running:
                 begun = BegunJob(schedule.job, scheduled, self.now)
                 self.running[schedule.schedule_id] = begun

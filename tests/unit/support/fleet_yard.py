@@ -31,7 +31,7 @@ NOW = datetime(2026, 11, 27, 12, 0, tzinfo=UTC)
 
 
 class CountingStore(Layer):
-    """A store that counts what is asked of it, and notes which objects are read."""
+    """A store that counts its requests and records the objects that are read."""
 
     def __init__(self, inner: Store, asked: Counter[str], read: list[str]) -> None:
         super().__init__(inner)
@@ -49,7 +49,7 @@ class CountingStore(Layer):
 
 @dataclass
 class FleetYard:
-    """A machine that looks at a fleet, and the repositories of that fleet."""
+    """A machine that shows a fleet, and the repositories of that fleet."""
 
     folder: Path
     names: Sequence[str] = ("here", "there")
@@ -58,7 +58,7 @@ class FleetYard:
     keys: str = ""
     """A line in the table of each repository."""
     keys_of: dict[str, str] = field(default_factory=dict)
-    """The same of one repository."""
+    """The same for one repository."""
     asked: Counter[str] = field(default_factory=Counter)
     read: list[str] = field(default_factory=list)
 
@@ -81,7 +81,7 @@ class FleetYard:
         objectives: ObjectiveSettings | None = None,
         keyring: Keyring | None = None,
     ) -> Manifest:
-        """Store a backup of that age. `objectives` None: it names none, as those of an older zsnapdb."""
+        """Store a backup of that age. `objectives` None: it has none, as from an older zsnapdb."""
         repository, at = self.repository(name, keyring), self.now - timedelta(hours=hours)
         number = len(repository.backup_ids(instance))
         backup_id = new_backup_id(at, number)
@@ -99,7 +99,7 @@ class FleetYard:
         return made
 
     def drill(self, instance: str, hours: float, outcome: Outcome, name: str = "here", host: str = "lab-1") -> None:
-        """Store the evidence of a drill that ended so long ago."""
+        """Store the evidence of a drill that ended `hours` ago."""
         repository, at = self.repository(name), self.now - timedelta(hours=hours)
         made = drilled(outcome, repository.id, new_backup_id(at, 0))
         drills.write(
@@ -111,7 +111,6 @@ class FleetYard:
         return fleet_config.parse(self.text(), "test")
 
     def text(self) -> str:
-        """Return the configuration."""
         lines = [f'cache = "{self.folder / "cache"}"', self.more]
         for name in self.names:
             lines += [
@@ -123,7 +122,7 @@ class FleetYard:
         return "\n".join(lines)
 
     def status(self, *filters: str, order: str = "red", cached: bool = False) -> FleetState:
-        """Look at the fleet. Afterwards `asked` has what this cost."""
+        """Return the state of the fleet. Afterwards `asked` has the requests."""
         self.asked.clear()
         self.read.clear()
 

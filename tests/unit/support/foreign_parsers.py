@@ -1,6 +1,6 @@
-"""Every parser of what others write, with spoiled examples: the list that the fuzzing test and the campaign go through.
+"""Every parser of untrusted data, with corrupted examples, for the fuzzing test and the campaign.
 
-A parser gets the bytes and a folder. It may raise errors of the package alone, and no example takes long.
+A parser gets the bytes and a folder. It may only raise errors of the package, and no example is slow.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from zsnapdb.repository.writer_lease import Holder
 from zsnapdb.stream.chunks import NO_CHUNK, Codec
 
 PATIENCE = 10.0
-"""Seconds of processor time for one example. All take milliseconds."""
+"""Limit in seconds of processor time for one example. All take milliseconds."""
 
 
 @dataclass(frozen=True)
 class ForeignParser:
-    """A parser, its spoiled examples, and what calls it with the bytes and a folder."""
+    """A parser, its corrupted examples, and the function that calls it with the bytes and a folder."""
 
     name: str
     examples: st.SearchStrategy[bytes]
@@ -82,7 +82,7 @@ def _hurried() -> Iterator[None]:
 
 
 def check(parser: ForeignParser, body: bytes) -> None:
-    """Raise what the parser must not raise for these bytes."""
+    """Raise the errors that the parser must not raise for these bytes."""
     folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     try:
         with _hurried():

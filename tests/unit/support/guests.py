@@ -1,4 +1,4 @@
-"""A guest with an agent in memory: it freezes, hangs, refuses and thaws by itself as the test says."""
+"""A guest with an agent in memory: it freezes, hangs, refuses and thaws by itself under control of the test."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class MemoryGuests(MemoryHypervisor):
         self.refuses: set[str] = set()
         self.hangs: set[str] = set()
         self.deaf_thaws = 0
-        """How many times the agent does not answer a thaw."""
+        """Number of thaws that the agent does not answer."""
         self.failing_hook = ""
-        """What the hook of the agent says after the first thaw, which the agent then reports as failed."""
+        """Message of the agent's hook after the first thaw, which the agent then reports as failed."""
         self.running_xml: str | None = None
         self.ended_itself = False
 
@@ -73,7 +73,7 @@ class MemoryGuests(MemoryHypervisor):
 
 
 class FakeGuard:
-    """A guard that notes what it is told."""
+    """A guard that records its messages."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -81,7 +81,6 @@ class FakeGuard:
 
     @contextlib.contextmanager
     def open(self, uri: str, uuid: str, deadline: float, turn: int) -> Iterator[Any]:
-        """Open the guard."""
         if self.fails:
             raise CommandError("the guard did not start")
         self.told.append(f"opened {deadline:g}")
@@ -95,9 +94,9 @@ class FakeGuard:
 
 
 class MemoryClient(MemoryHypervisor):
-    """A libvirt whose guests have a client of a server: it prints what the test says for each statement's beginning.
+    """A libvirt whose guests have a server client. Its output is set by the test for each prefix of a statement.
 
-    `errors` are what it says first, one try after the other, before it answers.
+    `errors` are returned first, one per attempt, before it answers.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""The agent as a program whose clock goes on only while no job of it runs: `python -m … CONFIG FOLDER RUNS`.
+"""The agent as a program whose clock only advances while no job of it runs: `python -m … CONFIG FOLDER RUNS`.
 
-So a schedule takes as long as its jobs take, however busy the machine is. After that many runs it ends, and prints a
-line of JSON: the descriptors that were open after each run, and the most memory that the process ever had (bytes).
+So a schedule takes as long as its jobs, however busy the machine is. After RUNS runs it ends, and prints a line of
+JSON: the open descriptors after each run, and the peak memory of the process (bytes).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HastyAgent:
     _running: int = 0
 
     def tell(self, line: str) -> None:
-        """Count the jobs that run."""
+        """Count the running jobs."""
         if " begins, run " in line:
             self._running += 1
         elif " ended with " in line:
@@ -46,7 +46,7 @@ class HastyAgent:
         return len(self.descriptors) >= self.runs and not self._running
 
     def wait(self, seconds: float) -> bool:
-        """Let time pass: at once if no job runs, and really if one does."""
+        """Let time pass: instantly if no job runs, and really if one does."""
         if self._running:
             time.sleep(0.05)
         else:
@@ -54,7 +54,7 @@ class HastyAgent:
         return self.is_set()
 
     def take(self) -> bool:
-        """Never ask for the configuration to be read again."""
+        """Never request a reload of the configuration."""
         return False
 
     def serve(self, folder: Path) -> None:
@@ -71,7 +71,7 @@ class HastyAgent:
 
 
 def most_memory() -> int:
-    """Return the most memory in bytes that this process ever had. Source: proc(5), VmHWM, which is in KiB."""
+    """Return the peak memory of this process in bytes. Source: proc(5), VmHWM, which is in KiB."""
     (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) << 10
 

@@ -1,4 +1,4 @@
-"""A workflow of an engine in hostile hands: it asks a host for whatever it is given."""
+"""A workflow of a compromised engine: it sends any request to a host."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from zsnapdb.planning.fleet.messages import JOB
 
 @workflow.defn
 class HostileWorkflow:
-    """Asks once."""
-
     @workflow.run
     async def run(self, queue: str, request: Any) -> str:
         """Return whether the host refused."""

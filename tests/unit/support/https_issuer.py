@@ -1,4 +1,4 @@
-"""An issuer on a real socket, whose certificate an authority of the test has signed."""
+"""An issuer on a real socket, with a certificate of a test authority."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.support import certificates
 
 @dataclass(frozen=True)
 class AskedPage:
-    """What somebody asks it."""
+    """A request to the issuer."""
 
     query: dict[str, str]
     headers: Mapping[str, str]
@@ -26,9 +26,9 @@ class AskedPage:
 
 @dataclass
 class HttpsIssuer:
-    """What it answers by path: a status, a body, and headers. `asked` are the paths that it was asked for.
+    """Its answers by path: a status, a body, and headers. `asked` are the requested paths.
 
-    `answers` are asked for their answer by a path without its query.
+    `answers` has functions that answer a path without its query.
     """
 
     url: str
@@ -37,16 +37,16 @@ class HttpsIssuer:
     answers: dict[str, Callable[[AskedPage], tuple[int, bytes, Mapping[str, str]]]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     pause: float = 0.0
-    """How many seconds it waits between two bytes of a body."""
+    """Seconds between two bytes of a body."""
 
     def page(self, path: str, body: bytes, status: int = 200, **headers: str) -> None:
-        """Let it answer a path."""
+        """Set the answer for a path."""
         self.pages[path] = (status, body, headers)
 
 
 @contextmanager
 def https_issuer(folder: Path, name: str = "localhost") -> Iterator[HttpsIssuer]:
-    """Answer on a port of this host while the block runs."""
+    """Serve on a port of this host during the block."""
     made = HttpsIssuer("", certificates.make(folder / "issuer", name))
 
     class Handler(BaseHTTPRequestHandler):

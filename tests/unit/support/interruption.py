@@ -1,4 +1,4 @@
-"""Backups that are killed at a chosen step, and what their repetition stored and said."""
+"""Backups that are killed at a chosen step, and the results of their repetition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An issuer of id tokens: its keys, tokens of it, and its configuration."""
+"""An issuer of id tokens: its keys, its tokens, and its configuration."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CLAIMS = {"repository": "shop/web", "ref": "refs/heads/main", "sub": "repo:shop/
 RSA = RSAKey.generate_key(2048)
 EC = ECKey.generate_key("P-256")
 OTHER = RSAKey.generate_key(2048)
-"""A key of somebody else."""
+"""A key of another issuer."""
 
 
 def part(content: bytes | Mapping[str, object]) -> str:
@@ -44,7 +44,7 @@ def part(content: bytes | Mapping[str, object]) -> str:
 
 
 def signed(header: Mapping[str, object], claims: Mapping[str, object] | bytes, key: Any) -> str:
-    """Return a token that the key has signed, whatever the header says beside `alg`."""
+    """Return a token that the key has signed, whatever its header contains in addition to `alg`."""
     text = claims if isinstance(claims, bytes) else json.dumps(claims).encode()
     algorithm = jws.JWSRegistry.algorithms[str(header["alg"])]
     before = f"{part(header)}.{part(text)}"
@@ -58,7 +58,7 @@ def jwk(key: Any, kid: str, **more: object) -> dict[str, object]:
 
 @dataclass
 class FakeIssuer:
-    """An issuer and the host that knows it. `now` is the clock of both."""
+    """An issuer and a host that trusts it. `now` is the clock of both."""
 
     folder: Path
     now: datetime
@@ -81,7 +81,6 @@ class FakeIssuer:
         return IssuerSettings.model_validate(fields)
 
     def issuers(self) -> Mapping[str, IssuerSettings]:
-        """Return the configured issuers."""
         return {self.name: self.settings()}
 
     def _fetch(self, _name: str) -> FetchedKeys:
@@ -91,28 +90,28 @@ class FakeIssuer:
         )
 
     def claims(self, **changed: object) -> dict[str, object]:
-        """Return the claims of a good token with some changed; None leaves one out."""
+        """Return the claims of a valid token with changes; None leaves one out."""
         seconds = int(self.now.timestamp())
         whole = {"iss": self.issuer, "aud": AUDIENCE, "iat": seconds - 5, "nbf": seconds - 5, "exp": seconds + 300}
         return {name: value for name, value in {**whole, **CLAIMS, **changed}.items() if value is not None}
 
     def token(self, key: Any = RSA, header: Mapping[str, object] | None = None, **changed: object) -> str:
-        """Return a good token with some claims changed."""
+        """Return a valid token with some claims changed."""
         known = {"alg": "RS256", "kid": "rsa", "typ": "JWT"} if key is not EC else {"alg": "ES256", "kid": "ec"}
         return signed({**known, **(header or {})}, self.claims(**changed), key)
 
     def pass_time(self, seconds: float) -> None:
-        """Move the clock on."""
+        """Advance the clock."""
         self.now += timedelta(seconds=seconds)
 
 
 def whom(holder: CredentialHolder | None) -> tuple[str, Role, str] | None:
-    """Return for whom a token stands, as what, and who says so."""
+    """Return the subject, role and issuer of a token."""
     return None if holder is None else (holder.subject, holder.role, holder.issuer)
 
 
 def refusal(issuer: FakeIssuer, token: str) -> str:
-    """Return what the log is told when a token is refused."""
+    """Return the log message for a refused token."""
     issuer.said.clear()
     issuer.tokens._told.clear()
     assert issuer.tokens.holder(token, issuer.now) is None

@@ -1,6 +1,6 @@
-"""Repositories that earlier versions wrote, as tests/unit/repository/kept keeps them, and what they say.
+"""Repositories of earlier versions in tests/unit/repository/kept, and the documents read from them.
 
-`python -m tests.unit.support.kept_repositories FLAVOUR` writes the documents with which later versions are compared.
+`python -m tests.unit.support.kept_repositories FLAVOUR` writes the documents for comparisons with later versions.
 `tests/system/kept_repositories.py` writes the repositories.
 """
 
@@ -39,21 +39,21 @@ from zsnapdb.store.local import LocalStore
 
 FOLDER = Path(__file__).parents[1] / "repository/kept"
 NOW = datetime(2026, 11, 28, 12, 0, tzinfo=UTC)
-"""Some hours after the kept repositories were written."""
+"""A few hours after the kept repositories were written."""
 KEPT = {
     "mariadb": ("plain", "damaged", "encrypted", "copied", "machine"),
     "mysql": ("plain",),
     "mysql-small": ("real", "raw"),
 }
 HOSTS = ("mariadb", "mysql")
-"""The archives that have what the host recorded, and the properties that it set."""
+"""The archives with the host's records and properties."""
 _VARYING = {"seconds", "verified_seconds", "duration", "checked", "run_id"}
-"""Fields that depend on the machine that reads."""
+"""Fields that depend on the reading machine."""
 
 
 @dataclass(frozen=True)
 class KeptRepository:
-    """One unpacked repository, as a host without its snapshots uses it."""
+    """One unpacked repository, as used by a host without its snapshots."""
 
     folder: Path
     name: str
@@ -93,14 +93,14 @@ class KeptRepository:
         return replace(Instance.of(self.settings, "main"), host=self.host)
 
     def documents(self) -> dict[str, Any]:
-        """Return what the commands that only read say, and afterwards a deep verify and the plan of a prune."""
+        """Return the results of the read-only commands, then of a deep verify and the plan of a prune."""
         with mock.patch("zsnapdb.zfs.datasets.exists", return_value=False):
             return self._documents()
 
     def _documents(self) -> dict[str, Any]:
         instance, repository = self.instance, self.instance.open_repository()
         if self.name in ("machine", "real", "raw"):
-            # No command stored these, so no record was kept of them.
+            # No command stored these, so there is no record of them.
             for name in repository.backup_ids("main"):
                 host_record.note_stored(instance, repository, *repository.digested_manifest("main", name))
         listed = inventory.inventory(instance)
@@ -132,7 +132,7 @@ def unpack(flavour: str, into: Path) -> dict[str, KeptRepository]:
 
 
 def as_document(value: Any) -> Any:
-    """Return the value as JSON has it, without the fields that depend on the machine that reads."""
+    """Return the value in JSON form, without the fields that depend on the reading machine."""
     if isinstance(value, pydantic.BaseModel):
         return as_document(value.model_dump(mode="json"))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -147,7 +147,7 @@ def as_document(value: Any) -> Any:
 
 
 def differences(before: Any, now: Any, at: str = "") -> list[str]:
-    """Return where `now` lacks or changes a part of `before`. A field that is new is no difference."""
+    """Return the locations where `now` lacks or changes a part of `before`. A new field is not a difference."""
     if isinstance(before, dict) and isinstance(now, dict):
         gone = [f"{at}/{name} is gone" for name in before if name not in now]
         return gone + [

@@ -1,4 +1,4 @@
-"""Which servers have the statements, columns and status variables that zsnapdb uses, by their manuals."""
+"""Servers with the statements, columns and status variables that zsnapdb uses, according to their manuals."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ MYSQL, PERCONA, MARIADB = "MySQL", "Percona Server", "MariaDB"
 class KnownCapability:
     """A capability that zsnapdb uses, the servers that have it, and the source of this information.
 
-    `what` is a statement, a column (`information_schema.TABLE.COLUMN`) or a status variable (`status NAME`); `since` is
-    inclusive, `until` exclusive (empty: no such bound is known).
+    `what` is a statement, a column (`information_schema.TABLE.COLUMN`) or a status variable (`status NAME`). `since` is
+    inclusive, `until` exclusive (empty: no known bound).
     """
 
     what: str
@@ -107,4 +107,4 @@ KNOWN = (
         "status Innodb_redo_log_enabled", _UPSTREAM, "8.0.21", "", "refman 8.0, 'Disabling Redo Logging'; WL#13795"
     ),
 )
-"""The capabilities of each server. zsnapdb itself asks the live server."""
+"""The capabilities of each server. zsnapdb itself queries the live server."""

@@ -1,8 +1,8 @@
-"""When the engine begins what a specification of a schedule says.
+"""Start times of a schedule specification in the engine.
 
-Times of a cron expression are matched literally with the clock of their zone: one that a clock leaves out does not come
-(Temporal's API, `ScheduleSpec.timezone_name`). Of those that a clock repeats some come; here none. Intervals count from
-1970 on. `tests/unit/fleet/test_engine.py` compares this with a real engine.
+Times of a cron expression are matched literally with the clock of their zone: a time that the clock skips does not
+occur (Temporal's API, `ScheduleSpec.timezone_name`). A time that the clock repeats occurs in some cases; here it never
+does. Intervals count from 1970 on. `tests/unit/fleet/test_engine.py` compares this with a real engine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 def literal_times(
     spec: ScheduleSpec, after: datetime, until: datetime, step: timedelta = _MINUTE
 ) -> Iterator[datetime]:
-    """Yield the times (UTC) of the specification after one time, up to another one. All times are those of steps."""
+    """Yield the times (UTC) of the specification after one time, up to another. All times are multiples of steps."""
     zone = ZoneInfo(spec.time_zone_name or "UTC")
     at = after.replace(second=0, microsecond=0)
     while (at := at + step) <= until:
@@ -45,7 +45,7 @@ def _matches_cron(line: str, local: datetime) -> bool:
 
 
 def _matches_field(field: str, number: int) -> bool:
-    """Whether a field of the kinds that tests use matches: `*`, `*/N`, or numbers with commas."""
+    """Whether a field of the kinds in tests matches: `*`, `*/N`, or numbers with commas."""
     if field.startswith("*"):
         return number % int(field[2:] or 1) == 0
     return number in {int(one) for one in field.split(",")}

@@ -1,4 +1,4 @@
-"""A provider of OpenID Connect on a real socket, and the host whose people log in by it."""
+"""An OpenID Connect provider on a real socket, and the host whose users log in with it."""
 
 from __future__ import annotations
 
@@ -44,11 +44,12 @@ PERSON: Mapping[str, object] = {"sub": "7", "email": MAIL, "email_verified": Tru
 
 @dataclass
 class LoginProvider:
-    """Who lets people log in. It keeps to RFC 6749, 7636 and 9207, unless a test says otherwise.
+    """A provider that logs in users. It follows RFC 6749, 7636 and 9207, unless a test changes that.
 
-    `changed` are claims of the next id tokens (None leaves one out), `header` is what their header says, `key` signs.
-    `raw` is the id token that is sent instead. `secret` is that of the client ("": it has none). `exchanges` are the
-    forms that came to the token endpoint.
+    - `changed`: claims of the next id tokens (None leaves one out); `header` is their header, `key` their signing key
+    - `raw`: an id token that is sent instead
+    - `secret`: the client's secret ("": none)
+    - `exchanges`: the forms that the token endpoint received
     """
 
     name: str
@@ -74,7 +75,7 @@ class LoginProvider:
 
     @property
     def redirect_uri(self) -> str:
-        """Where the client has said that browsers come back to."""
+        """The registered redirect URI of the client."""
         return f"{SITE}/login/{self.name}/callback"
 
     def section(self) -> str:
@@ -97,14 +98,14 @@ client_id = "{CLIENT}"
 """
 
     def come_back(self, address: str) -> str:
-        """Log in at the address, as a browser that was sent there, and return where it is sent then: path and query."""
+        """Log in at the address, like a redirected browser, and return the next redirect: path and query."""
         context = ssl.create_default_context(cafile=self.https.files.ca)
         answer = httpx.get(address, verify=context)
         assert answer.status_code == 302, answer.text
         return answer.headers["Location"].removeprefix(SITE)
 
     def id_token(self, nonce: str = "", **changed: object) -> str:
-        """Return an id token of the person."""
+        """Return an id token of the user."""
         seconds = int(self.now())
         claims = {"iss": self.https.url, "aud": CLIENT, "iat": seconds, "exp": seconds + 300, "nonce": nonce}
         whole = {**claims, **PERSON, **self.changed, **changed}
@@ -149,7 +150,7 @@ client_id = "{CLIENT}"
 
 @contextmanager
 def providers(host: ServeHost, *names: str) -> Iterator[list[LoginProvider]]:
-    """Run new providers of these names while the block runs."""
+    """Run new providers with these names during the block."""
     if not names:
         yield []
         return
@@ -161,7 +162,7 @@ def providers(host: ServeHost, *names: str) -> Iterator[list[LoginProvider]]:
 
 
 def with_logins(host: ServeHost, known: list[LoginProvider], more: str = "") -> list[str]:
-    """Configure the host for these providers. Returned is what its log is told of id tokens."""
+    """Configure the host for these providers. Return the list of its log messages about id tokens."""
     host.more = "\n".join((f'url = "{SITE}"', more, *(one.section() for one in known)))
     said: list[str] = []
 
@@ -192,7 +193,7 @@ def query_of(address: str) -> dict[str, str]:
 
 
 def configuration(folder: Path, known: LoginProvider) -> Path:
-    """Write the configuration of a host that has this provider."""
+    """Write the configuration of a host with this provider."""
     file = folder / "zsnapdb.toml"
     file.write_text(
         f"""

@@ -1,4 +1,4 @@
-"""A pool with volumes in memory, and the domains of a libvirt in memory, for jobs on virtual machines."""
+"""A pool with volumes and a libvirt with domains, both in memory, for jobs on virtual machines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOME = "tank/zsnapdb/vms"
 
 
 class MachinePool(ClonePool):
-    """A pool that knows volumes: what `zfs create -V`, `clone`, `snapshot` and `rollback` do."""
+    """A pool with volumes: it simulates `zfs create -V`, `clone`, `snapshot` and `rollback`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class MachinePool(ClonePool):
         return (native[key], "-") if key in native else super().value(name, key)
 
     def foreign_volume(self, name: str) -> str:
-        """Make a volume of somebody else."""
+        """Create a volume that zsnapdb does not own."""
         self.things[name] = Thing({"volsize": "33554432"})
         return name
 
@@ -99,12 +99,12 @@ class MachinePool(ClonePool):
         return ""
 
     def device(self, path: Path) -> str | None:
-        """Return the dataset behind a device: the link's name, unless the test lost it."""
+        """Return the dataset of a device, from the link's name, unless the test removed it."""
         dataset = str(path).removeprefix("/dev/zvol/")
         return dataset if dataset in self.things and dataset not in self.lost_devices else None
 
     def wait_for_device(self, dataset: str, patience: float) -> Path:
-        """Return the link of a device, at once."""
+        """Return the link of a device immediately."""
         path = Path("/dev/zvol") / dataset
         if self.device(path) is None:
             raise ConsistencyError(f"the device node {path} is not there after {patience:g} s")
@@ -112,7 +112,7 @@ class MachinePool(ClonePool):
 
 
 class MemoryHypervisor:
-    """A libvirt whose domains are texts. It fails where the test says so."""
+    """A libvirt whose domains are texts. It fails where the test requires it."""
 
     def __init__(self) -> None:
         self.known: dict[str, tuple[str, MachineState]] = {}
@@ -120,7 +120,7 @@ class MemoryHypervisor:
         self.names = ["default"]
 
     def add(self, xml: str, state: MachineState = MachineState.OFF) -> None:
-        """Define somebody's domain."""
+        """Define a domain that zsnapdb does not own."""
         self.known[parse(xml).uuid] = (xml, state)
 
     def _step(self, verb: str, uuid: str = "") -> None:

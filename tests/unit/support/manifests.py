@@ -1,4 +1,4 @@
-"""Manifests of small backups, for tests to which the contents do not matter."""
+"""Manifests of small backups, for tests that ignore their contents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zsnapdb.stream.chunks import Chunk, Codec
 
 
 def after_the_examples() -> datetime:
-    """Return the time now, or a time after the ids of all examples if the clock of this machine is behind them."""
+    """Return the present time, or a time after the ids of all examples if this machine's clock is behind them."""
     return max(datetime.now(UTC), datetime(2026, 11, 22, tzinfo=UTC))
 
 
@@ -51,7 +51,7 @@ def manifest(backup_id: str = "20261120T101112Z-7f3a", instance: str = "main") -
 
 
 def of_kind(kind: str, backup_id: str = "20261120T101112Z-7f3a", **facts: object) -> Manifest:
-    """A backup of a source that the format does not know, on a zvol."""
+    """Return a backup on a zvol, of a source that the format does not know."""
     whole = manifest(backup_id)
     zvol = whole.volumes[0].model_copy(update={"type": ZvolType(volsize=1 << 30, volblocksize=16384, properties={})})
     source = OtherSourcePart.model_validate({"kind": kind, **facts})
@@ -59,7 +59,7 @@ def of_kind(kind: str, backup_id: str = "20261120T101112Z-7f3a", **facts: object
 
 
 def encrypted(backup: Manifest, key: KeyPart) -> Manifest:
-    """The backup with all its chunks encrypted with this key."""
+    """Return the backup with all its chunks encrypted with this key."""
     volumes = tuple(
         volume.model_copy(update={"chunks": tuple(chunk._replace(key_id=key.id) for chunk in volume.chunks)})
         for volume in backup.volumes

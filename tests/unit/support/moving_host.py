@@ -1,4 +1,4 @@
-"""A host on which the files of a server are moved: folders in place of datasets, and a server that can be killed."""
+"""A host on which a server's files are moved: folders in place of datasets, and a server that can be killed."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ NAMES = ("tank/mysql", "tank/mysql/data")
 
 
 class Killed(BaseException):
-    """Stands for kill -9: nothing is put right afterwards."""
+    """A simulated kill -9: nothing is cleaned up."""
 
 
 class MovingHost:
-    """Folders in place of datasets; a server that starts where its option file and its files fit, and writes there."""
+    """Folders in place of datasets, and a server that starts and writes where its option file and its files fit."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.options = root, root / "options"
@@ -85,7 +85,7 @@ class MovingHost:
         return ""
 
     def start(self) -> None:
-        """Start the server, as systemd also does after a reboot, and have a client write a row that is acknowledged."""
+        """Start the server, as systemd does after a reboot too, and commit a row of a client."""
         if self.runs_on:
             return
         on_zfs = any(self.options.iterdir())
@@ -97,7 +97,7 @@ class MovingHost:
         self.write()
 
     def options_of_server(self) -> str:
-        """Return what `mysqld --print-defaults` prints: the option files in their order, and `later` after them."""
+        """Return the output of `mysqld --print-defaults`: the option files in order, then `later`."""
         files = [file.read_text() for file in self.options.iterdir()]
         lines = [line for text in files for line in text.split("\n") if " = " in line]
         return " ".join([*(f"--{line.replace(' = ', '=')}" for line in lines), self.later])
@@ -116,7 +116,7 @@ class MovingHost:
         return MovedServer(places.get(self.runs_on, ServedPlace.OTHER), 7, self.runs_on, True, "active")
 
     def content(self, dataset: str) -> dict[str, bytes]:
-        """Return what a snapshot of the dataset would have."""
+        """Return the files that a snapshot of the dataset would have."""
         top = Path(self.mounted_at, *(["data"] if dataset.endswith("data") else []))
         files = {str(file.relative_to(top)): file for file in top.rglob("*") if file.is_file()}
         is_data = dataset.endswith("data")
@@ -160,7 +160,7 @@ def guid(name: str) -> int:
 
 
 def moving_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MovingHost:
-    """Return a host whose commands, datasets and snapshots are those of this module for the test."""
+    """Return a host whose commands, datasets and snapshots are simulated during the test."""
     fake = MovingHost(tmp_path)
     monkeypatch.setattr(command, "run", fake.run)
     monkeypatch.setattr(command, "run_when_free", fake.run)

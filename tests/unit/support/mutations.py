@@ -1,4 +1,4 @@
-"""Strategies that spoil valid documents: the bytes, the values of JSON, the events of a binlog, lines of text."""
+"""Strategies that corrupt valid documents: bytes, JSON values, binlog events, lines of text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VALUES: tuple[str, ...] = (
     '{"a":' * DEEP,
     '"' + "x" * HUGE + '"',
 )
-"""JSON texts of values that no document expects at most places."""
+"""JSON texts of values that are unexpected in most places."""
 
 _TEXTS = (
     *("", "\0", "\n", "\t", "\x1b[2J", "\x0c", "\u2028", "\udcff", "..", "/", "-", "9" * 4400, "-1", "²", "٣"),
@@ -58,7 +58,7 @@ def spoiled(valid: bytes) -> st.SearchStrategy[bytes]:
 
 
 def binlogs(kinds: tuple[tuple[int, bytes], ...]) -> st.SearchStrategy[bytes]:
-    """Return binlogs of these kinds of events with other bodies, in another order, with correct checksums."""
+    """Return binlogs with these kinds of events, with other bodies and in another order, with correct checksums."""
     return st.integers(0, 2**63).map(lambda seed: _binlog(random.Random(seed), kinds))
 
 
@@ -113,7 +113,7 @@ def _other_words(chance: random.Random, body: bytes) -> bytes:
 
 
 def _other_values(chance: random.Random, body: bytes) -> bytes:
-    """Replace, remove or double values of the document in a line with some line ends."""
+    """Replace, remove or double values of the JSON document in a random line."""
     try:
         chosen = chance.choice(body.split(b"\n"))
         document = json.loads(chosen)

@@ -1,4 +1,4 @@
-"""Watches what this process changes in the file system: a test writes nothing outside its own folder."""
+"""A watch on this process's changes in the file system: a test writes nothing outside its own folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CHANGES = {
 
 
 class OutsideError(AssertionError):
-    """A test changed something outside its folder."""
+    """A test changed a file outside its folder."""
 
 
 def _is_own(path: Any) -> bool:
@@ -34,7 +34,7 @@ def _is_own(path: Any) -> bool:
         return True
     text = os.fsdecode(os.fspath(path))
     if not text.startswith("/"):
-        # Relative to an open folder or to the folder of the process: a test has its own.
+        # Relative to an open folder or to the working folder, which a test owns.
         return not os.getcwd().startswith(str(CHECKOUT)) or bool(set(CACHES) & set(Path(text).parts)) or "/" not in text
     real = os.path.join(os.path.realpath(os.path.dirname(text)), os.path.basename(text))
     return f"{real}/".startswith(OWN) or bool(set(CACHES) & set(Path(real).parts))
@@ -56,5 +56,5 @@ def _watch(event: str, words: tuple[Any, ...]) -> None:
 
 
 def watch() -> None:
-    """Have every change outside raise OutsideError, from now on and in this process."""
+    """Raise OutsideError for every outside change in this process from now on."""
     sys.addaudithook(_watch)

@@ -1,7 +1,7 @@
-"""Surroundings of the unit tests: those of whoever starts them change no test.
+"""Fixed surroundings of the unit tests: the caller's surroundings change no test.
 
-Signals that a script in the background ignores, a umask, a home directory and variables such as MYSQL_HOST or
-AWS_PROFILE are inherited by every process.
+Every process inherits signals that a background script ignores, a umask, a home directory and variables such as
+MYSQL_HOST or AWS_PROFILE.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STOPPING = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT, sig
 
 
 def take() -> None:
-    """Give this process, and all that it starts, known signals, umask, home directory and environment."""
+    """Set known signals, umask, home directory and environment for this process and its child processes."""
     for number in (*_ENDING, *_STOPPING):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -28,7 +28,7 @@ def take() -> None:
     for name in list(os.environ):
         if name not in _KEPT and not name.startswith(_KEPT_PREFIXES):
             del os.environ[name]
-    # tempfile remembers the first folder that it chose.
+    # tempfile remembers its first folder.
     tempfile.tempdir = None
     home = tempfile.mkdtemp(prefix="zsnapdb-home-")
     atexit.register(shutil.rmtree, home, ignore_errors=True)

@@ -17,7 +17,7 @@ FORM = "application/x-www-form-urlencoded"
 
 @dataclass
 class PageForm:
-    """A form of a page: where it is sent, and what it holds before anybody writes into it."""
+    """A form of a page: its target, and its initial values."""
 
     action: str
     method: str
@@ -26,14 +26,14 @@ class PageForm:
 
 @dataclass
 class Element:
-    """An element of a page, as it began."""
+    """An element of a page, from its start tag."""
 
     tag: str
     attributes: Mapping[str, str]
 
 
 class Page(HTMLParser):
-    """What a page holds."""
+    """The contents of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -55,27 +55,27 @@ class Page(HTMLParser):
         self.text += data
 
     def form(self, action: str) -> PageForm:
-        """Return the form that is sent there."""
+        """Return the form with this action."""
         return next(one for one in self.forms if one.action == action)
 
     def all(self, tag: str) -> list[Mapping[str, str]]:
-        """Return the attributes of each element of that kind."""
+        """Return the attributes of each element with this tag."""
         return [one.attributes for one in self.elements if one.tag == tag]
 
 
 class PageBrowser:
-    """Somebody before a site: the application `site`, or the one that answers at the address `base`."""
+    """A user's browser for the application `site`, or for the one at the address `base`."""
 
     def __init__(self, site: Any = None, base: str = "http://127.0.0.1:9808") -> None:
         self.site, self.base = site, base
         self.cookies = httpx.Cookies()
 
     def another(self) -> PageBrowser:
-        """Return another browser before the same site."""
+        """Return another browser for the same site."""
         return PageBrowser(self.site, self.base)
 
     def send(self, method: str, path: str, headers: Mapping[str, str | bytes] | None = None, **options: Any) -> Any:
-        """Send one request as it is."""
+        """Send one request unchanged."""
 
         async def sent() -> Any:
             options_of_client: dict[str, Any] = {"base_url": self.base, "cookies": self.cookies, "timeout": 300}
@@ -87,7 +87,7 @@ class PageBrowser:
         return asyncio.run(sent())
 
     def _transport(self) -> Any:
-        # Plain HTTP needs no certificates; to load them takes longer than a page.
+        # Plain HTTP needs no certificates, and loading them takes longer than a page.
         return (
             httpx.ASGITransport(self.site, raise_app_exceptions=False)
             if self.site
@@ -95,11 +95,9 @@ class PageBrowser:
         )
 
     def get(self, path: str) -> Any:
-        """Look at a page."""
         return self.send("GET", path)
 
     def page(self, path: str) -> Page:
-        """Return the page at a path."""
         answer = self.get(path)
         assert answer.status_code == 200, (path, answer.status_code, answer.text)
         return Page(answer.text)
@@ -109,7 +107,7 @@ class PageBrowser:
         return self.send("POST", path, {"Sec-Fetch-Site": "same-origin", "Content-Type": FORM}, data=dict(fields))
 
     def submit(self, page: str, action: str, **written: str) -> Any:
-        """Send the form of a page, with what was written into it."""
+        """Send the form of a page with these values."""
         return self.post(action, {**self.page(page).form(action).fields, **written})
 
     def log_in(self, token: str) -> Any:
@@ -117,7 +115,7 @@ class PageBrowser:
         return self.submit("/login", "/login", token=token)
 
     def to_its_end(self, begun: Any) -> Any:
-        """Return the page of the operation that was begun, when it has ended."""
+        """Wait for the end of a started operation and return its page."""
         assert begun.status_code == 303, begun.text
         deadline = time.monotonic() + 300
         while True:
@@ -129,5 +127,5 @@ class PageBrowser:
 
     @property
     def session(self) -> str:
-        """The value of the cookie of the session; "" without one."""
+        """The session cookie's value; "" if there is none."""
         return next((cookie.value or "" for cookie in self.cookies.jar), "")

@@ -1,4 +1,4 @@
-"""Parsers of files on the host, and of what programs print, as a fuzzer calls them."""
+"""Parsers of files on the host and of program output, as a fuzzer calls them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BODY, CHUNK = seal(memoryview(_PLAIN), Codec.ZSTD, 3, None, b"")
 
 
 def each(*calls: Callable[[], object]) -> None:
-    """Call all of them, each whatever the others raised."""
+    """Call all of them, even if some raise."""
     for call in calls:
         try:
             call()
@@ -82,7 +82,7 @@ def guest_program(body: bytes, folder: Path) -> None:
 
 
 def server_inside(body: bytes, folder: Path) -> None:
-    """What the client in a guest printed for each question: whatever it says, a position is judged or refused."""
+    """The client's output in a guest for each query: any output leads to a verdict or a refusal."""
     rows = inside_questions.rows(body.decode(errors="replace"))
     each(lambda: inside_questions.variables(rows), lambda: inside_questions.binlogs(rows))
     each(lambda: judge_table(next(iter(inside_questions.checked(inside_questions.tables(rows), rows).values()), ())))
@@ -98,7 +98,7 @@ def server_inside(body: bytes, folder: Path) -> None:
 
 
 def stored_domain(body: bytes, folder: Path) -> None:
-    """The XML of a domain in a manifest: whatever it says, nothing of the host gets into the restored domain."""
+    """The XML of a domain in a manifest: whatever it contains, the restored domain gets no file of the host."""
     text = body.decode(errors="replace")
     disks = {target: f"/dev/zvol/tank/back/{target}" for target in (disk.target for disk in parse(text).volumes)}
     identity = RestoredIdentity("back", MACHINE, MACHINE, "tank/back", ID, disks)

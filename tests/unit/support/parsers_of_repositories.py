@@ -1,4 +1,4 @@
-"""Parsers of what lies in a repository, as a fuzzer calls them: each uses what it read in the way commands do."""
+"""Parsers of a repository's objects, as a fuzzer calls them. Each uses the result as commands do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GTIDS = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:9"
 
 
 class OneObject:
-    """A store that holds the same bytes under every key, and lists the keys that it was given."""
+    """A store with the same bytes under every key. It lists the given keys."""
 
     def __init__(self, body: bytes, *keys: str) -> None:
         self.body, self.keys = body, keys

@@ -1,4 +1,4 @@
-"""A host that plans restores and notes which plans are executed."""
+"""A host that plans restores and records the executed plans."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ VARIABLES = {"datadir": "/var/lib/mysql/data/", "innodb_page_size": "16384"}
 
 @dataclass
 class PlanningHost:
-    """A host with a pool and no server that notes the plans whose steps it runs."""
+    """A host with a pool and no server that records the plans whose steps it runs."""
 
     site: Site
     folder: Path
@@ -61,7 +61,7 @@ class PlanningHost:
         return self.site.instance()
 
     def store(self, backup_id: str, createtxg: int = 2, gtids: str | None = None) -> None:
-        """Put a full backup into the repository, made in the transaction group, at the GTIDs (None: 0-1-2)."""
+        """Store a full backup with this transaction group and these GTIDs (None: 0-1-2)."""
         repository = self.instance.open_or_create_repository()
         made = manifest(backup_id)
         assert isinstance(made.source, ServerSourcePart)
@@ -77,24 +77,23 @@ class PlanningHost:
         self.instance.open_repository().delete(layout.manifest("main", backup_id))
 
     def note(self, work: ServerWork, step: Any) -> None:
-        """Note the plan that is executed, and the backup that a step receives."""
+        """Record the executed plan, and the backup that a step receives."""
         self.executed.append(work.plan)
         if isinstance(step, Receive):
             self.received.append(step.backup_id)
 
     def plan(self, to: str = "latest-backup", **named: Any) -> RestorePlan:
-        """Return the plan of a restore."""
         request = RestoreRequest(to, **named)
         return restore_plan.make(self.settings, self.instance, self.instance.open_repository(), request)
 
 
 def no_snapshot(names: Sequence[str]) -> list[Snapshot]:
-    """Answer for a host that has no snapshot of a backup."""
+    """Answer for a host without any snapshot of a backup."""
     raise NotThere(f"{names[0]} does not exist")
 
 
 def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHost:
-    """Return a host with one backup in its repository. Its steps change nothing and are only noted."""
+    """Return a host with one backup in its repository. Its steps change nothing and are only recorded."""
     made = PlanningHost(Site(tmp_path / "store", is_after_examples=True), tmp_path)
     for name in ("run", "store"):
         (tmp_path / name).mkdir()

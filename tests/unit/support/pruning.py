@@ -1,4 +1,4 @@
-"""Prunes of the repository of a site, and what must be true after them."""
+"""Prunes of a site's repository, and the checks after them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def manifests(site: Site) -> list[str]:
 
 
 def forge(site: Site, original: str, suffix: str, **changes: object) -> str:
-    """Put a copy of a manifest under a new id of a later time, without data. Return the id."""
+    """Store a copy of a manifest under a new id of a later time, without data. Return the id."""
     repository = site.instance().open_repository()
     fields = json.loads(repository.get(layout.manifest("main", original)).partition(b"\n")[0])
     name = f"{original[:9]}235959Z-{suffix}"

@@ -1,8 +1,8 @@
 """The plugins of recorded releases, one file for each in `recorded/plugins/`.
 
-A line is a plugin with its kind and its library, as the server had it with every library of its packages loaded, or a
-library alone that it does not load in this way (components, loadable functions, libraries that need more options). A
-plugin without a library is built in and can be switched. MariaDB 11.8 had all of Debian's packages of plugins.
+A line is a plugin with its kind and its library, from a server with every library of its packages loaded. Or it is a
+library alone that cannot be loaded in this way (components, loadable functions, libraries that need more options). A
+plugin without a library is built in and can be switched. MariaDB 11.8 had all of Debian's plugin packages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parents[1] / "recorded" / "plugins"
 
 
 def releases() -> list[str]:
-    """Return the recorded releases, as the files are named."""
+    """Return the names of the recorded releases, which are those of the files."""
     return sorted(path.stem for path in FOLDER.glob("*.txt"))
 
 

@@ -1,9 +1,11 @@
-"""Recorded servers: their answers, one file for each server in `recorded/`, and a session that replays the answers.
+"""Recorded answers of servers, one file for each server in `recorded/`, and a session that replays them.
 
-The `origin` of a file is "recorded" if a running server gave the answers, and "manual" if the answers come from manuals
-and sources. To record another server, start it, with root without a password on its socket. The server must not be a
-replica: the script makes it a replica of a dead address for a moment. Then run
-`python3 -m tests.unit.support.recorded_server NAME FAMILY SOCKET 'which build it was'`.
+The `origin` of a file is "recorded" if a running server gave the answers, and "manual" if they come from manuals and
+sources.
+
+To record another server, start it with a root without a password on its socket. It must not be a replica: the script
+makes it a replica of a dead address for a moment. Then run `python3 -m tests.unit.support.recorded_server NAME FAMILY
+SOCKET 'which build it was'`.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ SYNTAX_ERROR = 1064
 
 
 def variables_read() -> frozenset[str]:
-    """Return the names of the global variables that zsnapdb reads, from its lists and from its code."""
+    """Return the names of the global variables that zsnapdb reads, from its lists and its code."""
     listed = {
         *paths.DIRECTORIES,
         *paths.BASENAMES,
@@ -75,7 +77,7 @@ def variables_read() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Recorded:
-    """One file with the answers of a server. `answers_of` says what the answers contain."""
+    """One file with the answers of a server, as returned by `answers_of`."""
 
     name: str
     family: str
@@ -99,7 +101,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
-# Playing: what probe() and published_position() ask of a session, nothing else.
+# Replay: only the queries of probe() and published_position().
 
 
 _OF_FILES = " WHERE engine = 'InnoDB' AND tablespace_name <> 'innodb_temporary'| WHERE name <> 'innodb_temporary'"
@@ -113,7 +115,7 @@ class RecordedSession(Session):
         self.address = Address(ACCOUNT, Path("/run") / recorded.name)
         self.connection_id = 1
         self._forms: tuple[tuple[str, Callable[..., list[tuple[Any, ...]]]], ...] = (
-            # Only variables that zsnapdb reads are recorded. Every server also has the one that ends the list.
+            # Only variables that zsnapdb reads are recorded, plus the one that ends the list on every server.
             (r"SHOW GLOBAL VARIABLES", lambda: [*self._answers["variables"].items(), ("wait_timeout", "28800")]),
             (r"SHOW GLOBAL STATUS LIKE '(\w+)'", self._status),
             (
@@ -239,9 +241,9 @@ def _paths(session: Session, table: str, column: str) -> list[str]:
 
 @contextlib.contextmanager
 def replica_of_nobody(root: Session) -> Iterator[None]:
-    """Make the server a running replica of a dead address for the block.
+    """Make the server a running replica of a dead address during the block.
 
-    Fails if the server is a replica already.
+    It fails if the server already is a replica.
     """
     assert not root.records(dialect(root).channels)
     new = root.understands("START REPLICA SQL_THREAD") and root.understands(
@@ -260,7 +262,7 @@ def replica_of_nobody(root: Session) -> Iterator[None]:
 
 
 def grants_of(root: Session) -> str:
-    """Return the grants of zsnapdb's account in configs/grants-*.sql, in the words of the server's version."""
+    """Return the grants of zsnapdb's account in configs/grants-*.sql, in the syntax of the server's version."""
     version = str(root.value("SELECT VERSION()"))
     if "MariaDB" in version:
         old = tuple(int(number) for number in version.split("-")[0].split(".")) < (10, 5, 2)
@@ -287,7 +289,7 @@ def a_shop(root: Session) -> Iterator[None]:
 
 
 def record(name: str, family: str, socket: str, source: str) -> Recorded:
-    """Record the server on `socket`, which has a root without a password. Creates an account, which stays."""
+    """Record the server on `socket`, whose root has no password. It creates an account, which stays."""
     with Session.open(Address("root", Path(socket)), SecretStr("")) as root:
         for user in (ACCOUNT, "stranger"):
             root.query(f"DROP USER IF EXISTS {user}@localhost")

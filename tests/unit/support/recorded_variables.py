@@ -1,7 +1,7 @@
 """The names of the global variables of recorded releases, one file for each in `recorded/variables/`.
 
-A line is a name, with a tab and `-` behind it if no option of that server sets the variable (`--verbose --help`).
-MySQL 9.7 and MariaDB 11.8 had all plugins and components of their packages loaded, as far as they start without others.
+A line is a name, followed by a tab and `-` if no option of that server sets the variable (`--verbose --help`). MySQL
+9.7 and MariaDB 11.8 had all plugins and components of their packages loaded, if they start without others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parents[1] / "recorded" / "variables"
 
 
 def releases() -> list[str]:
-    """Return the recorded releases, as the files are named."""
+    """Return the names of the recorded releases, which are those of the files."""
     return sorted(path.stem for path in FOLDER.glob("*.txt"))
 
 

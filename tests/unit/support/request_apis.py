@@ -1,4 +1,4 @@
-"""Comments on requests of GitHub and GitLab, and clones of `zsnapdb serve`, as their pages describe them.
+"""Comments on GitHub and GitLab requests, and clones of `zsnapdb serve`, according to their documentation.
 
 docs.github.com, "REST API endpoints for issue comments"; docs.gitlab.com, "Notes API" and "Users API".
 """
@@ -20,14 +20,14 @@ SECRETS = (GITHUB, GITLAB, CLONES, JOB)
 
 @dataclass
 class RequestApis:
-    """What the three services have: the comments of one request by id, the clones, and what was asked of them."""
+    """The state of the three services: the comments of one request by id, the clones, and the received requests."""
 
     root: str
     comments: dict[int, dict[str, Any]] = field(default_factory=dict)
     clones: set[str] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
     answers: dict[str, tuple[int, object]] = field(default_factory=dict)
-    """What is answered to a method instead; None: an error that shows the token."""
+    """Answers that replace those of a method; None: an error that shows the token."""
 
     def say(self, author: str, body: str) -> int:
         number = 1000 + len(self.comments)
@@ -42,7 +42,7 @@ class RequestApis:
         self.asked.append(f"{method} {address.path}")
         if method in self.answers:
             status, answer = self.answers[method]
-            # A service may show in an error what it was sent.
+            # A service may echo the request in an error.
             echo = f"no, {headers['Authorization']}{headers['PRIVATE-TOKEN']}\x1b[2J"
             return status, {"message": echo} if answer is None else answer
         path, query = address.path, parse_qs(address.query)
@@ -97,7 +97,7 @@ class RequestApis:
 
 @contextlib.contextmanager
 def request_apis() -> Iterator[RequestApis]:
-    """Serve them on loopback for the block."""
+    """Serve them on loopback during the block."""
 
     class Handler(BaseHTTPRequestHandler):
         def _serve(self) -> None:

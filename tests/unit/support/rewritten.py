@@ -1,4 +1,4 @@
-"""Stored documents as somebody without a key rewrites them: their digest fits again."""
+"""Stored documents that were rewritten without a key: their digest is correct again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from zsnapdb.repository import stored_document
 
 
 def rewritten(body: bytes, *changes: tuple[bytes, bytes]) -> bytes:
-    """Return the stored object whose first line has each of these texts replaced by another."""
+    """Return the stored object with these texts replaced in its first line."""
     line = body.partition(b"\n")[0]
     for old, new in changes:
         line = line.replace(old, new)

@@ -1,4 +1,4 @@
-"""Table maps and row events, made byte by byte, and their compressed forms."""
+"""Table maps and row events, built byte by byte, and their compressed forms."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def table(
 
 
 def value(number: int, text: bytes | None) -> bytes:
-    """A row of that table: no text is NULL."""
+    """A row of that table: None is NULL."""
     if text is None:
         return b"\x02" + struct.pack("<i", number)
     return b"\0" + struct.pack("<i", number) + bytes([len(text)]) + text
@@ -66,7 +66,7 @@ def begin() -> tuple[int, bytes]:
 
 
 def transaction(file: File, number: int, *events: tuple[int, bytes]) -> File:
-    """A transaction of MySQL in row format."""
+    """A MySQL transaction in row format."""
     file.gtid(number, committed=number * 1_000_000).query(b"BEGIN")
     for kind, body in events:
         file.add(kind, body)
@@ -74,14 +74,14 @@ def transaction(file: File, number: int, *events: tuple[int, bytes]) -> File:
 
 
 def packed_transaction(file: File, number: int, *events: tuple[int, bytes], plain: bool = False) -> File:
-    """A transaction of MySQL in a payload."""
+    """A MySQL transaction in a payload."""
     return file.gtid(number, committed=number * 1_000_000).add(
         PAYLOAD, payload(begin(), *events, (16, bytes(8)), plain=plain)
     )
 
 
 def every_form() -> File:
-    """Transactions of MySQL with rows and statements in every form, also in payloads and compressed as by MariaDB."""
+    """MySQL transactions with rows and statements in every form, also in payloads and compressed as by MariaDB."""
     row = value(1, b"one") + value(2, None)
     document = b"\0" + struct.pack("<i", 1) + struct.pack("<I", 3) + b"{1}"
     forms: list[tuple[tuple[int, bytes], ...]] = [

@@ -35,7 +35,7 @@ def s3(bucket: str = "backups", credentials: Path | None = None) -> S3Store:
 
 
 def s3_that_ignores(header: str) -> S3Store:
-    """Return the store of the bucket behind a gateway that loses a header, such as If-Match, of what is written."""
+    """Return the bucket's store behind a gateway that loses a header of writes, such as If-Match."""
     store = s3()
 
     def lose(request: AWSRequest, **_: object) -> None:
@@ -46,7 +46,7 @@ def s3_that_ignores(header: str) -> S3Store:
 
 
 def watch_clients(monkeypatch: pytest.MonkeyPatch, change: Callable[[S3Client], None]) -> None:
-    """Let `change` have each client that a store is given from now on, before the store has it."""
+    """Pass each new client of a store to `change` before the store gets it."""
     core_of = s3_client.client_core
 
     def changing() -> Session:
@@ -65,18 +65,18 @@ def watch_clients(monkeypatch: pytest.MonkeyPatch, change: Callable[[S3Client], 
 
 
 def answer_with(monkeypatch: pytest.MonkeyPatch, call: str, answer: Callable[..., Any]) -> None:
-    """Let each client that a store is given from now on answer this call so."""
+    """Let each new client of a store answer this call with `answer`."""
     watch_clients(monkeypatch, lambda client: monkeypatch.setattr(client, call, answer))
 
 
 @functools.cache
 def _client() -> S3Client:
-    """Return a cached client of the mocked S3, as creating a client takes longer than most tests."""
+    """Return a cached client of the mocked S3, because creating a client takes longer than most tests."""
     return boto3.client("s3", region_name="us-east-1", aws_access_key_id="key", aws_secret_access_key="secret")
 
 
 def _one_at_a_time(answer: Callable[P, T]) -> Callable[P, T]:
-    """Return the function for several threads: moto closes what one of them reads when another one replaces it."""
+    """Return a thread-safe function: moto closes an object that one thread reads while another replaces it."""
     lock = threading.Lock()
 
     def answer_alone(*words: P.args, **named: P.kwargs) -> T:
@@ -98,6 +98,6 @@ def bucket(*, locked: bool = False) -> Iterator[S3Client]:
 
 
 def fill(keys: Iterable[str]) -> None:
-    """Put an empty object under each key, without the protocol, which would take milliseconds per object."""
+    """Store an empty object under each key, without the protocol, which would take milliseconds per object."""
     for key in keys:
         s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object("backups", key, b"")

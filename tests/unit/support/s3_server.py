@@ -47,8 +47,8 @@ def program() -> Path:
 def statements(*policies: str, user: str) -> list[dict[str, Any]]:
     """Return the statements of shipped policies for a user, as those of a bucket policy.
 
-    versitygw does not know the condition `s3:if-none-match`, and refuses policies with it. Such statements only deny,
-    and are left out.
+    versitygw does not support the condition `s3:if-none-match`, and refuses policies with it. Such statements only
+    deny, and are left out.
     """
     rows = [row for name in policies for row in json.loads((CONFIGS / name).read_text())["Statement"]]
     left_out = [row for row in rows if "s3:if-none-match" in json.dumps(row.get("Condition", {}))]
@@ -69,7 +69,7 @@ class S3Server:
         return f"http://127.0.0.1:{self.port}"
 
     def add_user(self, user: str) -> Path:
-        """Make a user without rights. Return its credentials file."""
+        """Create a user without rights. Return its credentials file."""
         admin = ["admin", "--access", _ROOT, "--secret", _SECRET, "--endpoint-url", self.endpoint]
         account = ["create-user", "--access", user, "--secret", f"{user}-secret", "--role", "user"]
         subprocess.run([self.program, *admin, *account], check=True, capture_output=True)
@@ -82,7 +82,7 @@ class S3Server:
         return file
 
     def allow(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Make the statements the bucket's policy."""
+        """Set the statements as the bucket's policy."""
         policy = json.dumps({"Version": "2012-10-17", "Statement": rows})
         self.client().put_bucket_policy(Bucket=BUCKET, Policy=policy)
 
@@ -98,7 +98,7 @@ class S3Server:
         )
 
     def settings(self, user: str | None = None, **more: Any) -> RepositorySettings:
-        """Return the settings of the repository of the shipped policies, as a user sees it, or the bucket's owner."""
+        """Return the repository settings of the shipped policies for a user or the bucket's owner."""
         name, secret = (user, f"{user}-secret") if user else (_ROOT, _SECRET)
         return RepositorySettings.model_validate(
             {
@@ -117,7 +117,7 @@ class S3Server:
 
 @contextlib.contextmanager
 def s3_server() -> Iterator[S3Server]:
-    """Run a server for the block. Afterwards its process and files are gone."""
+    """Run a server for the block. Afterwards its process and files are removed."""
     found = program()
     with tempfile.TemporaryDirectory(prefix="s3-", dir="/var/tmp") as name:
         folder = Path(name)
@@ -143,7 +143,7 @@ def s3_server() -> Iterator[S3Server]:
 
 
 def _wait(server: S3Server, process: subprocess.Popen[bytes]) -> None:
-    """Return when the server answers. A refused connection is tried again while the server lives."""
+    """Wait until the server answers. A refused connection is repeated while the server runs."""
     while process.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", server.port), 1):
             return

@@ -19,7 +19,7 @@ VARIABLES = {
 
 
 def forms(secret: bytes) -> Iterable[bytes]:
-    """Return the forms in which a secret could be written."""
+    """Return the encodings in which a secret could be written."""
     yield from (secret, secret.hex().encode(), base64.b64encode(secret).rstrip(b"="))
 
 

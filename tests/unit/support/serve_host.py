@@ -1,4 +1,4 @@
-"""A helper that listens on a real socket, and runs a program that stands for zsnapdb."""
+"""A helper that listens on a real socket, and runs a fake of zsnapdb."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class RecordedCall:
 
 @dataclass
 class ServeHost:
-    """Where the helper works. `now` is its clock. `more` is what the configuration says beside."""
+    """The helper's host. `now` is its clock. `more` has further lines of the configuration."""
 
     folder: Path
     per_subject: int = 10
@@ -86,7 +86,7 @@ class ServeHost:
     fleet: Callable[[FleetQuery, Role], ResultAnswer] | None = None
     more: str = ""
     beats: list[str] = field(default_factory=list)
-    """The clones whose holders said that they are there."""
+    """The clones whose users sent a heartbeat."""
 
     def __post_init__(self) -> None:
         (self.folder / "fake").mkdir(exist_ok=True)
@@ -99,16 +99,15 @@ class ServeHost:
         return self.book.create(subject, role, seconds, self.now).text.get_secret_value()
 
     def pass_time(self, seconds: float) -> None:
-        """Move the clock on."""
+        """Advance the clock."""
         self.now += timedelta(seconds=seconds)
 
     def settings(self) -> Settings:
-        """Return the configuration of the host."""
         return settings.parse(CONFIGURATION.format(per_subject=self.per_subject, more=self.more), "the test")
 
     @contextmanager
     def helper(self) -> Iterator[Desk]:
-        """Answer on the socket while the block runs."""
+        """Answer on the socket during the block."""
         stop = threading.Event()
         start = partial(apart, program=(sys.executable, "-I", "-S", str(PROGRAM)))
         environment = {"FAKE_FOLDER": str(self.folder / "fake")}
@@ -150,17 +149,16 @@ class ServeHost:
         return self.fleet(asked, role)
 
     def ask(self, token: str, verb: Verb) -> Ending:
-        """Ask the helper."""
         return self.client.ask(HelperRequest(token=token, verb=verb))
 
     def done(self, token: str, verb: Verb) -> ResultAnswer:
-        """Ask for something that is done at once."""
+        """Send a request that is answered immediately."""
         answer = self.ask(token, verb)
         assert isinstance(answer, ResultAnswer), answer
         return answer
 
     def refused(self, token: str, verb: Verb) -> FailureAnswer:
-        """Ask for something that is refused."""
+        """Send a request that is refused."""
         answer = self.ask(token, verb)
         assert isinstance(answer, FailureAnswer), answer
         return answer
@@ -180,20 +178,20 @@ class ServeHost:
         return [json.loads(one) for one in answer.splitlines()]
 
     def look(self) -> ResultAnswer:
-        """Return the document that lists the clones."""
+        """Return the JSON document with the list of clones."""
         with (self.folder / "fake" / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             file = self.folder / "fake" / "clones"
             return ResultAnswer(document={"clones": json.loads(file.read_text()) if file.exists() else []})
 
     def clones(self, *clones: Mapping[str, object]) -> None:
-        """Let these clones exist."""
+        """Set the existing clones."""
         usual = {"created": "1", "set": None, "waits": False, "pid": None, "instance": "main"}
         whole = [{"id": one["name"], **usual, **one} for one in clones]
         (self.folder / "fake" / "clones").write_text(json.dumps(whole))
 
     def let(self, name: str, text: str) -> None:
-        """Tell the program how to behave (`fake_zsnapdb.py`)."""
+        """Set the behaviour of the program (`fake_zsnapdb.py`)."""
         (self.folder / "fake" / name).write_text(text)
 
     def waits_for(self, name: str) -> None:
@@ -204,7 +202,7 @@ class ServeHost:
             time.sleep(0.02)
 
     def prints(self, command: str, document: object, code: int = 0) -> None:
-        """Let a command that changes nothing print the document, and end with the code."""
+        """Let a read-only command print the document, and exit with the code."""
         self.let(command, f"{code}\n{json.dumps(document)}")
 
     def calls(self) -> Sequence[RecordedCall]:

@@ -1,4 +1,4 @@
-"""The API of `zsnapdb serve` on a port, and a line to it that can lose answers."""
+"""The API of `zsnapdb serve` on a port, and a proxy to it that can lose answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zsnapdb.serve.web_app import create_app
 
 @contextmanager
 def served(host: ServeHost, events: OperationEvents | None = None) -> Iterator[str]:
-    """Answer by HTTP for the block, and yield the URL."""
+    """Serve HTTP during the block, and yield the URL."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(create_app(host.client, events), lifespan="off", log_level="error", access_log=False)
@@ -38,7 +38,7 @@ def served(host: ServeHost, events: OperationEvents | None = None) -> Iterator[s
 
 @dataclass
 class LossyLine:
-    """Passes requests on to a server. Of the next `loses` requests the answer is lost; `seen` is what was sent."""
+    """Forwards requests to a server. The next `loses` answers are lost; `seen` has the sent requests."""
 
     port: int
     loses: int = 0
@@ -46,7 +46,7 @@ class LossyLine:
 
     @contextmanager
     def url(self) -> Iterator[str]:
-        """Listen for the block, and yield the URL. A connection has one request."""
+        """Listen during the block, and yield the URL. A connection has one request."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
             thread = threading.Thread(target=self._listen, args=(listener,), daemon=True)
             thread.start()
@@ -75,7 +75,7 @@ class LossyLine:
 
 
 def _message(client: socket.socket) -> bytes:
-    """Return a whole request."""
+    """Return a complete request."""
     text = b""
     while b"\r\n\r\n" not in text:
         text += client.recv(65536)

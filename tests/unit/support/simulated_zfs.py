@@ -1,4 +1,4 @@
-"""Snapshots and bookmarks in memory, and the words of the zfs command that backups use on them."""
+"""Snapshots and bookmarks in memory, and the zfs commands that backups use on them."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class SimulatedZfs:
         self.guid = 100
 
     def run(self, argv: list[str]) -> str:
-        """Run the zfs command and return its output; errors as the command module raises them."""
+        """Run the zfs command and return its output; errors as from the command module."""
         assert argv[0] == "zfs"
         return str(getattr(self, f"_zfs_{argv[1]}")(argv[2:]))
 
     def snapshot(self, request: SnapshotRequest) -> None:
-        """Make the snapshots of the request, in one transaction group."""
+        """Create the snapshots of the request, in one transaction group."""
         self.guid += 2
         group = self.guid // 2
         for number, name in enumerate(request.names):

@@ -1,7 +1,7 @@
-"""Temporal's own server, as a site runs it: from source, by a configuration, with a database and certificates.
+"""Temporal's own server, as a site runs it: built from source, with a configuration, a database and certificates.
 
-It is not on PyPI. Built by `go install go.temporal.io/server/cmd/server@v1.32.0`, it lies in PATH as `temporal-server`,
-or in the folder `temporal` of the lab's cache; `temporal-sql-tool` (`…/cmd/tools/sql`) beside it.
+It is not on PyPI. It is built with `go install go.temporal.io/server/cmd/server@v1.32.0`, and must be in PATH as
+`temporal-server`, or in the folder `temporal` of the lab's cache, next to `temporal-sql-tool` (`…/cmd/tools/sql`).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _KEPT_DAYS = 3
 
 
 def program(name: str) -> str | None:
-    """Return a program of the server, None if it is not here."""
+    """Return a program of the server; None if it is not installed."""
     folder = Path(os.environ.get("ZSNAPDB_LAB_CACHE", "/nowhere"), "temporal")
     return shutil.which(name) or shutil.which(name, path=str(folder))
 
 
 def free_port() -> int:
-    """Return a port that nobody uses now, below 32768: the tables for MySQL keep ports as SMALLINT."""
+    """Return a free port below 32768: the tables for MySQL store ports as SMALLINT."""
     while True:
         with socket.socket() as one:
             try:
@@ -56,9 +56,9 @@ class MySQL:
 
 @dataclass(frozen=True)
 class SiteEngine:
-    """How the server runs: on `port` of 127.0.0.1, with its files in `folder`.
+    """The server's setup: on `port` of 127.0.0.1, with its files in `folder`.
 
-    `database` None: SQLite. `tls`: it shows this certificate, and asks each client for one of the same authority.
+    `database` None: SQLite. `tls`: its certificate; it requires a client certificate of the same authority.
     """
 
     folder: Path
@@ -68,7 +68,7 @@ class SiteEngine:
     server_name: str = "temporal"
 
     def settings(self, shown: Files | None = None) -> EngineSettings:
-        """Return how a party that shows this certificate reaches it."""
+        """Return the connection settings of a client with this certificate."""
         address = {"server": f"127.0.0.1:{self.port}"}
         if shown is None:
             return EngineSettings.model_validate(address)
@@ -77,7 +77,7 @@ class SiteEngine:
 
     @contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the server while the block runs; it listens when the block begins."""
+        """Run the server during the block; it listens when the block starts."""
         server = program(SERVER)
         assert server is not None
         config = self.folder / "config"
@@ -94,7 +94,7 @@ class SiteEngine:
             trial_engine.end(process)
 
     def make_namespace(self, shown: Files | None = None) -> None:
-        """Make the namespace `fleet`, as an operator does once. It is known everywhere some seconds later."""
+        """Create the namespace `fleet`, as an operator does once. It is available everywhere some seconds later."""
         from google.protobuf.duration_pb2 import Duration
         from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 
@@ -157,7 +157,7 @@ _DATABASES = {"state": "temporal", "visibility": "temporal_visibility"}
 
 
 def make_schemas(database: MySQL) -> None:
-    """Make the tables of the engine, in databases that are there, by its own tool."""
+    """Create the engine's tables in existing databases, with its own tool."""
     tool = program(SQL_TOOL)
     assert tool is not None
     for name, schema in (("temporal", "temporal"), ("temporal_visibility", "visibility")):

@@ -1,4 +1,4 @@
-"""Datasets with what a site has set on them, in memory: own properties, rights, and room for reservations."""
+"""Datasets with a site's settings in memory: own properties, delegated permissions, and space for reservations."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ NEVER_INHERITED = (*SPACE, "canmount")
 
 @dataclass
 class SiteDataset:
-    """The properties that were set on a dataset itself, and the rights there."""
+    """The properties that were set on a dataset itself, and its delegated permissions."""
 
     own: dict[str, str] = field(default_factory=dict)
     rights: set[Right] = field(default_factory=set)
 
 
 class SitePool:
-    """The datasets by name. `room`: how many bytes can be reserved. `refused`: properties that nobody can set.
+    """The datasets by name. `room`: bytes that can be reserved. `refused`: properties that cannot be set.
 
-    The command after so many changes as `dies_after` says is interrupted before it changes anything.
+    After `dies_after` changes the next changing command is interrupted before it changes anything.
     """
 
     def __init__(self, room: int = 1 << 60, refused: frozenset[str] = frozenset()) -> None:
@@ -35,12 +35,11 @@ class SitePool:
         self.changes = 0
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let the package run its `zfs` commands here."""
+        """Run the package's `zfs` commands here."""
         monkeypatch.setattr("zsnapdb.base.program_start.run", self.run)
         monkeypatch.setattr("zsnapdb.zfs.core.load", lambda: None)
 
     def run(self, argv: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
-        """Run one command."""
         if argv[1] in ("set", "inherit", "unallow") or (argv[1] == "allow" and len(argv) > 3):
             if self.dies_after is not None and self.changes >= self.dies_after:
                 raise KeyboardInterrupt
@@ -128,7 +127,7 @@ class SitePool:
 
 
 def given_by(words: list[str]) -> set[Right]:
-    """Return the rights that `zfs allow` with these words gives."""
+    """Return the permissions that `zfs allow` with these arguments grants."""
     options = [word for word in words if word in ("-s", "-c", "-l", "-d", "-u", "-g", "-e")]
     names = [word for word in words if word not in options]
     kinds = {"-s": "set", "-c": "create", "-l": "local", "-d": "descendants"}
@@ -141,7 +140,7 @@ def given_by(words: list[str]) -> set[Right]:
 
 
 def printed_rights(dataset: str, rights: set[Right]) -> str:
-    """Return what `zfs allow DATASET` prints (print_fs_perms in cmd/zfs/zfs_main.c of OpenZFS)."""
+    """Return the output of `zfs allow DATASET` (print_fs_perms in cmd/zfs/zfs_main.c of OpenZFS)."""
     if not rights:
         return ""
     titles = {

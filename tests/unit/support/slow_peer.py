@@ -1,4 +1,4 @@
-"""A peer that answers in a way that no limit of a single read notices: byte by byte, never, or without end."""
+"""A peer with answers that no limit of a single read detects: byte by byte, never, or without end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SlowPeer:
 
 
 Talk = Callable[[Any], None]
-"""Reads and writes what comes before the rest."""
+"""Reads and writes the data before the rest."""
 
 
 @contextlib.contextmanager
@@ -41,7 +41,7 @@ def slow_peer(
     rest: bytes = b"x",
     context: ssl.SSLContext | None = None,
 ) -> Iterator[SlowPeer]:
-    """Listen, at the path or on the loopback interface. After `talk` each client gets `rest` again and again."""
+    """Listen at the path or on the loopback interface. After `talk` each client gets `rest` repeatedly."""
     over = threading.Event()
     listening = _listening(at)
     threads: list[threading.Thread] = []
@@ -98,7 +98,7 @@ def _send_rest(client: socket.socket, manner: Manner, rest: bytes, over: threadi
 
 
 def http_answer(*headers: str) -> Talk:
-    """Return the beginning of an answer of HTTP, after the headers of a request: a status, and complete headers."""
+    """Return the start of an HTTP answer, after the headers of a request: a status, and complete headers."""
 
     def talk(client: socket.socket) -> None:
         got = b""
@@ -110,7 +110,7 @@ def http_answer(*headers: str) -> Talk:
 
 
 def greeting(answers: Sequence[bytes]) -> Talk:
-    """Return a server's greeting, and its answer to a login and to each statement after it."""
+    """Return a server's greeting, and its answers to a login and to each statement after it."""
     body = (
         b"\x0a8.4.0\0" + b"\x01\0\0\0" + b"a" * 8 + b"\0" + b"\xff\xf7" + b"\x2d\x02\0"
         + b"\xff\x00" + b"\x15" + bytes(10) + b"b" * 12 + b"\0" + b"mysql_native_password\0"

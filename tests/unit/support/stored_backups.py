@@ -133,11 +133,11 @@ class Site:
     keep: str = "last = 3"
     url: str = ""
     ahead: timedelta = timedelta()
-    """How far the clock of the host is ahead of the clock of the tests."""
+    """How far the host's clock is ahead of the tests' clock."""
     is_after_examples: bool = False
-    """Whether the clock of the host is past the ids of the examples, also if the clock of this machine is not."""
+    """Whether the host's clock is after the ids of the examples, even if this machine's clock is not."""
     wraps: dict[str, Callable[[Store], Store]] = field(default_factory=dict)
-    """The wrapper of the store of each repository, applied when the repository is opened."""
+    """The wrapper of each repository's store, applied when the repository is opened."""
     signing_key: Path | None = None
     signers: tuple[str, ...] = ()
 
@@ -158,12 +158,12 @@ class Site:
         return (wrap(store) if wrap else store), prefix
 
     def later(self, **time: float) -> None:
-        """Set the clock of the host ahead. Without arguments, set it right."""
+        """Set the host's clock ahead. Without arguments, set it right."""
         self.ahead = timedelta(**time)
 
     @contextlib.contextmanager
     def opening(self, wrap: Callable[[Store], Wrapped], repository: str = "here") -> Iterator[list[Wrapped]]:
-        """Open the store of the repository in a wrapper during the block. Yield the list of wrapped stores so far."""
+        """Wrap the repository's store during the block. Yield the list of wrapped stores so far."""
         made: list[Wrapped] = []
 
         def wrapped(store: Store) -> Store:
@@ -200,7 +200,7 @@ class Site:
     ) -> list[str]:
         """Store a backup per element: an increment of the backup with that number, or a full backup. Return the ids.
 
-        `made` makes the stream to a GUID in place of `stream`.
+        `made` creates the stream for a GUID in place of `stream`.
         """
         repository = self.instance().open_or_create_repository()
         now = datetime.now(UTC)
@@ -210,24 +210,24 @@ class Site:
         return names
 
     def record(self, manifest: Manifest) -> None:
-        """Note in the record of the host that it stored the backup."""
+        """Record on the host that it stored the backup."""
         instance, repository = self.instance(), self.instance().open_repository()
         host_record.note_stored(instance, repository, *repository.digested_manifest("main", manifest.backup_id))
 
     def objects(self, under: str = "") -> list[str]:
-        """Return the keys of all objects below `under`, of zsnapdb or not, without the prefix of the repository."""
+        """Return the keys of all objects below `under`, of zsnapdb or not, without the repository's prefix."""
         store, prefix = open_store(self.instance().repository)
         return [item.key.removeprefix(prefix) for item in store.list(prefix + under)]
 
 
 class Killed(BaseException):
-    """Stands for the death of the process: no code catches it or cleans up."""
+    """A simulated death of the process: no code catches it or cleans up."""
 
 
 class DyingStore:
     """A store whose process dies before or after the n-th change.
 
-    From then on the store does nothing.
+    After that the store does nothing.
     """
 
     def __init__(self, inner: Store, before: Callable[[str, str], None] = lambda what, key: None) -> None:

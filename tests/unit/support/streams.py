@@ -1,4 +1,4 @@
-"""Makes send streams in the layout of OpenZFS: complete records of every type, in both byte orders."""
+"""Send streams in the layout of OpenZFS: complete records of every type, in both byte orders."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def renamed(stream: bytes, name: str) -> bytes:
 
 
 def record(kind: int, payload: bytes = b"", order: str = "<", guid: int = GUID, **sizes: tuple[str, int, int]) -> bytes:
-    """Return a record of any type but BEGIN and END. `sizes` are fields as (format, offset, value)."""
+    """Return a record of any type except BEGIN and END. `sizes` are fields as (format, offset, value)."""
     head = bytearray(RECORD_BYTES)
     struct.pack_into(order + "I", head, 0, kind)
     struct.pack_into(order + "Q", head, GUID_AT.get(kind, 40), guid)

@@ -1,7 +1,7 @@
-"""Speaks TLS in front of a port of this machine, and asks each client for a certificate.
+"""A TLS proxy in front of a local port, which requires a client certificate.
 
-It runs as a process of its own: `python -m tests.unit.support.tls_front CA CERT KEY TARGET`. It prints its port, and
-then the name in each certificate that is shown to it.
+It runs as its own process: `python -m tests.unit.support.tls_front CA CERT KEY TARGET`. It prints its port, and then
+the name in each client certificate.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on what comes, until it ends."""
+    """Forward data until its end."""
     try:
         while data := await reader.read(65536):
             writer.write(data)
@@ -24,7 +24,7 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def serve(ca: str, cert: str, key: str, target: int) -> None:
-    """Pass connections on to the target."""
+    """Forward connections to the target."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
     context.load_verify_locations(ca)

@@ -1,4 +1,4 @@
-"""What commands of zsnapdb tell of an instance `main` whose objectives are not met, with words of others in it."""
+"""Output of zsnapdb commands for an instance `main` whose objectives are not met, with untrusted text in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NEWEST, OLDER = "20260102T000000Z-0002", "20260101T000000Z-0001"
 
 
 def tells(host: ServeHost, said: str = "said") -> None:
-    """Let each command that changes nothing tell something. `said` stands where others choose the words."""
+    """Set an output for each read-only command. `said` is in every place with untrusted text."""
     broken = {
         "objective": "backup_age",
         "subject": said,

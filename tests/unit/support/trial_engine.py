@@ -1,4 +1,4 @@
-"""A real engine (Temporal's server for development) on this machine, with control, for tests and measurements."""
+"""A real engine (Temporal's development server) on this machine, with control, for tests and measurements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHECKOUT = Path(__file__).parents[3]
 PATIENCE = 240.0
 LONG = 60
 CONTINUES_EARLY = f"limit.historyCount.suggestContinueAsNew={LONG}"
-"""A setting of the engine: after so many events it suggests that a workflow is continued as a new one."""
+"""An engine setting: after this many events it suggests to continue a workflow as a new one."""
 
 ELSEWHERE = """
 import sys
@@ -35,17 +35,17 @@ host.THIS_HOST = replace(host.THIS_HOST, run=Path(sys.argv.pop(1)))
 from zsnapdb.cli.app import main
 main()
 """
-"""The command line, of a host whose locks lie in the folder that comes first."""
+"""The command line of a host with its locks in the folder of the first argument."""
 
 
 def temporal() -> str | None:
-    """Return the program `temporal`, None if it is not here."""
+    """Return the program `temporal`; None if it is not installed."""
     beside = Path(sys.executable).with_name("temporal")
     return shutil.which("temporal") or (str(beside) if beside.exists() else None)
 
 
 def free_port() -> int:
-    """Return a port that nobody uses now."""
+    """Return a free port."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
@@ -57,7 +57,7 @@ def environment() -> dict[str, str]:
 
 
 def python(*words: str, log: Path) -> subprocess.Popen[bytes]:
-    """Start a program of the checkout. What it prints goes to the file."""
+    """Start a program of the checkout, with its output in the file."""
     with log.open("ab") as out:
         return subprocess.Popen(
             [sys.executable, *words], stdout=out, stderr=subprocess.STDOUT, cwd=CHECKOUT, env=environment()
@@ -76,7 +76,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def engine(folder: Path, port: int, *settings: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the server while the block runs; it answers when the block begins. Its files lie in the folder."""
+    """Run the server during the block; it answers when the block starts. Its files are in the folder."""
     program = temporal()
     assert program is not None
     from zsnapdb.fleet.dev import LESS_MEMORY, engine_words
@@ -96,7 +96,7 @@ def engine(folder: Path, port: int, *settings: str) -> Iterator[subprocess.Popen
 
 
 async def answering(settings: EngineSettings) -> Client:
-    """Return a connection once the engine answers: it listens some time before it says that it is healthy."""
+    """Return a connection once the engine answers: it listens some time before it reports itself healthy."""
     from zsnapdb.fleet.connection import connect
 
     deadline = time.monotonic() + PATIENCE
@@ -110,7 +110,7 @@ async def answering(settings: EngineSettings) -> Client:
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Return when somebody listens on the port."""
+    """Wait until a process listens on the port."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         assert process.poll() is None, "the engine ended"
@@ -122,7 +122,7 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def jobs_file(folder: Path, port: int, text: str = '[instance.quick]\nhost = "db1"\n') -> Path:
-    """Write the jobs of a fleet that this engine runs."""
+    """Write the jobs file of a fleet with this engine."""
     file = folder / "fleet-jobs.toml"
     file.write_text(f'[engine]\nserver = "127.0.0.1:{port}"\n{text}')
     return file

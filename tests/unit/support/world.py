@@ -1,7 +1,6 @@
 """A fake host without ZFS and without a server: snapshots in memory, recorded streams, a repository in a real folder.
 
-Every change counts as a step, and the host can die before any step. From then on nothing has an effect, as after
-kill -9.
+Every change counts as a step, and the host can die before any step. After that nothing has an effect, as after kill -9.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Died(BaseException):
 def stream(name: str, to_guid: int, from_guid: int, salt: int = 0, kind: int = 2) -> bytes:
     """The recorded stream of a snapshot, from one GUID to another.
 
-    With another salt it has the same length and another content from its midst on.
+    With another salt it has the same length and another content from its middle on.
     """
     size = 3 * CHUNK if from_guid else 5 * CHUNK
     body = random.Random(f"{to_guid} {from_guid}").randbytes(size)
@@ -93,7 +92,7 @@ class WatchedStore:
 
 
 class WatchedDisk(JournalDisk):
-    """The disk of the journals; each change is a step, and it can fail or be full."""
+    """The disk of the journals. Each change is a step, and it can fail or be full."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -105,7 +104,7 @@ class WatchedDisk(JournalDisk):
             self.world.step(f"journal {kind}")
         except Died:
             if self.world.steps and self.world.steps[-1] == f"journal {kind}":
-                # The line was being written.
+                # The write of the line had started.
                 out.write(b'0badc0de {"chunk": ["da')
                 self.world.steps.append("torn")
             raise
@@ -116,7 +115,6 @@ class WatchedDisk(JournalDisk):
         super().append(out, line)
 
     def remove(self, file: Path) -> None:
-        """Remove the file."""
         self.world.step("journal removed")
         super().remove(file)
 
@@ -150,7 +148,7 @@ class World:
         self.run_id: Callable[[], str] = run_id.current
         self.source: type[FakeServer] = FakeServer
         self.mount = "0:30 1"
-        """What says when the filesystems were mounted. Empty: they are not."""
+        """The mount id of the filesystems. Empty: not mounted."""
         self.removed: set[str] = set()
         """Backups that the test removed from the repository. `zsnapdb prune` removes their snapshots."""
 
@@ -161,7 +159,7 @@ class World:
             raise Died
 
     def step(self, what: str) -> None:
-        """Count a step, which is about to have its effect."""
+        """Count a step before it has its effect."""
         self.alive()
         self.steps.append(what)
         if len(self.steps) == self.die_at:
@@ -172,7 +170,7 @@ class World:
         """Start the host again."""
         self.dead, self.die_at, self.steps = False, None, []
 
-    # What stands for ZFS, the server, the snapshot and the stream.
+    # Fakes of ZFS, the server, the snapshot and the stream.
 
     def run(self, argv: list[str], *, timeout: float = 60.0) -> str:
         """Run the zfs command. Each change is a step."""
@@ -192,13 +190,12 @@ class World:
         return {place: SnapshotNames(self.mount, own) for place, own in numbers.items()} if self.mount else None
 
     def snapshot(self, request: SnapshotRequest) -> None:
-        """Make the snapshots of the request, in one transaction group."""
+        """Create the snapshots of the request, in one transaction group."""
         self.step("snapshot")
         self.zfs.snapshot(request)
 
     @contextlib.contextmanager
     def open_source(self, instance: Instance) -> Iterator[FakeServer]:
-        """Open the source of this host."""
         self.alive()
         yield self.source(self)
 
@@ -212,7 +209,7 @@ class World:
             raise CommandError("bad block")
         return _Send(self, name, self.zfs.snap(name).guid, self.zfs.snap(base).guid if base else 0)
 
-    # Runs, and what must be true after them.
+    # Runs, and the checks after them.
 
     @property
     def instance(self) -> Instance:
@@ -231,7 +228,7 @@ class World:
             run_id=lambda: self.run_id(),
             open_store=lambda settings, tell: (cast(Store, WatchedStore(self, self.local)), ""),
             journal_disk=WatchedDisk(self),
-            # A dead run of this test belongs to this process. A real host would know that the run has ended.
+            # A dead run of this test belongs to this process. A real host would know that it has ended.
             has_ended=lambda holder: True,
         )
         return replace(Instance.of(config.parse(text, "test"), "main"), host=host)
@@ -274,7 +271,7 @@ class World:
         return streams
 
     def check_good(self) -> None:
-        """Check that every listed backup can be restored: its chain is complete, and each stream was sent like that."""
+        """Check that every listed backup can be restored: its chain is complete, and each stream is a sent one."""
         catalogue = self.repository.catalogue("main")
         assert not catalogue.damaged
         for backup in catalogue.manifests:

@@ -1,13 +1,13 @@
-"""Interrupts zsnapdb at its Nth event that changes something. Python imports this file if its folder is in PYTHONPATH.
+"""Interruption of zsnapdb at its Nth event. Python imports this file if its folder is in PYTHONPATH.
 
-An event is a program that is started (but for `zfs` and `zpool` that only read), a change in a file system, a signal,
-an fsync, an SQL statement that is no question, a request that changes the store. It is interrupted before the event
-happens: what lies between two events changes nothing, so that is also after the event before it. With a delay it is
-interrupted so many seconds later, at whatever it does then.
+An event is a started program (except `zfs` and `zpool` commands that only read), a file system change, a signal, an
+fsync, an SQL statement that is not a query, or a request that changes the store. The interruption comes before the
+event. Nothing changes between two events, so it also comes after the previous event. With a delay it comes that many
+seconds later, at any point.
 
-INTERRUPT_AT is `PHASE NUMBER HOW DELAY`. The events are counted from the first one whose text begins as PHASES says.
-HOW: `kill`, `int`, `term`, or `power` (it says so and waits: whoever watches cuts the power).
-INTERRUPT_INTO is a folder: the file `events` gets all events, `reached` the one at which it was interrupted.
+INTERRUPT_AT is `PHASE NUMBER HOW DELAY`. Events are counted from the first one whose text starts with the prefix in
+PHASES. HOW is `kill`, `int`, `term`, or `power` (it reports the event and waits until the caller cuts the power).
+INTERRUPT_INTO is a folder: the file `events` gets all events, `reached` the event of the interruption.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _COM_QUERY = 3
 
 
 class Interruption:
-    """Counts the events of this process, and interrupts it at one of them."""
+    """Counts the events of this process and interrupts it at one of them."""
 
     def __init__(self, phase: str, number: int, how: str, delay: float, folder: str) -> None:
         self._number = number
@@ -52,7 +52,7 @@ class Interruption:
         self._log = os.open(f"{folder}/events", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
 
     def hook(self, name: str, arguments: tuple[Any, ...]) -> None:
-        """Take an audit event (Python's table of audit events names them)."""
+        """Handle an audit event (Python's table of audit events has the names)."""
         if name == "subprocess.Popen":
             self._program(arguments)
         elif name == "open":
@@ -75,7 +75,7 @@ class Interruption:
         self.event(f"open {os.fsdecode(path)}")
 
     def event(self, text: str) -> None:
-        """Count an event, and interrupt this process if it is the one."""
+        """Count an event, and interrupt this process if the number is reached."""
         if getattr(self._busy, "is_set", False):
             return
         self._begun = self._begun or text.startswith(self._first)
@@ -106,7 +106,7 @@ class Interruption:
         elif self._how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         else:
-            # As of a terminal or a manager: what it has started gets the signal too.
+            # As with a terminal or a service manager, child processes get the signal too.
             os.killpg(0, SIGNALS[self._how])
 
 
@@ -138,7 +138,7 @@ def _watch_what_is_not_audited(interruption: Interruption) -> None:
 
 
 if "INTERRUPT_AT" in os.environ and "zsnapdb" in sys.orig_argv:
-    # What this process starts is not interrupted.
+    # Child processes are not interrupted.
     _words = os.environ.pop("INTERRUPT_AT").split()
     _one = Interruption(_words[0], int(_words[1]), _words[2], float(_words[3]), os.environ.pop("INTERRUPT_INTO"))
     _watch_what_is_not_audited(_one)

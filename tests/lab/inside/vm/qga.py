@@ -1,9 +1,9 @@
-"""QEMU's guest agent, run in a guest of the lab itself: it listens at a socket and freezes the guest's file systems.
+"""QEMU's guest agent on a lab guest itself: it listens on a socket and freezes the guest's file systems.
 
-qga.py COMMAND    asks the agent, and prints its answer
-qga.py hold       freezes by zsnapdb's own code, thaws, and prints why the freeze does not count
-qga.py hold FILE  does not thaw before it could write to the file
-qga.py ask CLIENT… asks the server as a drill of a machine does, by this client, and prints what it answers
+qga.py COMMAND     sends the command to the agent and prints its answer
+qga.py hold        freezes with zsnapdb's own code, thaws, and prints why the freeze does not count
+qga.py hold FILE   thaws only after a write to the file
+qga.py ask CLIENT… queries the server as a machine drill does, with this client, and prints the answer
 """
 
 from __future__ import annotations
@@ -38,10 +38,8 @@ url = "file:///nowhere"
 
 
 class ListeningAgent:
-    """The agent at the socket."""
-
     def ask_agent(self, uuid: str, command: str, seconds: float) -> str:
-        """Return the agent's answer. CommandError if it refuses, as libvirt does."""
+        """Return the agent's answer. CommandError if it refuses, as with libvirt."""
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(600.0)
             line.connect(SOCKET)
@@ -53,7 +51,7 @@ class ListeningAgent:
 
 
 class NoGuard(ThawGuard):
-    """Nobody else thaws."""
+    """A guard without a second process that thaws."""
 
     def __init__(self) -> None:
         pass
@@ -79,7 +77,7 @@ def hold(files: list[str]) -> None:
 
 
 def ask(client: list[str]) -> None:
-    """Ask the server by the client, and print its answers, or why there are none."""
+    """Query the server with the client, and print its answers or the error."""
     try:
         answer = machine_drill.ask(InsideClient(ListeningAgent(), UUID, tuple(client), 60.0), 60.0, None)
     except (CommandError, ServerError) as error:
@@ -90,7 +88,6 @@ def ask(client: list[str]) -> None:
 
 
 def main() -> None:
-    """Do what the command line says."""
     if sys.argv[1] == "hold":
         hold(sys.argv[2:])
         return
