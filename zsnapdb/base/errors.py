@@ -195,7 +195,7 @@ class LeaseError(RepositoryError):
 
 
 class BusyError(ZsnapdbError):
-    """Another run on this host or another works on the same object. Nothing was changed. Try again later."""
+    """Another run, on this or another host, works on the same object. Nothing was changed. Try again later."""
 
     code = "busy"
     exit_code = 75

@@ -147,7 +147,7 @@ def drop_partial(dataset: str, *marks: Mark) -> None:
 
 
 def destroy_snapshots_of(dataset: str, *marks: Mark) -> None:
-    """Destroy all snapshots of exactly this dataset, whoever made them. NotOursError unless it carries a mark."""
+    """Destroy all snapshots of exactly this dataset, also foreign ones. NotOursError unless it carries a mark."""
     prove([dataset], *marks)
     for name in snapshots.by_guid(dataset).values():
         _destroy(name)
