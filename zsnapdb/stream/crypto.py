@@ -78,6 +78,3 @@ class ChunkCipher:
                 "the chunk does not decrypt: the bytes were changed, or belong to another key or another place"
             ) from None
         return size
-
-
-_RAW, _HEX, _PASSPHRASE = 1, 2, 3

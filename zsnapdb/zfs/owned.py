@@ -255,15 +255,18 @@ def destroy_bookmark(name: str, guid: int) -> None:
 def roll_back(dataset: str, snapshot: str, prefix: str, *marks: Mark) -> None:
     """Roll the dataset back to its snapshot (short name).
 
-    Later snapshots are destroyed if their names start with `prefix` and they carry one of the marks. The call fails if
-    there is any other later snapshot. NotOursError unless the dataset carries one of the marks; then nothing changes.
+    Later snapshots are destroyed. NotOursError, before any change, unless the dataset and each later snapshot carry one
+    of the marks, and the name of each later snapshot starts with `prefix`.
     """
     prove([dataset], *marks)
     columns = ["-o", "name", "-s", "createtxg"]
     names = [name for (name,) in table([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", *columns, dataset], 1)]
-    for name in reversed(names[names.index(f"{dataset}@{snapshot}") + 1 :]):
-        if name.partition("@")[2].startswith(prefix):
-            destroy_snapshot(name, *marks)
+    later = names[names.index(f"{dataset}@{snapshot}") + 1 :]
+    for name in later:
+        _prove_name(name, name.partition("@")[2], prefix)
+    prove(later, *marks)
+    for name in reversed(later):
+        destroy_snapshot(name, *marks)
     run_when_free([ZFS, "rollback", f"{dataset}@{snapshot}"])
 
 

@@ -288,17 +288,22 @@ def test_only_a_dataset_of_ours_is_rolled_back(zfs: Zfs) -> None:
     assert zfs.changes == []
 
 
-def test_rolling_back_destroys_marked_later_snapshots_alone(zfs: Zfs) -> None:
+@pytest.mark.parametrize("foreign", ["theirs", "zsnapdb-step-four"])
+def test_rollback_over_a_foreign_later_snapshot_changes_nothing(zfs: Zfs, foreign: str) -> None:
+    for name in ("zsnapdb-step-two", foreign, "zsnapdb-step-three"):
+        zfs.objects[f"{ANCHOR}/r1@{name}"] = {} if name == foreign else {"zsnapdb:clone": OURS}
+    with pytest.raises(NotOursError, match=foreign):
+        owned.roll_back(f"{ANCHOR}/r1", "zsnapdb-one", "zsnapdb-step-", MARK)
+    assert zfs.changes == []
+
+
+def test_rollback_destroys_later_snapshots_of_ours(zfs: Zfs) -> None:
     later = {f"{ANCHOR}/r1@zsnapdb-step-two": OURS, f"{ANCHOR}/r1@zsnapdb-step-three": OURS}
     for name, seen in later.items():
         zfs.objects[name] = {"zsnapdb:clone": seen}
-    zfs.objects[f"{ANCHOR}/r1@theirs"] = {}
     owned.roll_back(f"{ANCHOR}/r1", "zsnapdb-one", "zsnapdb-step-", MARK)
     assert zfs.destroyed == list(reversed(later))
     assert zfs.changes[-1] == f"rollback {SNAPSHOT}"
-    zfs.objects[f"{ANCHOR}/r1@zsnapdb-step-four"] = {}
-    with pytest.raises(NotOursError):
-        owned.roll_back(f"{ANCHOR}/r1", "zsnapdb-one", "zsnapdb-step-", MARK)
 
 
 def test_snapshots_of_others_go_by_their_names_and_only_on_datasets_of_ours(zfs: Zfs) -> None:
