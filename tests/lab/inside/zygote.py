@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import importlib
 import json
@@ -31,7 +32,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 SOCKET = Path("/run/zygote")
 QUICK = "/checkout/tests/lab/inside/quick"
@@ -57,7 +58,8 @@ class Zygote:
     def run(self, words: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[int, str, str]:
         """Run `zsnapdb WORDS` and return exit status, stdout and stderr.
 
-        After `timeout` seconds the command is killed: subprocess.TimeoutExpired.
+        After `timeout` seconds the command is killed: subprocess.TimeoutExpired, whose `stderr` ends with the stacks of
+        its threads and the processes of this host.
         """
         with socket.socket(socket.AF_UNIX) as line, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             line.connect(str(self._path))
@@ -70,8 +72,7 @@ class Zygote:
             try:
                 code = int(answers.readline())
             except TimeoutError as error:
-                os.kill(number, signal.SIGKILL)
-                raise subprocess.TimeoutExpired(["zsnapdb", *words], timeout) from error
+                raise subprocess.TimeoutExpired(["zsnapdb", *words], timeout, stderr=_ended(number, err)) from error
             texts = []
             for file in (out, err):
                 file.seek(0)
@@ -83,6 +84,21 @@ class Zygote:
         self._process.kill()
         self._process.wait()
         self._path.unlink(missing_ok=True)
+
+
+def _ended(number: int, err: IO[bytes]) -> str:
+    """Kill a command that hangs. Return its stderr with the stacks of its threads, and the processes of this host."""
+    listed = subprocess.run(
+        ["ps", "axfo", "pid,stat,wchan:20,etimes,args"], capture_output=True, text=True, check=False
+    )
+    os.kill(number, signal.SIGABRT)
+    time.sleep(2)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(number, signal.SIGKILL)
+    err.seek(0)
+    text = f"{err.read().decode(errors='replace')}\n{listed.stdout}"
+    print(text, file=sys.stderr)
+    return text
 
 
 _NOT_IMPORTED = ("zsnapdb.serve.web_", "zsnapdb.fleet.")
@@ -193,6 +209,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
     sys.argv[:] = request["argv"]
+    faulthandler.enable(2)
 
 
 def _run() -> int:
