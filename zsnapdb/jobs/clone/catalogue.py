@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies, Properties
+from zsnapdb.jobs.copies.verb import P, R, Verb
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.clone.addresses import KeptRoute, KeptRoutes
@@ -29,6 +30,18 @@ from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import is_number
+
+CloneVerb = Verb[CloneInfo, P, R]
+"""A verb on a clone, its plan, and its result."""
+
+
+@dataclass(frozen=True)
+class Intention:
+    """The steps of a change, one line each; no steps: nothing would change. `clone` is None if it concerns no clone."""
+
+    clone: CloneInfo | None
+    steps: tuple[str, ...]
+
 
 _HOME = "zsnapdb/clones"
 _COLUMNS = (
@@ -242,6 +255,13 @@ def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
                 return
         # It was renamed, or has another dataset since a reset, or this dataset is no clone: another lock counts.
         dataset = find(settings, host, name).name
+
+
+def verb(
+    settings: Settings, host: Host, name: str, decide: Callable[[CloneInfo], tuple[P, Callable[[], R]]]
+) -> CloneVerb[P, R]:
+    """Return the verb on the clone of that label or name. The errors before `decide` are those of `ready`."""
+    return Verb(lambda: contextlib.nullcontext(ready(settings, host, name)), lambda: held(settings, host, name), decide)
 
 
 def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import LockNotGranted, PreflightError, UsageError, ZsnapdbError
@@ -15,7 +15,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RUN_PROPERTY, snapshot_name
 from zsnapdb.jobs.clone import branch_heads, handed, masking_policy, properties, volumes
-from zsnapdb.jobs.clone.catalogue import held
+from zsnapdb.jobs.clone.catalogue import CloneVerb, Intention, verb
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.handed import LogEnd
 from zsnapdb.jobs.clone.lifecycle import session
@@ -56,26 +56,27 @@ def message_text(message: str) -> str:
     return text
 
 
-def commit(settings: Settings, host: Host, name: str, message: str) -> Committed:
+def commit(settings: Settings, host: Host, name: str, message: str) -> CloneVerb[Intention, Committed]:
     """Snapshot all volumes of the clone at one moment, whether its server runs or not.
 
     The new snapshot set can be cloned like a backup. Writers of the clone wait during the snapshot (FLUSH TABLES WITH
-    READ LOCK), so that the tables of all engines are consistent.
+    READ LOCK), so that the tables of all engines are consistent. PreflightError if the files of the clone are not
+    separate from those of its source yet.
     """
     text = message_text(message)
-    with held(settings, host, name) as info:
-        refuse_never_started(info)
-        return commit_locked(host, info, text)
 
+    def decide(info: CloneInfo) -> tuple[Intention, Callable[[], Committed]]:
+        if info.phase is not CopyPhase.READY:
+            raise PreflightError(
+                f"the server of clone {info.label} was never started ({info.phase})",
+                hint=f"run `zsnapdb clone start {info.label}`",
+                about=(info.owner,),
+            )
+        lock = ("block writes of its server (FLUSH TABLES WITH READ LOCK)",) if info.pid is not None else ()
+        steps = (*lock, f"snapshot {', '.join(info.volumes.values())} at one moment")
+        return Intention(info, steps), lambda: commit_locked(host, info, text)
 
-def refuse_never_started(info: CloneInfo) -> None:
-    """Raise PreflightError if the files of the clone are not separate from those of its source yet."""
-    if info.phase is not CopyPhase.READY:
-        raise PreflightError(
-            f"the server of clone {info.label} was never started ({info.phase})",
-            hint=f"run `zsnapdb clone start {info.label}`",
-            about=(info.owner,),
-        )
+    return verb(settings, host, name, decide)
 
 
 def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:

@@ -8,6 +8,7 @@ import select
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -42,9 +43,21 @@ from zsnapdb.jobs.clone import (
     meant,
     properties,
     reusable_sets,
+    room,
     volumes,
 )
-from zsnapdb.jobs.clone.catalogue import claims, find, held, of_dataset, ready, refuse_label, refuse_other
+from zsnapdb.jobs.clone.catalogue import (
+    CloneVerb,
+    Intention,
+    claims,
+    find,
+    held,
+    of_dataset,
+    ready,
+    refuse_label,
+    refuse_other,
+    verb,
+)
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.credentials import Login
@@ -60,7 +73,8 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.client_arguments import client_arguments
 from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT
-from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, policy, stamp
+from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, stamp
+from zsnapdb.planning.clone.masking import planned_lines
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.family import family
 from zsnapdb.zfs import datasets
@@ -93,19 +107,47 @@ def server_of(settings: Settings, info: CloneInfo) -> CloneServer:
     )
 
 
-def start(settings: Settings, host: Host, name: str, events: Events) -> CloneInfo:
+def start(settings: Settings, host: Host, name: str, events: Events) -> CloneVerb[Intention, CloneInfo]:
     """Start and check the clone's server: after a stop, after a reboot, or for the first time.
 
     A running server is left alone. Only the clone's datasets are needed: a lost option file or credentials file is
     written again. Lost credentials get a new password. Afterwards no reset, detach or switch is half done.
     """
-    with held(settings, host, name) as info:
-        if info.pid is None:
-            start_locked(settings, host, info)
-        # An interrupted reset leaves its new data never started, beside the old, or its server at work beside new data.
-        if info.leftovers or info.phase is CopyPhase.CHANGING:
-            volumes.warn_of_kept(mend(info), info.name, events)
-        return address.open_to(settings, of_dataset(settings, host, info.name), events)
+
+    def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneInfo]]:
+        steps = _start_steps(settings, info) if info.pid is None else ()
+        if info.phase is CopyPhase.CHANGING:
+            steps += ("end its interrupted change: it keeps its old data",)
+        return Intention(info, steps), partial(_start, settings, host, info, events)
+
+    return verb(settings, host, name, decide)
+
+
+def _start(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
+    if info.pid is None:
+        start_locked(settings, host, info)
+    # An interrupted reset leaves its new data never started, beside the old, or its server at work beside new data.
+    if info.leftovers or info.phase is CopyPhase.CHANGING:
+        volumes.warn_of_kept(mend(info), info.name, events)
+    return address.open_to(settings, of_dataset(settings, host, info.name), events)
+
+
+def _start_steps(settings: Settings, info: CloneInfo) -> tuple[str, ...]:
+    """Return the steps of a start in words. Raises the errors of a start that are known before it."""
+    refuse_running_elsewhere(info)
+    program = server_program.fitting(server_settings(settings, info), info.flavour, info.origin.version)
+    how = (
+        f"start {program.path} on port {info.port} of {info.bind_address}, and check that the"
+        " clone is separate from its source"
+    )
+    if info.phase is not CopyPhase.NEW:
+        masking_policy.refuse_unmasked(settings, info)
+        return (how,)
+    masking = settings.instance[info.instance].masking
+    masks = masking_policy.masks_at_start(masking, info) and masking.run
+    scripts = tuple(f"mask the clone: {' '.join(words)}" for words in masking.run if masks)
+    lines = planned_lines(info.origin.flavour) if masks else ()
+    return (*scripts, *lines, "write its credentials with a new password", how)
 
 
 def start_locked(settings: Settings, host: Host, info: CloneInfo, password: SecretStr | None = None) -> None:
@@ -156,35 +198,65 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
     datasets.set_properties(info.top, {properties.USED_PROPERTY: stamp(host.latest())})
 
 
-def stop(settings: Settings, host: Host, name: str) -> CloneInfo:
+def stop(settings: Settings, host: Host, name: str) -> CloneVerb[Intention, CloneInfo]:
     """Shut the clone's server down cleanly, if it runs. ServerError if it runs in another mount namespace."""
-    with held(settings, host, name) as info:
+
+    def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneInfo]]:
         if info.pid is None:
             refuse_running_elsewhere(info)
-        info.process.stop(timeout=server_settings(settings, info).start_timeout)
-        return of_dataset(settings, host, info.name)
+        patience = server_settings(settings, info).start_timeout
+
+        def shut_down() -> CloneInfo:
+            info.process.stop(timeout=patience)
+            return of_dataset(settings, host, info.name)
+
+        steps = (f"shut down process {info.pid} cleanly; the data stays",) if info.pid is not None else ()
+        return Intention(info, steps), shut_down
+
+    return verb(settings, host, name, decide)
 
 
-def extend(settings: Settings, host: Host, name: str, seconds: float | None) -> CloneInfo:
-    """Extend the lease to `seconds` from now (None: clones.ttl). The lease is never made shorter."""
-    return _with_lease(settings, host, name, lambda info: extended_lease(settings, host, info, seconds))
+def extend(
+    settings: Settings, host: Host, name: str, seconds: float | None, quota: int | None = None
+) -> CloneVerb[Intention, CloneInfo]:
+    """Extend the lease to `seconds` from now (None: clones.ttl); it is never made shorter.
+
+    With a `quota`, in bytes, the clone may have that much of its own, and a lease without `seconds` stays.
+    """
+    longer = copy_properties.extension(settings, seconds, host.latest())
+
+    def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneInfo]]:
+        if quota is None:
+            return _with_lease(settings, host, info, longer)
+        steps, grow = room.extension(settings, host, info, quota)
+        if seconds is None:
+            return Intention(info, steps), grow
+        more, lease = _with_lease(settings, host, info, longer)
+        return Intention(info, steps + more.steps), lambda: replace(grow(), lease=lease().lease)
+
+    return verb(settings, host, name, decide)
 
 
-def protect(settings: Settings, host: Host, name: str, seconds: float) -> CloneInfo:
+def protect(settings: Settings, host: Host, name: str, seconds: float) -> CloneVerb[Intention, CloneInfo]:
     """Protect the clone from the reaper for `seconds` from now; 0 removes the protection."""
-    return _with_lease(settings, host, name, lambda info: protected_lease(settings, host, info, seconds))
+    change = copy_properties.protection(settings, seconds, host.latest())
+    return verb(settings, host, name, lambda info: _with_lease(settings, host, info, change))
 
 
-def extended_lease(settings: Settings, host: Host, info: CloneInfo, seconds: float | None) -> CloneLease:
-    """Return the lease of the clone after an extension. The errors are those of `leases.extended`, and of its age."""
-    lease = leases.extended(info.lease, seconds, policy(settings.clones), host.latest())
-    return reusable_sets.require(settings, lease, info.lease, info.since)
+def _with_lease(
+    settings: Settings, host: Host, info: CloneInfo, change: Callable[[CloneLease], CloneLease]
+) -> tuple[Intention, Callable[[], CloneInfo]]:
+    """Decide on another lease. PreflightError also if a subject's data would get older than it may."""
+    time = removal_time(host)
+    now = reusable_sets.settled(info, time)
+    after = reusable_sets.require(settings, change(now.lease), now.lease, now.since)
 
+    def record() -> CloneInfo:
+        lease = leases.changed(reusable_sets.settle(info, time).lease, after, time)
+        datasets.set_properties(info.top, copy_properties.lease_values(lease))
+        return replace(now, lease=lease)
 
-def protected_lease(settings: Settings, host: Host, info: CloneInfo, seconds: float) -> CloneLease:
-    """Return the lease of the clone with another protection. The errors are as for an extension."""
-    lease = leases.protected(info.lease, seconds, policy(settings.clones), host.latest())
-    return reusable_sets.require(settings, lease, info.lease, info.since)
+    return Intention(info, copy_properties.lease_steps("clone", info.lease, after)), record
 
 
 def rename(settings: Settings, host: Host, name: str, new: str) -> CloneInfo:
@@ -252,15 +324,6 @@ def beat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[f
             continue
         info = refuse_other(info, now)
     return info
-
-
-def _with_lease(settings: Settings, host: Host, name: str, change: Callable[[CloneInfo], CloneLease]) -> CloneInfo:
-    with held(settings, host, name) as info:
-        time = removal_time(host)
-        info = reusable_sets.settle(info, time)
-        lease = leases.changed(info.lease, change(info), time)
-        datasets.set_properties(info.top, copy_properties.lease_values(lease))
-        return replace(info, lease=lease)
 
 
 def login(settings: Settings, host: Host, name: str) -> credentials.Login:

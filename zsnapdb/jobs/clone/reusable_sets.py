@@ -39,6 +39,7 @@ from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning import order
 from zsnapdb.planning.clock_guard import RemovalTime
+from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.lease import FOREVER, CloneLease, end_of_age, read_stamp, require_within_age, stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
@@ -414,11 +415,17 @@ def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSo
     return found
 
 
-def settle(info: CloneInfo, time: RemovalTime) -> CloneInfo:
+def settled(info: CloneInfo, time: RemovalTime) -> CloneInfo:
     """Return the clone with a lease, and an age of its data, that begin now if the clock was ahead when they began."""
-    lease = settle_lease(info.top, info.created, info.lease, time, {BEGUN_PROPERTY: info.begun})
+    lease = leases.settled(info.lease, read_stamp(info.created), time)
     is_late = info.begun and read_stamp(info.begun) != FOREVER and time.is_from_future(read_stamp(info.begun))
     return replace(info, lease=lease, begun=stamp(time.latest) if is_late else info.begun)
+
+
+def settle(info: CloneInfo, time: RemovalTime) -> CloneInfo:
+    """Record and return the clone as it is settled."""
+    settle_lease(info.top, info.created, info.lease, time, {BEGUN_PROPERTY: info.begun})
+    return settled(info, time)
 
 
 def require(settings: Settings, lease: CloneLease, before: CloneLease | None, since: str) -> CloneLease:

@@ -7,7 +7,7 @@ A quota counts what a dataset and all below it occupy, snapshots too, and not wh
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import CommandError, PreflightError, UsageError
@@ -15,7 +15,7 @@ from zsnapdb.base.model import PROPERTY, pool_of
 from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone.catalogue import held, homes, of_dataset
+from zsnapdb.jobs.clone.catalogue import homes, of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.copies.properties import HALF_MADE
 from zsnapdb.planning.clone.room import COMPARED, LEAST, clone_quota, form_quota, home_quota
@@ -179,17 +179,13 @@ def guard(settings: Settings, reserved: int = 0, known: HomeRoom | None = None) 
             datasets.set_properties(home, {"quota": str(wanted), _GUARD: str(wanted)})
 
 
-def extend(settings: Settings, host: Host, name: str, quota: int) -> CloneInfo:
-    """Give the clone another quota, in bytes. The errors are those of `refuse`."""
-    with held(settings, host, name) as info:
-        refuse(settings, info, quota)
-        datasets.set_properties(info.current, {"quota": str(quota - info.kept_bytes)})
-        guard(settings)
-        return of_dataset(settings, host, info.name)
+def extension(
+    settings: Settings, host: Host, info: CloneInfo, quota: int
+) -> tuple[tuple[str, ...], Callable[[], CloneInfo]]:
+    """Return the steps that give the clone this quota, in bytes, and what takes them.
 
-
-def refuse(settings: Settings, info: CloneInfo, quota: int) -> None:
-    """Raise UsageError if the clone has more of its own already, PreflightError if the pool has not as much free."""
+    UsageError if the clone has more of its own already, PreflightError if the pool has not as much free.
+    """
     if quota < info.own_bytes:
         raise UsageError(
             f"clone {info.label} has {size(info.own_bytes)} of its own, which is more than {size(quota)}",
@@ -202,3 +198,11 @@ def refuse(settings: Settings, info: CloneInfo, quota: int) -> None:
             f" {size(quota)} of its own",
             hint="free space in the pool, or lower clones.free_floor",
         )
+
+    def grow() -> CloneInfo:
+        datasets.set_properties(info.current, {"quota": str(quota - info.kept_bytes)})
+        guard(settings)
+        return of_dataset(settings, host, info.name)
+
+    step = f"let the clone have {size(quota)} of its own instead of {size(info.quota) if info.quota else 'any size'}"
+    return () if quota == info.quota else (step,), grow

@@ -85,15 +85,15 @@ def test_other_data_changes_no_branch(pool: ClonePool) -> None:
 def test_a_branch_is_begun_at_a_commit_and_deleted_by_one_property(pool: ClonePool) -> None:
     commit(pool, 1, FIRST, BASE)
     pool.commands.clear()
-    seen = branches.create(SETTINGS, THIS_HOST, "web", "feature/one", FIRST)
+    seen = branches.create(SETTINGS, THIS_HOST, "web", "feature/one", FIRST).run()
     assert (seen.branches.current, seen.branches.heads) == ("main", {"feature/one": FIRST, "main": FIRST})
     assert pool.commands == [["set", f"zsnapdb:branches=main feature/one={FIRST} main={FIRST}", f"{HOME}/web"]]
     for refused in (FIRST[:-1] + "9", "nowhere", "../web", ""):
         with pytest.raises(UnknownNameError):
-            branches.create(SETTINGS, THIS_HOST, "web", "another", refused)
+            branches.create(SETTINGS, THIS_HOST, "web", "another", refused).run()
     with pytest.raises(PreflightError, match="is on branch main"):
-        branches.delete(SETTINGS, THIS_HOST, "web", "main")
-    assert branches.delete(SETTINGS, THIS_HOST, "web", "feature/one").branches.heads == {"main": FIRST}
+        branches.delete(SETTINGS, THIS_HOST, "web", "main").run()
+    assert branches.delete(SETTINGS, THIS_HOST, "web", "feature/one").run().branches.heads == {"main": FIRST}
     assert f"{HOME}/web/r1@zsnapdb-{FIRST}" in pool.things
 
 
