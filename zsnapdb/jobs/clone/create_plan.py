@@ -238,10 +238,9 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     missing = copy.key_objection(origin.binlog_key)
     if missing is not None:
         raise missing
-    copy.render(CloneServer(copy, origin, 1, port, bind, limits.accounts == "lock", request.rights).identity())
     requested, source = requested_text(request.names_source), made_from.source
     key = source.key if isinstance(source, CloneSource) else ""
-    return ClonePlan(
+    planned = ClonePlan(
         name=name,
         top=anchor,
         phase=CopyPhase.MAKING,
@@ -276,6 +275,8 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         quota=room.of_new_clone(settings, seen.free, request.quota),
         home=seen,
     )
+    copy.render(CloneServer(copy, planned, limits.accounts == "lock").identity())
+    return planned
 
 
 def _refuse_files_in(root: Path) -> None:

@@ -6,7 +6,8 @@ import contextlib
 import os
 import select
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from zsnapdb.base.errors import (
     UsageError,
     ZsnapdbError,
 )
+from zsnapdb.base.model import Position
 from zsnapdb.base.program_start import search_path
 from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.events import Events
@@ -62,7 +64,7 @@ from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.jobs.clone.elsewhere import refuse_running_elsewhere
-from zsnapdb.jobs.clone.handed import HandedData
+from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.revision import mend
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
@@ -75,9 +77,11 @@ from zsnapdb.planning.clone.client_arguments import client_arguments
 from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT
 from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, stamp
 from zsnapdb.planning.clone.masking import planned_lines
-from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.family import family
 from zsnapdb.zfs import datasets
+
+POSITION_BYTES = 4000
+"""How much of a position the anchor of a clone records."""
 
 
 def server_settings(settings: Settings, info: CloneInfo) -> ServerSettings:
@@ -95,16 +99,44 @@ def server_of(settings: Settings, info: CloneInfo) -> CloneServer:
     """Return the clone's server as the properties of the clone describe it."""
     layout = volumes.layout_of(info.origin, f"{info.top}/r{info.revision}", info.mount)
     copy = volumes.copy_of(info.origin, layout, info.mount, server_settings(settings, info), settings.clones)
-    return CloneServer(
-        copy,
-        info.origin,
-        info.server_id,
-        info.port,
-        info.bind_address,
-        settings.clones.accounts == "lock",
-        info.rights,
-        info.follows,
-    )
+    return CloneServer(copy, info, settings.clones.accounts == "lock")
+
+
+@dataclass(frozen=True)
+class FirstStart:
+    """A clone's files without the identity of its source, and after the first start of its server, if it was started.
+
+    `masking` is what masking did (None: nothing). `separate_at` is the time (monotonic, seconds) when identity and
+    masking were done.
+    """
+
+    position: Position
+    masking: MaskingReport | None
+    separate_at: float
+
+
+def start_first(
+    instance: Instance,
+    clone: CloneServer,
+    rules: str,
+    volumes: Collection[str],
+    password: SecretStr | None,
+    *,
+    is_noted: bool = True,
+) -> FirstStart:
+    """Remove the source's identity from the files, mask them by these rules ("": not), and start the server.
+
+    Its users get the password; None: the server is not started, and nothing is masked. `is_noted`: how it is then is
+    noted, for a fast reset.
+    """
+    position = contract.make_separate(clone, tail_record.read(instance, clone.record.flavour))
+    if password is None:
+        return FirstStart(position, None, time.monotonic())
+    host = instance.host
+    report = masking_policy.ensure(instance.settings.masking, host, clone, position, rules, volumes)
+    separate_at = time.monotonic()
+    note = partial(handed.note, host, clone, rules) if is_noted else None
+    return FirstStart(contract.first_start(clone, position, password, note), report, separate_at)
 
 
 def start(settings: Settings, host: Host, name: str, events: Events) -> CloneVerb[Intention, CloneInfo]:
@@ -161,37 +193,19 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
     if info.phase is CopyPhase.NEW:
         instance = Instance.of(settings, info.instance).on_host(host)
         rules = masking_policy.rules_of(instance.settings.masking, requested=info.asks_for_masking)
-        position = contract.make_separate(clone, tail_record.read(instance, info.flavour))
-        masking_policy.ensure(
-            settings.instance[info.instance].masking,
-            host,
-            clone,
-            position,
-            instance=info.instance,
-            name=info.name,
-            rules=rules,
-            is_of_commit=info.source == SourceKind.COMMIT,
-            volumes=info.volumes.values(),
-        )
-        data = HandedData(info.name, info.backup_id, info.revision, rules, clone.locks_accounts)
-        position = contract.first_start(
-            clone,
-            position,
-            password or fresh_password(),
-            lambda session: handed.note(host, data, clone.copy, session),
-        )
+        started = start_first(instance, clone, rules, info.volumes.values(), password or fresh_password())
         datasets.set_properties(
             info.top,
             {
                 copy_properties.PHASE_PROPERTY: CopyPhase.READY,
-                POSITION_PROPERTY: position.short(4000),
+                POSITION_PROPERTY: started.position.short(POSITION_BYTES),
                 properties.USED_PROPERTY: stamp(host.latest()),
             },
         )
         return
     masking_policy.refuse_unmasked(settings, info)
     contract.start_again(clone)
-    if clone.follows is not None:
+    if info.follows is not None:
         with session(info) as opened:
             # A replica of a set continues to replicate. A replica that was reset has no source any more.
             applier.go_on(opened)

@@ -129,7 +129,7 @@ def give_login(
 
     ZsnapdbError if the slot is not what it must be for that: masked, separate, and unused since it was made.
     """
-    clone = replace(lifecycle.server_of(settings, info), rights=rights)
+    clone = lifecycle.server_of(settings, replace(info, rights=rights))
     masking_policy.refuse_unmasked(settings, info)
     with lifecycle.session(info) as session:
         _refuse_used(instance, info, session)
