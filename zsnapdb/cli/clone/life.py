@@ -149,7 +149,7 @@ def hold(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> No
     from zsnapdb.base.errors import ZsnapdbError
     from zsnapdb.cli.evidencing import evidence_of_clone
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.jobs.clone import hold as job
+    from zsnapdb.jobs.clone import lifecycle as job
     from zsnapdb.jobs.clone import reset as resetting
     from zsnapdb.report import document
     from zsnapdb.report.clone import change as report

@@ -16,16 +16,16 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.clone import address, branch_heads, data_reset, handed, reusable_sets, volumes
+from zsnapdb.jobs.clone import address, data_reset, handed, reusable_sets, volumes
 from zsnapdb.jobs.clone.catalogue import CloneVerb, Intention, held, of_dataset, ready, verb
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.commits import commit_locked, end_of_log
+from zsnapdb.jobs.clone.commits import commit_locked, end_of_log, newest_commit, read_branches
 from zsnapdb.jobs.clone.handed import LogEnd
 from zsnapdb.jobs.clone.lifecycle import server_of, server_settings, start_locked
 from zsnapdb.jobs.clone.properties import BRANCHES_PROPERTY
-from zsnapdb.jobs.clone.revision import mend
 from zsnapdb.jobs.clone.row_reset import hides_changes
 from zsnapdb.jobs.clone.sources import CloneSource, Commit, commits
+from zsnapdb.jobs.clone.volumes import mend
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone import branches as planning
 from zsnapdb.planning.clone.branches import Branches
@@ -60,7 +60,7 @@ def listing(settings: Settings, host: Host, name: str) -> CloneBranches:
 
 
 def _seen(info: CloneInfo) -> CloneBranches:
-    return CloneBranches(info, branch_heads.read(info), {one.set.backup_id: one for one in commits(info.top)})
+    return CloneBranches(info, read_branches(info), {one.set.backup_id: one for one in commits(info.top)})
 
 
 def resolve(seen: CloneBranches, text: str) -> Commit:
@@ -122,7 +122,7 @@ def delete(settings: Settings, host: Host, name: str, branch: str) -> CloneVerb[
     """Forget a branch of the clone; its commits stay. PreflightError if the clone is on it."""
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneBranches]]:
-        left = branch_heads.read(info).without(branch)
+        left = read_branches(info).without(branch)
 
         def forget() -> CloneBranches:
             _record(info, left)
@@ -146,7 +146,7 @@ def _usable(info: CloneInfo) -> CloneInfo:
             about=(info.owner,),
         )
     # One whose reset was interrupted was never started either, and has other data than the head of its branch.
-    if info.phase is CopyPhase.NEW and branch_heads.read(info).head != info.backup_id:
+    if info.phase is CopyPhase.NEW and read_branches(info).head != info.backup_id:
         raise PreflightError(
             f"the server of clone {info.label} was never started",
             hint=f"run `zsnapdb clone start {info.label}`",
@@ -247,7 +247,7 @@ def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
     state = handed.read(host, info)
     if state is None:
         return None
-    noted, newest = handed.of_state(state), branch_heads.newest(info)
+    noted, newest = handed.of_state(state), newest_commit(info)
     if newest is None:
         return noted if known.head == info.backup_id else None
     end = LogEnd.parse(newest.log_end)

@@ -1,28 +1,35 @@
-"""Commits of a clone: a snapshot set of its volumes at one moment, while nothing writes."""
+"""Commits of a clone: a snapshot set of its volumes at one moment, while nothing writes.
+
+The head of the branch that a clone is on is the newest commit of its current data, by ZFS, else what the anchor has.
+So a commit moves it by itself, in the moment of its snapshots.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.errors import LockNotGranted, PreflightError, UsageError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, LockNotGranted, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RUN_PROPERTY, snapshot_name
-from zsnapdb.jobs.clone import branch_heads, handed, masking_policy, properties, volumes
+from zsnapdb.jobs.clone import handed, masking_policy, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneVerb, Intention, verb
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.handed import LogEnd
 from zsnapdb.jobs.clone.lifecycle import session
+from zsnapdb.jobs.clone.properties import BRANCHES_PROPERTY
+from zsnapdb.jobs.clone.sources import Commit, commits
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.mysql.locks import GlobalReadLock, Terms, Watchdog, holding
 from zsnapdb.planning.backup.lock_strategy import delays
+from zsnapdb.planning.clone.branches import Branches, decode
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, owned
@@ -86,7 +93,7 @@ def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
         properties.COMMIT_PROPERTY: commit_id,
         BACKUP_PROPERTY: commit_id,
         properties.MESSAGE_PROPERTY: text,
-        properties.PARENT_PROPERTY: branch_heads.parent(info),
+        properties.PARENT_PROPERTY: parent_of(info),
         RUN_PROPERTY: host.run_id(),
         copy_properties.OWNER_PROPERTY: info.owner,
         copy_properties.CREATED_PROPERTY: stamp(host.latest()),
@@ -164,3 +171,49 @@ def _write_lock(info: CloneInfo) -> Iterator[None]:
     terms = Terms(_DEADLINE_SECONDS, _LOCK_SECONDS)
     with session(info) as owner, session(info) as second, holding(lock, owner, Watchdog(second), terms):
         yield
+
+
+def newest_commit(info: CloneInfo, made: Sequence[Commit] | None = None) -> Commit | None:
+    """Return the newest commit of the data that the clone has now; None if there is none.
+
+    The commit that the data was cloned from is none of them, also if another clone has left it to this one. `made` are
+    the commits of that data, oldest first (None: they are read here).
+    """
+    made = commits(info.current) if made is None else made
+    last = made[-1] if made else None
+    return last if last is not None and last.set.backup_id != info.backup_id else None
+
+
+def read_branches(info: CloneInfo, made: Sequence[Commit] | None = None) -> Branches:
+    """Return the branches of the clone as they are now. DamagedError if its anchor records something else.
+
+    `made` is as for `newest_commit`.
+    """
+    try:
+        recorded = decode(info.branches) if info.branches else Branches()
+    except ValueError as error:
+        raise DamagedError(
+            f"the property {BRANCHES_PROPERTY} of {info.top} cannot be read: {error}",
+            hint="`zsnapdb clone show` lists the commits of the clone; `zfs inherit` of it forgets its branches",
+        ) from error
+    last = newest_commit(info, made)
+    return recorded.with_head(last.set.backup_id) if last is not None else recorded
+
+
+def parent_of(info: CloneInfo) -> str:
+    """Return what a commit of the clone follows: the newest one of its branch, else the set that its data is of."""
+    with contextlib.suppress(DamagedError):
+        return read_branches(info).head or info.backup_id
+    return info.backup_id
+
+
+def branches_to_keep(info: CloneInfo, made: Sequence[Commit] | None = None) -> str:
+    """Return the branches as the anchor has to record them before the clone gets other data ("": as it does).
+
+    A reset changes the data and no branch, and a detach changes neither. `made` is as for `newest_commit`.
+    """
+    with contextlib.suppress(DamagedError):
+        known = read_branches(info, made)
+        if info.branches or known.head:
+            return known.encode()
+    return ""

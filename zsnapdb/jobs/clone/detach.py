@@ -12,14 +12,15 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.clone import branch_heads, masking_policy, properties, room, volumes
+from zsnapdb.jobs.clone import masking_policy, properties, room, volumes
 from zsnapdb.jobs.clone.catalogue import CloneVerb, of_dataset, verb
 from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.commits import branches_to_keep
 from zsnapdb.jobs.clone.destroy import drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import server_settings, start_locked
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, clone_mark
-from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
 from zsnapdb.jobs.clone.sources import with_volumes
+from zsnapdb.jobs.clone.volumes import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
@@ -113,7 +114,7 @@ def _detach(settings: Settings, host: Host, planned: DetachPlan, patience: float
             used = int(datasets.properties(layout.top, ["used"])["used"].value)
             grown = {"quota": str(used + info.written_quota), properties.GROWN_PROPERTY: str(used)}
             datasets.set_properties(layout.top, grown)
-    changed = replace(info, revision=revision, phase=phase_after, branches=branch_heads.kept(info))
+    changed = replace(info, revision=revision, phase=phase_after, branches=branches_to_keep(info))
     hide_volumes(info)
     datasets.set_properties(info.top, record.written(changed, "revision", "phase", "branches"))
     changed = of_dataset(settings, host, info.name)

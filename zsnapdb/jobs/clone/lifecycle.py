@@ -1,4 +1,7 @@
-"""Jobs on an existing clone: start and stop its server, change its lease, connect to it."""
+"""Jobs on an existing clone: start and stop its server, change its lease, connect to it, hold it for a program.
+
+A program that resets its clone for each of its tests does not start a command for each: it writes one word.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import select
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -27,10 +30,12 @@ from zsnapdb.base.errors import (
 )
 from zsnapdb.base.model import Position
 from zsnapdb.base.program_start import search_path
+from zsnapdb.base.server_files import Owner, write_text
 from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.private_folder import make_passable
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY
@@ -65,7 +70,7 @@ from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.jobs.clone.elsewhere import refuse_running_elsewhere
 from zsnapdb.jobs.clone.masking import MaskingReport
-from zsnapdb.jobs.clone.revision import mend
+from zsnapdb.jobs.clone.volumes import mend
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
@@ -414,3 +419,78 @@ def tail(settings: Settings, host: Host, name: str, lines: int) -> ServerLog:
     info = find(settings, host, name)
     meant.require(info, name)
     return ServerLog(info, tuple(info.process.log_tail(lines).splitlines()))
+
+
+LOGIN_FOLDER = Path("/run/zsnapdb-clone")
+"""Others may pass through it to files that are theirs, and cannot list it."""
+
+
+def write_login(settings: Settings, host: Host, name: str, uid: int, gid: int, folder: Path = LOGIN_FOLDER) -> Path:
+    """Write the login of a running clone to a file that this account alone can read. Return the file.
+
+    ServerError if the clone's server does not run. PreflightError if the folder cannot be made.
+    """
+    text = credentials.text_for_clones(login(settings, host, name))
+    make_passable(folder)
+    file = folder / f"{name}.cnf"
+    write_text(file, text, Owner(uid, gid), 0o400)
+    return file
+
+
+def forget_login(name: str, folder: Path = LOGIN_FOLDER) -> None:
+    """Remove the file with the login of a clone, if there is one."""
+    (folder / f"{name}.cnf").unlink(missing_ok=True)
+
+
+_LONGEST = 1000
+"""Bytes of a line. Each that is known is shorter."""
+_RESET = b"reset"
+_POLL_SECONDS = 3600.0
+
+
+@dataclass
+class RequestLines:
+    """The lines that a descriptor gives, as they come. `has_ended`: there are no more."""
+
+    descriptor: int
+    _is_closed: bool = field(init=False, default=False)
+    _begun: bytes = field(init=False, default=b"")
+    _whole: list[bytes] = field(init=False, default_factory=list)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._is_closed and not self._whole
+
+    def within(self, seconds: float) -> bytes | None:
+        """Return the next line; None if none comes within so many seconds. UsageError if one is too long."""
+        if not self._whole and not self._is_closed and select.select([self.descriptor], [], [], seconds)[0]:
+            part = os.read(self.descriptor, 4096)
+            self._is_closed = not part
+            *self._whole, self._begun = (self._begun + part).split(b"\n")
+            if max(map(len, (*self._whole, self._begun))) > _LONGEST:
+                raise UsageError("a line of stdin is too long", hint="write `reset` on a line of its own")
+        return self._whole.pop(0) if self._whole else None
+
+
+def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Callable[[CloneInfo], None]) -> CloneInfo:
+    """Beat for the clone, and call `reset` with it, as it was at first, for each line that asks for that.
+
+    UsageError if a line asks for something else. The errors of beats are those of `beat_while`. No beats are
+    made for a clone of which none are expected.
+    """
+    info, lines = ready(settings, host, name), RequestLines(descriptor)
+
+    def has_ended(seconds: float) -> bool:
+        # One line, then a beat if one is due: what takes many resets at once is no dead holder.
+        line = lines.within(seconds)
+        if line is not None:
+            if line.strip() != _RESET:
+                raise UsageError(f"stdin asks for {line[:80]!r}", hint="write `reset` on a line of its own")
+            reset(info)
+        return lines.has_ended
+
+    if info.lease.heartbeat is not None:
+        return beat_until(settings, host, info.id, has_ended)
+    while not has_ended(_POLL_SECONDS):
+        pass
+    return info

@@ -23,10 +23,9 @@ from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY, snapshot_name
-from zsnapdb.jobs.clone import catalogue, causer, locks, properties
-from zsnapdb.jobs.clone.catalogue import homes
+from zsnapdb.jobs.clone import catalogue, locks, meant, properties
+from zsnapdb.jobs.clone.catalogue import ROOT, homes
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
-from zsnapdb.jobs.clone.ownership import ROOT
 from zsnapdb.jobs.clone.properties import BEGUN_PROPERTY, KEPT_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource, begun_of, commits
 from zsnapdb.jobs.copies import catalogue as copies
@@ -242,7 +241,7 @@ def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) 
     for anchor in (received, anchor_of(home, PREPARED, name_of(source, source.rules))):
         if datasets.exists(anchor):
             used = at
-            if causer.current_causer():
+            if meant.current_causer():
                 made = read_stamp(datasets.properties(anchor, [_CREATED])[_CREATED].value)
                 used = min(at, end_of_age(made, settings.clones.max_age))
             datasets.set_properties(anchor, {properties.USED_PROPERTY: stamp(used)})
@@ -430,6 +429,6 @@ def settle(info: CloneInfo, time: RemovalTime) -> CloneInfo:
 
 def require(settings: Settings, lease: CloneLease, before: CloneLease | None, since: str) -> CloneLease:
     """Return the lease. PreflightError if a subject asks for it and it leads beyond the age that its data may have."""
-    if not causer.current_causer():
+    if not meant.current_causer():
         return lease
     return require_within_age(lease, before, read_stamp(since), settings.clones.max_age)

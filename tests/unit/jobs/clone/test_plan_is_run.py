@@ -67,8 +67,8 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "never started": ({"phase": "new"}, {"commit": "was never started", "switch": "was never started"}),
     "changing": ({"phase": "changing"}, {"commit": "was never started", "start": "is not configured"}),
     "of a set": ({"set": "web source"}, {"branch": "one of the set", "switch": "one of the set"}),
-    "half made": ({"phase": "making"}, dict.fromkeys(VERBS.keys() - {"destroy"}, UNFINISHED)),
-    "of nobody": ({"pool": "replaced"}, dict.fromkeys(VERBS.keys() - {"destroy"}, NOBODYS)),
+    "half made": ({"phase": "making"}, dict.fromkeys(sorted(VERBS.keys() - {"destroy"}), UNFINISHED)),
+    "of nobody": ({"pool": "replaced"}, dict.fromkeys(sorted(VERBS.keys() - {"destroy"}), NOBODYS)),
     "unreadable": ({"port": "much"}, dict.fromkeys(VERBS, "cannot be read")),
     "of another": ({"owner": "eve"}, dict.fromkeys(VERBS, "there is no clone dev")),
 }
