@@ -250,7 +250,7 @@ def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
     noted, newest = handed.of_state(state), newest_commit(info)
     if newest is None:
         return noted if known.head == info.backup_id else None
-    end = LogEnd.parse(newest.log_end)
+    end = LogEnd.parse(newest.log_end or "")
     is_reset = end is None or noted is None or (end.file, end.offset) == (noted.file, noted.offset)
     return None if is_reset else end
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zsnapdb.base.errors import DamagedError, LockNotGranted, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.base.model import SnapshotSet
@@ -17,15 +17,15 @@ from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RUN_PROPERTY, snapshot_name
+from zsnapdb.jobs.base.set_properties import snapshot_name
 from zsnapdb.jobs.clone import handed, masking_policy, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneVerb, Intention, verb
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.handed import LogEnd
 from zsnapdb.jobs.clone.lifecycle import session
 from zsnapdb.jobs.clone.properties import BRANCHES_PROPERTY
-from zsnapdb.jobs.clone.sources import Commit, commits
-from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.clone.sources import Commit, CommitRecord, commits
+from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.mysql.locks import GlobalReadLock, Terms, Watchdog, holding
 from zsnapdb.planning.backup.lock_strategy import delays
@@ -89,24 +89,30 @@ def commit(settings: Settings, host: Host, name: str, message: str) -> CloneVerb
 def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
     """Commit the clone, whose server was started once; the caller holds its lock."""
     commit_id = host.new_backup_id()
-    facts = {
-        properties.COMMIT_PROPERTY: commit_id,
-        BACKUP_PROPERTY: commit_id,
-        properties.MESSAGE_PROPERTY: text,
-        properties.PARENT_PROPERTY: parent_of(info),
-        RUN_PROPERTY: host.run_id(),
-        copy_properties.OWNER_PROPERTY: info.owner,
-        copy_properties.CREATED_PROPERTY: stamp(host.latest()),
-        **_facts_of_data(info),
-    }
+    new = CommitRecord(
+        id=commit_id,
+        instance=info.instance,
+        message=text,
+        created=stamp(host.latest()),
+        origin=info.origin,
+        owner=info.owner,
+        parent=parent_of(info),
+        log_end=None,
+        run_id=host.run_id(),
+        masked=info.masked or properties.NOT_MASKED,
+        masked_by=masking_policy.masked_by(info.volumes.values()) or None,
+    )
+    # The volume says which GTIDs no binlog of its data has any more.
+    volume = next(iter(info.volumes.values()))
+    origin = {ORIGIN_PROPERTY: datasets.properties(volume, [ORIGIN_PROPERTY])[ORIGIN_PROPERTY].value}
     short = snapshot_name(commit_id)
     names = [f"{dataset}@{short}" for dataset in info.volumes.values()]
     # If the lock was lost, nothing proves that the snapshot is consistent: it is destroyed.
     with undone_on_error(lambda: owned.destroy_set(names, commit_id)), writes_paused(info):
         end = end_of_log(info)
-        made = volumes.snapshot(
-            info.volumes, short, {**facts, **({properties.LOG_END_PROPERTY: str(end)} if end is not None else {})}
-        )
+        new = replace(new, log_end=str(end) if end is not None else None)
+        facts = record.written(new, *record.declared(CommitRecord)) | origin
+        made = volumes.snapshot(info.volumes, short, facts)
     return Committed(info, SnapshotSet(commit_id, made), text)
 
 
@@ -116,22 +122,6 @@ def end_of_log(info: CloneInfo) -> LogEnd | None:
         with contextlib.suppress(ZsnapdbError), session(info) as opened:
             return handed.of_running(opened)
     return None
-
-
-def _facts_of_data(info: CloneInfo) -> dict[str, str]:
-    """Return what is true of the clone's data, for the commit itself.
-
-    What a snapshot inherits changes with a reset, and when another clone takes the snapshot over.
-    """
-    volume = next(iter(info.volumes.values()))
-    origin = datasets.properties(volume, [ORIGIN_PROPERTY])[ORIGIN_PROPERTY].value
-    by = masking_policy.masked_by(info.volumes.values())
-    return {
-        **({properties.MASKED_BY_PROPERTY: by} if by else {}),
-        INSTANCE_PROPERTY: info.instance,
-        ORIGIN_PROPERTY: origin,
-        properties.MASKED_PROPERTY: info.masked or properties.NOT_MASKED,
-    }
 
 
 @contextlib.contextmanager
