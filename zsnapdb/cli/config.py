@@ -21,13 +21,13 @@ def check(config: ConfigFile = None, json: AsJson = False) -> None:
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.clone import pool_room
+    from zsnapdb.jobs.clone import pool_filling
     from zsnapdb.jobs.doctor.advice import silences
     from zsnapdb.report.setup import ConfigurationView
 
     settings = load(config)
     for name in settings.instance:
-        pool_room.refuse_pool(settings, Instance.of(settings, name))
+        pool_filling.refuse_pool(settings, Instance.of(settings, name))
         silences(settings, name)
     check_schedules(settings, THIS_HOST.now())
     show(ConfigurationView(settings), json)

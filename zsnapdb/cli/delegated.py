@@ -83,33 +83,33 @@ def _run() -> None:
     from zsnapdb.cli.evidencing import evidence_of_clone
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.clone import causer, login_file, ownership
-    from zsnapdb.jobs.clone.meant import MeantClone
+    from zsnapdb.jobs.clone import catalogue, lifecycle
+    from zsnapdb.jobs.clone.meant import CAUSER_VARIABLE, MeantClone
 
     settings = load()
     # Another's clone can have the name when the command comes to it.
-    meant = MeantClone(owner=caller.name).variables() if caller.name != ownership.ROOT else {}
-    if caller.name != ownership.ROOT:
-        os.environ[causer.CAUSER_VARIABLE] = caller.name
+    meant = MeantClone(owner=caller.name).variables() if caller.name != catalogue.ROOT else {}
+    if caller.name != catalogue.ROOT:
+        os.environ[CAUSER_VARIABLE] = caller.name
     if request.clone and request.command != "create":
-        ownership.require_owner(settings, THIS_HOST, request.clone, caller.name)
+        catalogue.require_owner(settings, THIS_HOST, request.clone, caller.name)
         os.environ.update(meant)
-    if caller.name != ownership.ROOT:
+    if caller.name != catalogue.ROOT:
         os.environ[audience.AUDIENCE_VARIABLE] = owner_text(caller.name)
     destroys = request.command == "destroy" and "--plan" not in request.words
-    ending = ownership.names_of(settings, THIS_HOST, request.clone) if destroys else set()
+    ending = catalogue.names_of(settings, THIS_HOST, request.clone) if destroys else set()
     if request.command != "login" or not request.wants_login_file:
         _zsnapdb(request.words)
     if request.wants_login_file:
-        ownership.require_owner(settings, THIS_HOST, request.clone, caller.name)
+        catalogue.require_owner(settings, THIS_HOST, request.clone, caller.name)
         os.environ.update(meant)
         # The record of a new clone says that its owner has the login.
         is_deed = request.command == "login"
         with evidence_of_clone(settings, request.clone) if is_deed else contextlib.nullcontext():
-            path = login_file.write_login(settings, THIS_HOST, request.clone, caller.uid, caller.gid)
+            path = lifecycle.write_login(settings, THIS_HOST, request.clone, caller.uid, caller.gid)
         print(_login_line(path), file=sys.stdout if request.command == "login" else sys.stderr)
     for name in {request.clone, *ending} if destroys else ():
-        login_file.forget_login(name)
+        lifecycle.forget_login(name)
 
 
 def _login_line(path: Path) -> str:

@@ -74,11 +74,11 @@ def evidence_of_clone(settings: Settings, name: str) -> Iterator[None]:
         yield
         return
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.clone import ownership
+    from zsnapdb.jobs.clone import catalogue
     from zsnapdb.jobs.health import evidence
 
     with contextlib.ExitStack() as stack:
-        for instance in sorted(ownership.instances_of(settings, THIS_HOST, name)):
+        for instance in sorted(catalogue.instances_of(settings, THIS_HOST, name)):
             chosen = _keeping(settings, instance)
             if chosen is not None:
                 stack.enter_context(evidence.recorded(chosen, _CLONE, ("zsnapdb", *sys.argv[1:]), name))

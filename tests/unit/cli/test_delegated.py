@@ -25,7 +25,7 @@ from zsnapdb.cli.delegated import Caller, caller_of, clean_environment
 from zsnapdb.config import settings as configuration
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.clone import ownership
+from zsnapdb.jobs.clone import catalogue
 from zsnapdb.planning.restore.targets import ago, parse_target
 from zsnapdb.verbs.delegation import DelegatedRequest, parse
 from zsnapdb.verbs.requests import COMMANDS
@@ -315,13 +315,13 @@ def test_a_command_is_told_whose_clone_is_meant_and_changes_no_other(
     monkeypatch.setattr(sys, "argv", ["zsnapdb-clone", command, "mine", *(["--dsn"] if command == "login" else [])])
     monkeypatch.setattr(delegated, "caller_of", lambda _: Caller("ann", 1000, 1000))
     monkeypatch.chdir(tmp_path)
-    asked = ownership.require_owner
+    asked = catalogue.require_owner
 
     def then_taken(*words: Any) -> None:
         asked(*words)
         pool.clone("mine", base, owner="bob")
 
-    monkeypatch.setattr("zsnapdb.jobs.clone.ownership.require_owner", then_taken)
+    monkeypatch.setattr("zsnapdb.jobs.clone.catalogue.require_owner", then_taken)
     with pytest.raises(UnknownNameError, match="there is no clone mine"):
         delegated._run()
     assert pool.commands == []

@@ -36,10 +36,8 @@ def create(
     from zsnapdb.report.clone import branches as report
     from zsnapdb.report.clone.change import IntentionView
 
-    if plan:
-        show(IntentionView(job.create_plan(*on_host(config), name, branch, start), "branch create"), json)
-        return
-    show(report.BranchesView(job.create(*on_host(config), name, branch, start)), json)
+    verb = job.create(*on_host(config), name, branch, start)
+    show(IntentionView(verb.plan(), "branch create") if plan else report.BranchesView(verb.run()), json)
 
 
 def switch(
@@ -54,10 +52,8 @@ def switch(
     from zsnapdb.report.clone import branches as report
     from zsnapdb.report.clone.change import IntentionView
 
-    if plan:
-        show(IntentionView(job.switch_plan(*on_host(config), name, branch), "branch switch"), json)
-        return
-    show(report.SwitchedView(job.switch(*on_host(config), name, branch, Terminal())), json)
+    verb = job.switch(*on_host(config), name, branch, Terminal())
+    show(IntentionView(verb.plan(), "branch switch") if plan else report.SwitchedView(verb.run()), json)
 
 
 def list_branches(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:
@@ -124,10 +120,8 @@ def delete(
     from zsnapdb.report.clone import branches as report
     from zsnapdb.report.clone.change import IntentionView
 
-    if plan:
-        show(IntentionView(job.delete_plan(*on_host(config), name, branch), "branch delete"), json)
-        return
-    show(report.BranchesView(job.delete(*on_host(config), name, branch)), json)
+    verb = job.delete(*on_host(config), name, branch)
+    show(IntentionView(verb.plan(), "branch delete") if plan else report.BranchesView(verb.run()), json)
 
 
 app = typer.Typer(

@@ -30,8 +30,7 @@ from zsnapdb.cli.output import show
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.clone.created import Created
-    from zsnapdb.jobs.clone.request import CloneRequest
+    from zsnapdb.jobs.clone.request import CloneRequest, Created
 
 
 class ProfileOption(Enum):

@@ -37,27 +37,22 @@ def start(
 ) -> None:
     """Start the server of a stopped clone and check it again."""
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.jobs.clone import catalogue, lifecycle, plans
+    from zsnapdb.jobs.clone import catalogue, lifecycle
     from zsnapdb.report.clone import change as report
 
     settings, host = on_host(config)
     settings = catalogue.with_binary(settings, host, name, binary)
-    if plan:
-        show(report.IntentionView(plans.start(settings, host, name), "start"), json)
-        return
-    started = lifecycle.start(settings, host, name, Terminal())
-    show(report.ChangedView(started, "started"), json)
+    verb = lifecycle.start(settings, host, name, Terminal())
+    show(report.IntentionView(verb.plan(), "start") if plan else report.ChangedView(verb.run(), "started"), json)
 
 
 def stop(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
     """Shut the server of a clone down cleanly. The data stays."""
-    from zsnapdb.jobs.clone import lifecycle, plans
+    from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
 
-    if plan:
-        show(report.IntentionView(plans.stop(*on_host(config), name), "stop"), json)
-        return
-    show(report.ChangedView(lifecycle.stop(*on_host(config), name), "stopped"), json)
+    verb = lifecycle.stop(*on_host(config), name)
+    show(report.IntentionView(verb.plan(), "stop") if plan else report.ChangedView(verb.run(), "stopped"), json)
 
 
 _GREATEST_PID = 1 << 22
@@ -82,24 +77,12 @@ def extend(
 ) -> None:
     """Extend the lease of a clone, or what it may write. A lease is never shortened."""
     from zsnapdb.base.quantities import parse_duration, parse_size
-    from zsnapdb.jobs.clone import lifecycle, plans, room
+    from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
 
-    settings, host = on_host(config)
-    if quota is not None:
-        wanted = parse_size(quota)
-        if plan:
-            show(report.IntentionView(plans.quota(settings, host, name, wanted), "extend"), json)
-            return
-        changed = room.extend(settings, host, name, wanted)
-        if ttl is None:
-            show(report.ChangedView(changed, "extended"), json)
-            return
     seconds = parse_duration(ttl) if ttl is not None else None
-    if plan:
-        show(report.IntentionView(plans.extend(settings, host, name, seconds), "extend"), json)
-        return
-    show(report.ChangedView(lifecycle.extend(settings, host, name, seconds), "extended"), json)
+    verb = lifecycle.extend(*on_host(config), name, seconds, parse_size(quota) if quota is not None else None)
+    show(report.IntentionView(verb.plan(), "extend") if plan else report.ChangedView(verb.run(), "extended"), json)
 
 
 def protect(
@@ -111,14 +94,11 @@ def protect(
 ) -> None:
     """Protect a clone from `zsnapdb reap` for some time."""
     from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.jobs.clone import lifecycle, plans
+    from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
 
-    if plan:
-        show(report.IntentionView(plans.protect(*on_host(config), name, parse_duration(time)), "protect"), json)
-        return
-    info = lifecycle.protect(*on_host(config), name, parse_duration(time))
-    show(report.ChangedView(info, "protected"), json)
+    verb = lifecycle.protect(*on_host(config), name, parse_duration(time))
+    show(report.IntentionView(verb.plan(), "protect") if plan else report.ChangedView(verb.run(), "protected"), json)
 
 
 def rename(
@@ -169,7 +149,7 @@ def hold(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> No
     from zsnapdb.base.errors import ZsnapdbError
     from zsnapdb.cli.evidencing import evidence_of_clone
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.jobs.clone import hold as job
+    from zsnapdb.jobs.clone import lifecycle as job
     from zsnapdb.jobs.clone import reset as resetting
     from zsnapdb.report import document
     from zsnapdb.report.clone import change as report
@@ -199,16 +179,17 @@ def commit(
     json: AsJson = False,
 ) -> None:
     """Snapshot a clone in its present state. The commit can be cloned like a backup."""
-    from zsnapdb.jobs.clone import commits, plans
+    from zsnapdb.jobs.clone import commits
     from zsnapdb.report.clone import change as report
 
     settings, host = on_host(config)
+    verb = commits.commit(settings, host, name, message)
     if plan:
-        show(report.IntentionView(plans.commit(settings, host, name, message), "commit"), json)
+        show(report.IntentionView(verb.plan(), "commit"), json)
         return
 
     def make() -> CommandAnswer:
-        return CommandAnswer(report.CommittedView(commits.commit(settings, host, name, message)))
+        return CommandAnswer(report.CommittedView(verb.run()))
 
     def made() -> CommandAnswer | None:
         from zsnapdb.jobs.clone import once as of_run
@@ -230,11 +211,8 @@ def detach(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, j
     from zsnapdb.jobs.clone import detach as job
     from zsnapdb.report.clone import change as report
 
-    settings, host = on_host(config)
-    if plan:
-        show(report.DetachPlanView(job.detach_plan(settings, host, name)), json)
-        return
-    show(report.DetachedView(job.detach(settings, host, name, Terminal())), json)
+    verb = job.detach(*on_host(config), name, Terminal())
+    show(report.DetachPlanView(verb.plan()) if plan else report.DetachedView(verb.run()), json)
 
 
 def destroy(

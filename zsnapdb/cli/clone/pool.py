@@ -78,7 +78,6 @@ def prepare(
     A server recovers the snapshot set once and is shut down cleanly; where clones are masked, it is masked once. Clones
     of it, and their resets, then need neither.
     """
-    from zsnapdb.jobs.clone import plans
     from zsnapdb.jobs.clone import prepare as job
     from zsnapdb.report.clone.change import IntentionView
     from zsnapdb.report.clone.create import PreparedView, RemovedFormsView
@@ -88,14 +87,13 @@ def prepare(
         act = job.forms_of if plan else job.remove_forms
         show(RemovedFormsView(tuple(act(settings, chosen, source)), is_done=not plan), json)
         return
+    verb = job.prepare(settings, chosen, source, masks=mask, accepts_older=accepts_older)
     if plan:
-        intention = plans.prepare(settings, chosen, source, masks=mask, accepts_older=accepts_older)
-        show(IntentionView(intention, "prepare"), json)
+        show(IntentionView(verb.plan(), "prepare"), json)
         return
 
     def make() -> CommandAnswer:
-        prepared = job.prepare(settings, chosen, source, masks=mask, accepts_older=accepts_older)
-        return CommandAnswer(PreparedView(prepared))
+        return CommandAnswer(PreparedView(verb.run()))
 
     about = f"{chosen.name} from {source}{', masked' if mask else ''}"
     command = Repeatable("clone prepare", about, tell=chosen.events.tell)

@@ -219,11 +219,10 @@ def start(
     from zsnapdb.jobs.vm import life, readiness
     from zsnapdb.report.vm import machines as report
 
-    settings, marker = load(config), readiness.marker(wait_for)
-    if plan:
-        show(report.MachineStepView(life.plan_start(settings, name, marker), "start"), json)
-        return
-    show(report.MachineChangedView(life.start(settings, name, marker), "started"), json)
+    verb = life.start(load(config), name, readiness.marker(wait_for))
+    show(
+        report.MachineStepView(verb.plan(), "start") if plan else report.MachineChangedView(verb.run(), "started"), json
+    )
 
 
 def stop(name: MachineName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
@@ -232,11 +231,10 @@ def stop(name: MachineName, config: ConfigFile = None, plan: PlanOnly = False, j
     from zsnapdb.jobs.vm import life
     from zsnapdb.report.vm import machines as report
 
-    settings = load(config)
-    if plan:
-        show(report.MachineStepView(life.plan_stop(settings, name), "stop"), json)
-        return
-    show(report.MachineChangedView(life.stop(settings, name), "stopped"), json)
+    verb = life.stop(load(config), name)
+    show(
+        report.MachineStepView(verb.plan(), "stop") if plan else report.MachineChangedView(verb.run(), "stopped"), json
+    )
 
 
 def reset(
@@ -251,11 +249,8 @@ def reset(
     from zsnapdb.jobs.vm import life, readiness
     from zsnapdb.report.vm import machines as report
 
-    settings, marker = load(config), readiness.marker(wait_for)
-    if plan:
-        show(report.MachineStepView(life.plan_reset(settings, name, marker), "reset"), json)
-        return
-    show(report.MachineChangedView(life.reset(settings, name, marker), "reset"), json)
+    verb = life.reset(load(config), name, readiness.marker(wait_for))
+    show(report.MachineStepView(verb.plan(), "reset") if plan else report.MachineChangedView(verb.run(), "reset"), json)
 
 
 def extend(
@@ -299,13 +294,11 @@ def destroy(
     from zsnapdb.jobs.vm import life
     from zsnapdb.report.vm import machines as report
 
-    settings = load(config)
+    verb = life.destroy(load(config), name, snapshots_may_go=with_foreign_snapshots)
     if plan:
-        planned = life.plan_destroy(settings, name, snapshots_may_go=with_foreign_snapshots)
-        show(report.MachineDestroyPlanView(name, planned), json)
-        return
-    gone = life.destroy(settings, name, snapshots_may_go=with_foreign_snapshots)
-    show(report.MachineDestroyedView(name, gone), json)
+        show(report.MachineDestroyPlanView(name, verb.plan()), json)
+    else:
+        show(report.MachineDestroyedView(name, verb.run()), json)
 
 
 app = typer.Typer(

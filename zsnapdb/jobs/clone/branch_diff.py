@@ -14,7 +14,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import branches
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.ephemeral import OWNER, ephemeral_clone
+from zsnapdb.jobs.clone.create import OWNER, ephemeral_clone
 from zsnapdb.jobs.clone.query import reading
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import Commit

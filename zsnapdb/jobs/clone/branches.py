@@ -7,25 +7,25 @@ One change of properties then gives the clone the other data and the other branc
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from zsnapdb.base.errors import PreflightError, UnknownNameError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.clone import address, branch_heads, data_reset, handed, reusable_sets, volumes
-from zsnapdb.jobs.clone.catalogue import held, of_dataset, ready
+from zsnapdb.jobs.clone import address, data_reset, handed, reusable_sets, volumes
+from zsnapdb.jobs.clone.catalogue import CloneVerb, Intention, held, of_dataset, ready, verb
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.commits import commit_locked, end_of_log
+from zsnapdb.jobs.clone.commits import commit_locked, end_of_log, newest_commit, read_branches
 from zsnapdb.jobs.clone.handed import LogEnd
 from zsnapdb.jobs.clone.lifecycle import server_of, server_settings, start_locked
-from zsnapdb.jobs.clone.plans import Intention
 from zsnapdb.jobs.clone.properties import BRANCHES_PROPERTY
-from zsnapdb.jobs.clone.revision import mend
 from zsnapdb.jobs.clone.row_reset import hides_changes
 from zsnapdb.jobs.clone.sources import CloneSource, Commit, commits
+from zsnapdb.jobs.clone.volumes import mend
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone import branches as planning
 from zsnapdb.planning.clone.branches import Branches
@@ -60,7 +60,7 @@ def listing(settings: Settings, host: Host, name: str) -> CloneBranches:
 
 
 def _seen(info: CloneInfo) -> CloneBranches:
-    return CloneBranches(info, branch_heads.read(info), {one.set.backup_id: one for one in commits(info.top)})
+    return CloneBranches(info, read_branches(info), {one.set.backup_id: one for one in commits(info.top)})
 
 
 def resolve(seen: CloneBranches, text: str) -> Commit:
@@ -88,51 +88,49 @@ def log(seen: CloneBranches, state: str | None = None) -> Sequence[str]:
     return planning.line_of(head, seen.commits)
 
 
-def create_plan(settings: Settings, host: Host, name: str, branch: str, start: str | None) -> Intention:
-    """Return what `create` would do; change nothing."""
-    seen = _seen(_usable(ready(settings, host, name)))
-    planning.refuse_new(seen.branches, branch)
-    if start is not None:
-        return Intention(seen.info, (f"let branch {branch} begin at {resolve(seen, start).set.backup_id}",))
-    is_kept = _is_unwritten(settings, seen.info, _end_of_head(host, seen.info, seen.branches))
-    return Intention(
-        seen.info,
-        (*(() if is_kept else ("commit the clone as it is",)), f"let branch {branch} begin at that commit"),
-    )
-
-
-def create(settings: Settings, host: Host, name: str, branch: str, start: str | None = None) -> CloneBranches:
+def create(
+    settings: Settings, host: Host, name: str, branch: str, start: str | None = None
+) -> CloneVerb[Intention, CloneBranches]:
     """Begin a branch of the clone: at `start` (a branch or a commit), else at its present state, which is committed.
 
     The clone stays on the branch that it is on. The errors are those of `planning.refuse_new`, `resolve` and `commit`.
     """
-    with held(settings, host, name) as info:
+
+    def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneBranches]]:
         seen = _seen(_usable(info))
         planning.refuse_new(seen.branches, branch)
-        known, made = seen.branches, ""
+        known, head = seen.branches, ""
         if start is not None:
             head = resolve(seen, start).set.backup_id
         elif _is_unwritten(settings, info, _end_of_head(host, info, known)):
             head = known.head
-        else:
-            head = made = commit_locked(host, info, f"branch {branch} begins").set.backup_id
-            known = known.with_head(head)
-        _record(info, known.with_branch(branch, head))
-        return replace(_seen(of_dataset(settings, host, info.name)), made=made)
+
+        def begin() -> CloneBranches:
+            made = "" if head else commit_locked(host, info, f"branch {branch} begins").set.backup_id
+            _record(info, (known.with_head(made) if made else known).with_branch(branch, head or made))
+            return replace(_seen(of_dataset(settings, host, info.name)), made=made)
+
+        if start is not None:
+            return Intention(info, (f"let branch {branch} begin at {head}",)), begin
+        commit = () if head else ("commit the clone as it is",)
+        return Intention(info, (*commit, f"let branch {branch} begin at that commit")), begin
+
+    return verb(settings, host, name, decide)
 
 
-def delete(settings: Settings, host: Host, name: str, branch: str) -> CloneBranches:
+def delete(settings: Settings, host: Host, name: str, branch: str) -> CloneVerb[Intention, CloneBranches]:
     """Forget a branch of the clone; its commits stay. PreflightError if the clone is on it."""
-    with held(settings, host, name) as info:
-        _record(info, branch_heads.read(info).without(branch))
-        return _seen(of_dataset(settings, host, info.name))
 
+    def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneBranches]]:
+        left = read_branches(info).without(branch)
 
-def delete_plan(settings: Settings, host: Host, name: str, branch: str) -> Intention:
-    """Return what `delete` would do; change nothing."""
-    info = ready(settings, host, name)
-    branch_heads.read(info).without(branch)
-    return Intention(info, (f"forget branch {branch}; its commits stay",))
+        def forget() -> CloneBranches:
+            _record(info, left)
+            return _seen(of_dataset(settings, host, info.name))
+
+        return Intention(info, (f"forget branch {branch}; its commits stay",)), forget
+
+    return verb(settings, host, name, decide)
 
 
 def _record(info: CloneInfo, known: Branches) -> None:
@@ -148,7 +146,7 @@ def _usable(info: CloneInfo) -> CloneInfo:
             about=(info.owner,),
         )
     # One whose reset was interrupted was never started either, and has other data than the head of its branch.
-    if info.phase is CopyPhase.NEW and branch_heads.read(info).head != info.backup_id:
+    if info.phase is CopyPhase.NEW and read_branches(info).head != info.backup_id:
         raise PreflightError(
             f"the server of clone {info.label} was never started",
             hint=f"run `zsnapdb clone start {info.label}`",
@@ -157,84 +155,80 @@ def _usable(info: CloneInfo) -> CloneInfo:
     return info
 
 
-def switch_plan(settings: Settings, host: Host, name: str, branch: str) -> Intention:
-    """Return what `switch` would do; change nothing. What is written meanwhile may change it."""
-    seen = _seen(_usable(ready(settings, host, name)))
-    planning.known(seen.branches, branch)
-    info = seen.info
-    if branch == seen.branches.current:
-        return Intention(info, ("start its server",) if info.pid is None else ())
-    commit = resolve(seen, branch)
-    target = commit.set.backup_id
-    is_kept = _is_unwritten(settings, info, _end_of_head(host, info, seen.branches))
-    if is_kept and seen.branches.head == target:
-        return Intention(info, (f"the data stays: both branches are at {target}",))
-    data_reset.quota_beside(settings, info, is_committed=not is_kept)
-    reusable_sets.begun_after(settings, host, info, _source_of(commit))
-    return Intention(
-        info,
-        (
-            *(("shut down its server",) if info.pid is not None else ()),
-            *(() if is_kept else (f"commit what branch {seen.branches.current} lacks",)),
-            f"replace its data by that of {target}, and start its server on port {info.client_port} again",
-        ),
-    )
-
-
-def switch(settings: Settings, host: Host, name: str, branch: str, events: Events) -> SwitchedBranch:
+def switch(
+    settings: Settings, host: Host, name: str, branch: str, events: Events
+) -> CloneVerb[Intention, SwitchedBranch]:
     """Give the clone the newest commit of that branch; port, credentials and lease stay.
 
     What was written since the newest commit of the branch that is left is committed to it first, so coming back finds
     it. Afterwards the clone's server runs. Interrupted anywhere, the clone is on its old branch with its old data, or
     on the new one with the new data; the same command goes on.
     """
-    with held(settings, host, name) as found:
-        info = _mended(settings, host, found, events)
+
+    def decide(info: CloneInfo) -> tuple[Intention, Callable[[], SwitchedBranch]]:
         seen = _seen(_usable(info))
-        known, left = seen.branches, seen.branches.current
+        known = seen.branches
         planning.known(known, branch)
-        if branch == left:
-            if info.pid is None:
-                # A switch to it, or from it, may have been interrupted.
-                start_locked(settings, host, info)
-                volumes.warn_of_kept(mend(info), info.name, events)
-            now = address.open_to(settings, of_dataset(settings, host, info.name), events)
-            return SwitchedBranch(now, known, left, known.head, is_new_commit=False)
+        if branch == known.current:
+            steps = ("start its server",) if info.pid is None else ()
+            return Intention(info, steps), partial(_stay, settings, host, info, known, events)
         target = resolve(seen, branch)
-        settings_of_server = server_settings(settings, info)
         end = _end_of_head(host, info, known)
         is_kept = _is_unwritten(settings, info, end)
         if is_kept and known.head == target.set.backup_id:
-            _record(info, known.on(branch))
-            return SwitchedBranch(
-                of_dataset(settings, host, info.name), known.on(branch), left, known.head, is_new_commit=False
-            )
+            step = f"the data stays: both branches are at {target.set.backup_id}"
+            return Intention(info, (step,)), partial(_rename, settings, host, info, known, branch)
+        patience = server_settings(settings, info).start_timeout
         data_reset.quota_beside(settings, info, is_committed=not is_kept)
-        source = _source_of(target)
+        source = CloneSource(SourceKind.COMMIT, target.set, target.origin)
         reusable_sets.begun_after(settings, host, info, source)
-        info.process.stop(timeout=settings_of_server.start_timeout)
-        stopped, is_new = replace(info, pid=None), False
-        with undone_on_error(lambda: _start_again(settings, host, info)):
-            # Between the look and the end of the server somebody can have written.
-            if not is_kept or not _ended_there(settings, stopped, end):
-                made = commit_locked(host, stopped, f"branch {left}, when it was left")
-                known, is_new = known.with_head(made.set.backup_id), True
-            head = known.head
-            handed.forget(host, info.name)
-            put = data_reset.put(settings, host, stopped, source, known.on(branch), events)
-        return SwitchedBranch(put, known.on(branch), left, head, is_new)
+
+        def replace_data() -> SwitchedBranch:
+            info.process.stop(timeout=patience)
+            stopped, now, is_new = replace(info, pid=None), known, False
+            with undone_on_error(lambda: _start_again(settings, host, info)):
+                # Between the look and the end of the server somebody can have written.
+                if not is_kept or not _ended_there(settings, stopped, end):
+                    made = commit_locked(host, stopped, f"branch {known.current}, when it was left")
+                    now, is_new = known.with_head(made.set.backup_id), True
+                handed.forget(host, info.name)
+                put = data_reset.put(settings, host, stopped, source, now.on(branch), events)
+            return SwitchedBranch(put, now.on(branch), known.current, now.head, is_new)
+
+        change = f"replace its data by that of {target.set.backup_id}"
+        steps = (
+            *(("shut down its server",) if info.pid is not None else ()),
+            *(() if is_kept else (f"commit what branch {known.current} lacks",)),
+            f"{change}, and start its server on port {info.client_port} again",
+        )
+        return Intention(info, steps), replace_data
+
+    return replace(verb(settings, host, name, decide), held=lambda: _held(settings, host, name, events))
 
 
-def _source_of(commit: Commit) -> CloneSource:
-    return CloneSource(SourceKind.COMMIT, commit.set, commit.origin)
+@contextlib.contextmanager
+def _held(settings: Settings, host: Host, name: str, events: Events) -> Iterator[CloneInfo]:
+    """Yield the clone under its lock: with its old data, if a change was interrupted before the new data counted."""
+    with held(settings, host, name) as info:
+        if info.phase is CopyPhase.CHANGING:
+            volumes.warn_of_kept(mend(info), info.name, events)
+            info = of_dataset(settings, host, info.name)
+        yield info
 
 
-def _mended(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
-    """Return the clone with its old data, if a change of it was interrupted before the new data counted."""
-    if info.phase is not CopyPhase.CHANGING:
-        return info
-    volumes.warn_of_kept(mend(info), info.name, events)
-    return of_dataset(settings, host, info.name)
+def _stay(settings: Settings, host: Host, info: CloneInfo, known: Branches, events: Events) -> SwitchedBranch:
+    if info.pid is None:
+        # A switch to it, or from it, may have been interrupted.
+        start_locked(settings, host, info)
+        volumes.warn_of_kept(mend(info), info.name, events)
+    now = address.open_to(settings, of_dataset(settings, host, info.name), events)
+    return SwitchedBranch(now, known, known.current, known.head, is_new_commit=False)
+
+
+def _rename(settings: Settings, host: Host, info: CloneInfo, known: Branches, branch: str) -> SwitchedBranch:
+    now = known.on(branch)
+    _record(info, now)
+    return SwitchedBranch(of_dataset(settings, host, info.name), now, known.current, known.head, is_new_commit=False)
 
 
 def _start_again(settings: Settings, host: Host, before: CloneInfo) -> None:
@@ -253,10 +247,10 @@ def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
     state = handed.read(host, info)
     if state is None:
         return None
-    noted, newest = handed.of_state(state), branch_heads.newest(info)
+    noted, newest = handed.of_state(state), newest_commit(info)
     if newest is None:
         return noted if known.head == info.backup_id else None
-    end = LogEnd.parse(newest.log_end)
+    end = LogEnd.parse(newest.log_end or "")
     is_reset = end is None or noted is None or (end.file, end.offset) == (noted.file, noted.offset)
     return None if is_reset else end
 

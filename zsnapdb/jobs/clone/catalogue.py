@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies, Properties
+from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.jobs.copies.verb import P, R, Verb
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.clone.addresses import KeptRoute, KeptRoutes
@@ -29,6 +31,18 @@ from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import is_number
+
+CloneVerb = Verb[CloneInfo, P, R]
+"""A verb on a clone, its plan, and its result."""
+
+
+@dataclass(frozen=True)
+class Intention:
+    """The steps of a change, one line each; no steps: nothing would change. `clone` is None if it concerns no clone."""
+
+    clone: CloneInfo | None
+    steps: tuple[str, ...]
+
 
 _HOME = "zsnapdb/clones"
 _COLUMNS = (
@@ -244,6 +258,13 @@ def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
         dataset = find(settings, host, name).name
 
 
+def verb(
+    settings: Settings, host: Host, name: str, decide: Callable[[CloneInfo], tuple[P, Callable[[], R]]]
+) -> CloneVerb[P, R]:
+    """Return the verb on the clone of that label or name. The errors before `decide` are those of `ready`."""
+    return Verb(lambda: contextlib.nullcontext(ready(settings, host, name)), lambda: held(settings, host, name), decide)
+
+
 def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
     """Return the clone with the quota that it has to have. The caller holds its lock."""
     for revision in info.takes_over:
@@ -290,3 +311,34 @@ def _refuse_unusable(info: CloneInfo, name: str) -> CloneInfo:
             hint=f"`zsnapdb clone create {info.instance}` hands one out; `zsnapdb clone destroy {name}` removes it",
         )
     return info
+
+
+ROOT = "root"
+"""Whoever it is: root may all."""
+
+
+def require_owner(settings: Settings, host: Host, name: str, account: str) -> None:
+    """UnknownNameError unless there is a clone, or a set of clones, of that name and all are the account's.
+
+    A clone of somebody else has the answer of one that is not there, after the same look. Root may all.
+    """
+    if account == ROOT:
+        return
+    owners = {info.owner for info in listing(settings, host) if _is_meant(info, name)}
+    if owners != {owner_text(account)}:
+        raise no_such_clone(name)
+
+
+def _is_meant(info: CloneInfo, name: str) -> bool:
+    return info.is_called(name) or info.set_name == name
+
+
+def instances_of(settings: Settings, host: Host, name: str) -> set[str]:
+    """Return the instances of the clone, or of the clones of the set, of that name; none if nothing has the name."""
+    return {info.instance for info in listing(settings, host) if _is_meant(info, name)}
+
+
+def names_of(settings: Settings, host: Host, name: str) -> set[str]:
+    """Return every name of the clone, or of the clones of the set, of that name."""
+    clones = [info for info in listing(settings, host) if _is_meant(info, name)]
+    return {word for info in clones for word in (info.id, info.label)}

@@ -1,28 +1,35 @@
-"""Commits of a clone: a snapshot set of its volumes at one moment, while nothing writes."""
+"""Commits of a clone: a snapshot set of its volumes at one moment, while nothing writes.
+
+The head of the branch that a clone is on is the newest commit of its current data, by ZFS, else what the anchor has.
+So a commit moves it by itself, in the moment of its snapshots.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from zsnapdb.base.errors import LockNotGranted, PreflightError, UsageError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, LockNotGranted, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RUN_PROPERTY, snapshot_name
-from zsnapdb.jobs.clone import branch_heads, handed, masking_policy, properties, volumes
-from zsnapdb.jobs.clone.catalogue import held
+from zsnapdb.jobs.base.set_properties import snapshot_name
+from zsnapdb.jobs.clone import handed, masking_policy, properties, volumes
+from zsnapdb.jobs.clone.catalogue import CloneVerb, Intention, verb
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.handed import LogEnd
 from zsnapdb.jobs.clone.lifecycle import session
-from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.clone.properties import BRANCHES_PROPERTY
+from zsnapdb.jobs.clone.sources import Commit, CommitRecord, commits
+from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.mysql.locks import GlobalReadLock, Terms, Watchdog, holding
 from zsnapdb.planning.backup.lock_strategy import delays
+from zsnapdb.planning.clone.branches import Branches, decode
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, owned
@@ -56,49 +63,56 @@ def message_text(message: str) -> str:
     return text
 
 
-def commit(settings: Settings, host: Host, name: str, message: str) -> Committed:
+def commit(settings: Settings, host: Host, name: str, message: str) -> CloneVerb[Intention, Committed]:
     """Snapshot all volumes of the clone at one moment, whether its server runs or not.
 
     The new snapshot set can be cloned like a backup. Writers of the clone wait during the snapshot (FLUSH TABLES WITH
-    READ LOCK), so that the tables of all engines are consistent.
+    READ LOCK), so that the tables of all engines are consistent. PreflightError if the files of the clone are not
+    separate from those of its source yet.
     """
     text = message_text(message)
-    with held(settings, host, name) as info:
-        refuse_never_started(info)
-        return commit_locked(host, info, text)
 
+    def decide(info: CloneInfo) -> tuple[Intention, Callable[[], Committed]]:
+        if info.phase is not CopyPhase.READY:
+            raise PreflightError(
+                f"the server of clone {info.label} was never started ({info.phase})",
+                hint=f"run `zsnapdb clone start {info.label}`",
+                about=(info.owner,),
+            )
+        lock = ("block writes of its server (FLUSH TABLES WITH READ LOCK)",) if info.pid is not None else ()
+        steps = (*lock, f"snapshot {', '.join(info.volumes.values())} at one moment")
+        return Intention(info, steps), lambda: commit_locked(host, info, text)
 
-def refuse_never_started(info: CloneInfo) -> None:
-    """Raise PreflightError if the files of the clone are not separate from those of its source yet."""
-    if info.phase is not CopyPhase.READY:
-        raise PreflightError(
-            f"the server of clone {info.label} was never started ({info.phase})",
-            hint=f"run `zsnapdb clone start {info.label}`",
-            about=(info.owner,),
-        )
+    return verb(settings, host, name, decide)
 
 
 def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
     """Commit the clone, whose server was started once; the caller holds its lock."""
     commit_id = host.new_backup_id()
-    facts = {
-        properties.COMMIT_PROPERTY: commit_id,
-        BACKUP_PROPERTY: commit_id,
-        properties.MESSAGE_PROPERTY: text,
-        properties.PARENT_PROPERTY: branch_heads.parent(info),
-        RUN_PROPERTY: host.run_id(),
-        copy_properties.OWNER_PROPERTY: info.owner,
-        copy_properties.CREATED_PROPERTY: stamp(host.latest()),
-        **_facts_of_data(info),
-    }
+    new = CommitRecord(
+        id=commit_id,
+        instance=info.instance,
+        message=text,
+        created=stamp(host.latest()),
+        origin=info.origin,
+        owner=info.owner,
+        parent=parent_of(info),
+        log_end=None,
+        run_id=host.run_id(),
+        masked=info.masked or properties.NOT_MASKED,
+        masked_by=masking_policy.masked_by(info.volumes.values()) or None,
+    )
+    # The volume says which GTIDs no binlog of its data has any more.
+    volume = next(iter(info.volumes.values()))
+    origin = {ORIGIN_PROPERTY: datasets.properties(volume, [ORIGIN_PROPERTY])[ORIGIN_PROPERTY].value}
     short = snapshot_name(commit_id)
     names = [f"{dataset}@{short}" for dataset in info.volumes.values()]
     # If the lock was lost, nothing proves that the snapshot is consistent: it is destroyed.
     with undone_on_error(lambda: owned.destroy_set(names, commit_id)), writes_paused(info):
         end = end_of_log(info)
-        made = volumes.snapshot(
-            info.volumes, short, {**facts, **({properties.LOG_END_PROPERTY: str(end)} if end is not None else {})}
-        )
+        new = replace(new, log_end=str(end) if end is not None else None)
+        facts = record.written(new, *record.declared(CommitRecord)) | origin
+        made = volumes.snapshot(info.volumes, short, facts)
     return Committed(info, SnapshotSet(commit_id, made), text)
 
 
@@ -108,22 +122,6 @@ def end_of_log(info: CloneInfo) -> LogEnd | None:
         with contextlib.suppress(ZsnapdbError), session(info) as opened:
             return handed.of_running(opened)
     return None
-
-
-def _facts_of_data(info: CloneInfo) -> dict[str, str]:
-    """Return what is true of the clone's data, for the commit itself.
-
-    What a snapshot inherits changes with a reset, and when another clone takes the snapshot over.
-    """
-    volume = next(iter(info.volumes.values()))
-    origin = datasets.properties(volume, [ORIGIN_PROPERTY])[ORIGIN_PROPERTY].value
-    by = masking_policy.masked_by(info.volumes.values())
-    return {
-        **({properties.MASKED_BY_PROPERTY: by} if by else {}),
-        INSTANCE_PROPERTY: info.instance,
-        ORIGIN_PROPERTY: origin,
-        properties.MASKED_PROPERTY: info.masked or properties.NOT_MASKED,
-    }
 
 
 @contextlib.contextmanager
@@ -163,3 +161,49 @@ def _write_lock(info: CloneInfo) -> Iterator[None]:
     terms = Terms(_DEADLINE_SECONDS, _LOCK_SECONDS)
     with session(info) as owner, session(info) as second, holding(lock, owner, Watchdog(second), terms):
         yield
+
+
+def newest_commit(info: CloneInfo, made: Sequence[Commit] | None = None) -> Commit | None:
+    """Return the newest commit of the data that the clone has now; None if there is none.
+
+    The commit that the data was cloned from is none of them, also if another clone has left it to this one. `made` are
+    the commits of that data, oldest first (None: they are read here).
+    """
+    made = commits(info.current) if made is None else made
+    last = made[-1] if made else None
+    return last if last is not None and last.set.backup_id != info.backup_id else None
+
+
+def read_branches(info: CloneInfo, made: Sequence[Commit] | None = None) -> Branches:
+    """Return the branches of the clone as they are now. DamagedError if its anchor records something else.
+
+    `made` is as for `newest_commit`.
+    """
+    try:
+        recorded = decode(info.branches) if info.branches else Branches()
+    except ValueError as error:
+        raise DamagedError(
+            f"the property {BRANCHES_PROPERTY} of {info.top} cannot be read: {error}",
+            hint="`zsnapdb clone show` lists the commits of the clone; `zfs inherit` of it forgets its branches",
+        ) from error
+    last = newest_commit(info, made)
+    return recorded.with_head(last.set.backup_id) if last is not None else recorded
+
+
+def parent_of(info: CloneInfo) -> str:
+    """Return what a commit of the clone follows: the newest one of its branch, else the set that its data is of."""
+    with contextlib.suppress(DamagedError):
+        return read_branches(info).head or info.backup_id
+    return info.backup_id
+
+
+def branches_to_keep(info: CloneInfo, made: Sequence[Commit] | None = None) -> str:
+    """Return the branches as the anchor has to record them before the clone gets other data ("": as it does).
+
+    A reset changes the data and no branch, and a detach changes neither. `made` is as for `newest_commit`.
+    """
+    with contextlib.suppress(DamagedError):
+        known = read_branches(info, made)
+        if info.branches or known.head:
+            return known.encode()
+    return ""

@@ -17,49 +17,40 @@ from zsnapdb.base.model import Position
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.clone import credentials, locks
+from zsnapdb.jobs.clone.clone_info import CloneRecord
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered, give_files
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.binlog.read import KnownTail
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.replication import applier
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT, AccountRights, Promise, broken
+from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT, Promise, broken
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.identity import Access, ServerIdentity
-from zsnapdb.planning.server_copy.origin import Origin
 
 
 @dataclass(frozen=True)
 class CloneServer:
-    """What the server of a clone must be: files, origin, server id, port, address, lock of the source's accounts.
-
-    `rights` are those of the account of its users.
-    `follows` is the port of the clone that it replicates from; None if it does not replicate.
-    """
+    """What the server of a clone must be: its files, what its anchor records, and whether it locks other accounts."""
 
     copy: Copy
-    origin: Origin
-    server_id: int
-    port: int
-    bind_address: str
+    record: CloneRecord
     locks_accounts: bool
-    rights: AccountRights
-    follows: int | None = None
 
     def identity(self, init_file: str | None = None) -> ServerIdentity:
         """Return the server's identity for the option file."""
         return self.copy.identity(
-            server_id=self.server_id,
-            port=self.port,
+            server_id=self.record.server_id,
+            port=self.record.port,
             access=Access.ACCOUNTS,
             init_file=init_file,
-            bind_address=self.bind_address,
+            bind_address=self.record.bind_address,
             trusts_creators=True,
         )
 
     def start(self, identity: ServerIdentity, password: SecretStr) -> Session:
         """Start the server in its sandbox; only a replica of a set may connect to other servers."""
-        return self.copy.start(identity, INTERNAL_ACCOUNT, password, connects=self.follows is not None)
+        return self.copy.start(identity, INTERNAL_ACCOUNT, password, connects=self.record.follows is not None)
 
 
 def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
@@ -74,7 +65,7 @@ def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
     give_files(copy)
     copy.make_private()
     copy.remove_identity()
-    return copy.recorded_position(known, has_gtids=clone.origin.has_gtids)
+    return copy.recorded_position(known, has_gtids=clone.record.origin.has_gtids)
 
 
 def first_start(
@@ -92,7 +83,7 @@ def first_start(
     internal = fresh_password()
     with locks.turn(), undone_on_error(clone.copy.process().kill), _started_with_account(clone, internal) as session:
         applier.forget(session)
-        facts, reached = check_recovered(session, position, clone.origin.unlogged_gtids)
+        facts, reached = check_recovered(session, position, clone.record.origin.unlogged_gtids)
         check(session, facts, clone)
         if before_users is not None:
             before_users(session)
@@ -127,8 +118,8 @@ def start_again(clone: CloneServer) -> None:
 
 def make_users(session: Session, clone: CloneServer, password: SecretStr) -> None:
     """Make the account of the clone's users anew, with this password and the clone's rights."""
-    hosts = credentials.hosts_of_users(clone.bind_address)
-    accounts.make_users(session, ACCOUNT, hosts, password, clone.rights, clone.origin.flavour)
+    hosts = credentials.hosts_of_users(clone.record.bind_address)
+    accounts.make_users(session, ACCOUNT, hosts, password, clone.record.rights, clone.record.origin.flavour)
 
 
 def _users_file(clone: CloneServer) -> Path:
@@ -141,7 +132,7 @@ def _internal_file(clone: CloneServer) -> Path:
 
 def _started_with_account(clone: CloneServer, password: SecretStr) -> Session:
     """Start the server with an init file; the server runs that file before it accepts connections."""
-    sql = credentials.internal_account_sql(clone.origin, password, lock=clone.locks_accounts)
+    sql = credentials.internal_account_sql(clone.record.origin, password, lock=clone.locks_accounts)
     init_file = clone.copy.write_init_file(sql)
     return clone.start(clone.identity(str(init_file)), password)
 
@@ -151,7 +142,7 @@ def _write_files_for_later_starts(clone: CloneServer, password: SecretStr, inter
     copy = clone.copy
     server_files.remove(copy.folder / "init.sql")
     copy.write_option_file(clone.identity())
-    credentials.write(_users_file(clone), password, clone.bind_address, clone.port, copy.settings.user)
+    credentials.write(_users_file(clone), password, clone.record.bind_address, clone.record.port, copy.settings.user)
     credentials.write_internal(_internal_file(clone), internal)
 
 
@@ -162,10 +153,11 @@ def check(session: Session, facts: ServerFacts, clone: CloneServer) -> None:
     """
     awake: tuple[str, ...] = ()
     if clone.locks_accounts:
-        awake = accounts.awake(session, clone.origin.flavour)
-    promise = Promise(clone.server_id, clone.port, clone.bind_address, clone.identity().socket, clone.follows)
-    breaches = clone.copy.breaches(clone.identity(), connects=clone.follows is not None)
-    wrong = broken(facts, clone.origin, promise, awake, breaches)
+        awake = accounts.awake(session, clone.record.origin.flavour)
+    record, identity = clone.record, clone.identity()
+    promise = Promise(record.server_id, record.port, record.bind_address, identity.socket, record.follows)
+    breaches = clone.copy.breaches(identity, connects=record.follows is not None)
+    wrong = broken(facts, record.origin, promise, awake, breaches)
     if wrong:
         raise ConsistencyError(
             "the clone's server is not separate from its source: " + "; ".join(wrong),

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
 from zsnapdb.base.errors import BusyError, PreflightError
-from zsnapdb.base.model import Position
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
+from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY
 from zsnapdb.jobs.clone import (
     address,
-    contract,
-    handed,
+    credentials,
+    destroy,
     heartbeat,
     locks,
     masking_policy,
@@ -28,25 +30,27 @@ from zsnapdb.jobs.clone import (
     room,
 )
 from zsnapdb.jobs.clone.catalogue import of_dataset
+from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.create_plan import ClonePlan, plan_for, plan_from, planned_source
-from zsnapdb.jobs.clone.created import Created, CreateDurations
+from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.jobs.clone.destroy import drop_live, remove_all
-from zsnapdb.jobs.clone.handed import HandedData
-from zsnapdb.jobs.clone.live_set import take_live
-from zsnapdb.jobs.clone.locate import bring_here, home_for
+from zsnapdb.jobs.clone.lifecycle import POSITION_BYTES, FirstStart, start_first
+from zsnapdb.jobs.clone.locate import bring_here, home_for, take_live
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.prepare import PreparedSet, prepare_source
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
-from zsnapdb.jobs.clone.request import CloneRequest, random_name
+from zsnapdb.jobs.clone.request import CloneRequest, Created, CreateDurations, random_name
+from zsnapdb.jobs.clone.reusable_sets import drop_unused_of_subjects
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, production_history, with_volumes
 from zsnapdb.jobs.clone.volumes import clone_volumes, mount_for_good
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.record import tail_record
 from zsnapdb.jobs.restore.without_store import reopen
-from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.process.server import ServerProcess
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.clone.contract import INTERNAL_ACCOUNT
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import MaskingChoice, MaskingWay
 from zsnapdb.planning.clone.pool import PoolMark
@@ -54,21 +58,6 @@ from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.zfs import datasets
-
-_POSITION_BYTES = 4000
-
-
-@dataclass(frozen=True)
-class _Separated:
-    """The clone's files after their identity was removed and, for a started clone, after masking and first start.
-
-    `separate_at` is the time (monotonic, seconds) when identity and masking were done.
-    """
-
-    position: Position
-    password: SecretStr | None
-    masking: MaskingReport | None
-    separate_at: float
 
 
 def create(settings: Settings, instance: Instance, request: CloneRequest) -> Created:
@@ -88,7 +77,9 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
         with at_low_priority():
             chosen = planned_source(settings, instance, request)
             if chosen.kind in (SourceKind.REPOSITORY, SourceKind.POINT):
-                locked.enter_context(undone_on_error(lambda: _leave_no_set(settings, instance, chosen.kind)))
+                locked.enter_context(
+                    undone_on_error(lambda: drop_unused_of_subjects(settings, instance.name, chosen.kind))
+                )
                 locked.enter_context(locks.using_received(instance.name))
                 if isinstance(chosen.source, CloneSource):
                     # Meanwhile the last clone of the set may have gone, and the set with it.
@@ -109,9 +100,10 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
             planned = _make_datasets(settings, instance, request, source, masking)
             cloned = time.monotonic()
             with undone_on_error(lambda: remove_all(instance.host, planned.top, planned.name, planned.copy.root)):
-                separated = _separate(settings, instance, planned, rules)
+                password = fresh_password() if planned.request.starts else None
+                separated = _start(settings, instance, planned, rules, password)
                 facts = {
-                    POSITION_PROPERTY: separated.position.short(_POSITION_BYTES),
+                    POSITION_PROPERTY: separated.position.short(POSITION_BYTES),
                     copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.request.starts else CopyPhase.NEW,
                     properties.USED_PROPERTY: stamp(instance.host.latest()),
                 }
@@ -133,14 +125,20 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
         start=time.monotonic() - separated.separate_at,
     )
     info = of_dataset(settings, instance.host, planned.name)
-    if separated.password is not None:
+    if password is not None:
         info = address.open_to(settings, info, instance.events)
-    return Created(info, separated.password, seconds, separated.masking or before, masking)
+    return Created(info, password, seconds, separated.masking or before, masking)
 
 
-def _leave_no_set(settings: Settings, instance: Instance, kind: SourceKind) -> None:
-    """Remove what was received for a subject whose clone could not be made."""
-    reusable_sets.drop_unused_of_subjects(settings, instance.name, kind)
+def _start(
+    settings: Settings, instance: Instance, planned: ClonePlan, rules: str, password: SecretStr | None
+) -> FirstStart:
+    # Until the whole set replicates, its anchor does not record what it follows.
+    record = replace(planned, follows=planned.request.follows)
+    clone = CloneServer(planned.copy, record, settings.clones.accounts == "lock")
+    # A command that made the clone for itself resets nothing.
+    is_noted = not planned.request.is_ephemeral
+    return start_first(instance, clone, rules, planned.layout.datasets.values(), password, is_noted=is_noted)
 
 
 def _seconds(report: MaskingReport | None) -> float:
@@ -178,46 +176,6 @@ def _obtain(
     return bring_here(settings, instance, planned)
 
 
-def _separate(settings: Settings, instance: Instance, planned: ClonePlan, rules: str) -> _Separated:
-    """Remove the source's identity from the files; then mask them and start the server, if the plan starts it."""
-    accounts_are_locked = settings.clones.accounts == "lock"
-    clone = CloneServer(
-        planned.copy,
-        planned.origin,
-        planned.server_id,
-        planned.port,
-        planned.bind_address,
-        accounts_are_locked,
-        planned.request.rights,
-        planned.request.follows,
-    )
-    position = contract.make_separate(clone, tail_record.read(instance, planned.origin.flavour))
-    if not planned.request.starts:
-        return _Separated(position, None, None, time.monotonic())
-    report = masking_policy.ensure(
-        instance.settings.masking,
-        instance.host,
-        clone,
-        position,
-        instance=instance.name,
-        name=planned.name,
-        rules=rules,
-        is_of_commit=planned.made_from.kind is SourceKind.COMMIT,
-        volumes=planned.layout.datasets.values(),
-    )
-    separate_at = time.monotonic()
-    password = fresh_password()
-    data = HandedData(planned.name, planned.backup_id, 1, rules, accounts_are_locked)
-
-    def note(session: Session) -> None:
-        # A command that made the clone for itself resets nothing.
-        if not planned.request.is_ephemeral:
-            handed.note(instance.host, data, clone.copy, session)
-
-    position = contract.first_start(clone, position, password, note)
-    return _Separated(position, password, report, separate_at)
-
-
 def _make_datasets(
     settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource, masking: MaskingChoice
 ) -> ClonePlan:
@@ -239,3 +197,54 @@ def _make_datasets(
         clone_volumes(source, planned.layout, {CLONE_PROPERTY: planned.name}, planned.quota)
         mount_for_good(planned.layout.datasets.values())
     return planned
+
+
+OWNER = "zsnapdb"
+"""The owner of ephemeral clones. The reaper removes those that a killed command left."""
+
+
+@dataclass(frozen=True)
+class RunningClone:
+    """A clone whose server was started, the login of its users, and the password of the internal account."""
+
+    info: CloneInfo
+    login: Login
+    internal: SecretStr
+
+    @property
+    def process(self) -> ServerProcess:
+        """The clone's server process, running or not."""
+        return self.info.process
+
+    @property
+    def address(self) -> Address:
+        """How the internal account connects: through the socket in the clone's private folder."""
+        return Address(INTERNAL_ACCOUNT, self.process.socket)
+
+    def session(self, *, read_timeout: float = 60.0) -> Session:
+        """Open a session with all privileges. `read_timeout` in seconds for each answer."""
+        return Session.open(self.address, self.internal, read_timeout=read_timeout)
+
+
+def make_running(settings: Settings, instance: Instance, request: CloneRequest) -> RunningClone:
+    """Make the requested clone and start its server."""
+    made = create(settings, instance, request)
+    login, internal = made.login, credentials.read(made.info.internal_file)
+    assert login is not None, "the request starts the server"
+    assert internal is not None, "it was written a moment ago"
+    return RunningClone(made.info, login, internal)
+
+
+@contextlib.contextmanager
+def ephemeral_clone(settings: Settings, instance: Instance, request: CloneRequest) -> Iterator[RunningClone]:
+    """Yield a running clone with a random name; the clone is destroyed after the block. It emits no events.
+
+    If this process is killed, the next `zsnapdb reap` removes the clone.
+    """
+    name = f"own-{secrets.token_hex(5)}"
+    with locks.as_maker(name):
+        made = make_running(settings, instance.with_events(SILENT), replace(request, name=name, is_ephemeral=True))
+        try:
+            yield made
+        finally:
+            destroy.destroy_own(settings, instance.host, name)

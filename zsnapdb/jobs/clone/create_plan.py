@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from zsnapdb.base.errors import ExistsError, UsageError
+from zsnapdb.base.errors import ExistsError, PreflightError, UsageError
 from zsnapdb.base.model import pool_of
-from zsnapdb.config.settings import Settings
+from zsnapdb.config.settings import CloneSettings, ServerSettings, Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_server_id
-from zsnapdb.jobs.clone import (
-    account,
-    address,
-    catalogue,
-    causer,
-    haproxy,
-    masking_policy,
-    received_room,
-    reusable_sets,
-    room,
-)
+from zsnapdb.jobs.clone import address, catalogue, haproxy, masking_policy, meant, reusable_sets, room
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneRecord
 from zsnapdb.jobs.clone.contract import CloneServer
-from zsnapdb.jobs.clone.live_set import origin_of_live
-from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
+from zsnapdb.jobs.clone.locate import home_for, locate, origin_of_live, pool_for
 from zsnapdb.jobs.clone.properties import is_clone_name, requested_text
 from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
 from zsnapdb.jobs.clone.room import HomeRoom
@@ -42,16 +33,9 @@ from zsnapdb.jobs.restore.choice import first_manifest
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout
-from zsnapdb.mysql.process import server_program
+from zsnapdb.mysql.process import server, server_program
 from zsnapdb.planning.clone.addresses import choose_port
-from zsnapdb.planning.clone.lease import (
-    CloneLease,
-    admit,
-    first_lease,
-    policy,
-    quota_of,
-    stamp,
-)
+from zsnapdb.planning.clone.lease import CloneLease, admit, first_lease, policy, quota_of, stamp
 from zsnapdb.planning.clone.masking import MaskingCase, MaskingChoice, masking_choice
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
@@ -212,7 +196,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     restorable.refuse(instance.settings.server, origin)
     for text in restorable.zone_differences(instance.settings.server, origin):
         instance.events.warn(text)
-    account.check(instance.settings.server, settings.clones)
+    check_account(instance.settings.server, settings.clones)
     pool = made_from.pool or pool_for(settings, [place.dataset for place in origin.volumes.values()])
     top = home(settings, pool)
     anchor = f"{top}/{name}"
@@ -224,7 +208,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         )
     refuse_alternate_root(pool)
     limits, seen = settings.clones, room.look(top)
-    received_room.refuse_source(settings, top, made_from.source)
+    room.refuse_source(settings, top, made_from.source)
     bind = request.bind_address or limits.bind_address
     known = catalogue.claims(settings)
     lease, port, kept = _admitted(settings, instance.host, request, name, seen.free, known)
@@ -238,10 +222,9 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     missing = copy.key_objection(origin.binlog_key)
     if missing is not None:
         raise missing
-    copy.render(CloneServer(copy, origin, 1, port, bind, limits.accounts == "lock", request.rights).identity())
     requested, source = requested_text(request.names_source), made_from.source
     key = source.key if isinstance(source, CloneSource) else ""
-    return ClonePlan(
+    planned = ClonePlan(
         name=name,
         top=anchor,
         phase=CopyPhase.MAKING,
@@ -276,6 +259,8 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         quota=room.of_new_clone(settings, seen.free, request.quota),
         home=seen,
     )
+    copy.render(CloneServer(copy, planned, limits.accounts == "lock").identity())
+    return planned
 
 
 def _refuse_files_in(root: Path) -> None:
@@ -298,7 +283,7 @@ def _admitted(
     """
     limits, clones = settings.clones, known.copies
     catalogue.refuse_label(clones, name)
-    quota = quota_of(settings, is_subject=bool(causer.current_causer()))
+    quota = quota_of(settings, is_subject=bool(meant.current_causer()))
     if request.waits or request.is_ephemeral:
         quota = replace(quota, per_owner=0)
     # A clone that cannot be read is somebody's, and takes its room all the same.
@@ -310,3 +295,37 @@ def _admitted(
     if request.waits or request.is_ephemeral:
         return lease, port, None
     return lease, port, address.choose(settings, clones, request.bind_address or limits.bind_address)
+
+
+_MAKE_ACCOUNT = "useradd --system --user-group --no-create-home --shell /usr/sbin/nologin"
+
+
+def check_account(source: ServerSettings, clones: CloneSettings) -> None:
+    """Raise PreflightError unless servers of clones can run under their account.
+
+    A configured account must exist and must not reach the files of the source by ordinary permissions: it is neither
+    root nor the account of the source's server, and is in none of that account's own groups.
+    """
+    name = clones.server_user
+    if name is None:
+        server.account(source.user)
+        return
+    try:
+        own = pwd.getpwnam(name)
+    except KeyError:
+        raise PreflightError(
+            f"the account {name} of clones.server_user does not exist", hint=f"make it: `{_MAKE_ACCOUNT} {name}`"
+        ) from None
+    # A host that only has clones may lack the account of the source.
+    others = [entry for entry in pwd.getpwall() if entry.pw_name in ("root", source.user)]
+    if own.pw_uid in (0, *(other.pw_uid for other in others)):
+        raise PreflightError(
+            f"the account {name} of clones.server_user is that of {'root' if own.pw_uid == 0 else source.user}",
+            hint=f"name an account of its own, such as one made by `{_MAKE_ACCOUNT} zsnapdb-clone`",
+        )
+    if {0, *(other.pw_gid for other in others)} & set(os.getgrouplist(name, own.pw_gid)):
+        raise PreflightError(
+            f"the account {name} of clones.server_user is in a group of {source.user} or root: it could read files of"
+            " the source",
+            hint=f"see `id {name}`, and take it out of these groups",
+        )

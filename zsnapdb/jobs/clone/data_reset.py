@@ -15,25 +15,23 @@ from zsnapdb.jobs.base.interruption import undone_on_error, uninterrupted
 from zsnapdb.jobs.base.set_properties import snapshot_name
 from zsnapdb.jobs.clone import (
     address,
-    branch_heads,
     credentials,
     locks,
     masking_policy,
     properties,
-    received_room,
     reusable_sets,
     room,
     volumes,
 )
 from zsnapdb.jobs.clone.catalogue import home, of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.commits import branches_to_keep
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import start_locked
-from zsnapdb.jobs.clone.live_set import take_live
-from zsnapdb.jobs.clone.locate import bring_here, locate
+from zsnapdb.jobs.clone.locate import bring_here, locate, take_live
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
-from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Commit, RemoteBackup, commits, with_volumes
+from zsnapdb.jobs.clone.volumes import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.copies.record import Fate
@@ -69,7 +67,7 @@ def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None,
     else:
         instance = with_volumes(Instance.of(settings, info.instance).on_host(host))
         source = locate(settings, instance, requested, _rules(settings, info), accepts_older=accepts_older)
-    received_room.refuse_source(settings, info.top.rpartition("/")[0], source)
+    room.refuse_source(settings, info.top.rpartition("/")[0], source)
     if isinstance(source, CloneSource):
         reusable_sets.begun_after(settings, host, info, source)
     set_id = source.manifest.backup_id if isinstance(source, RemoteBackup) else source.set.backup_id
@@ -178,7 +176,7 @@ def replace_data(
             with undone_on_error(lambda: drop_live(source)):
                 begun = reusable_sets.begun_after(settings, host, info, source)
                 revision = _clone_beside(settings, info, source, made)
-    kept = branch_heads.kept(info, made)
+    kept = branches_to_keep(info, made)
     return _replace_data(settings, host, info, source, revision, requested, events, kept, begun)
 
 

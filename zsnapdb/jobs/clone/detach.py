@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from zsnapdb.base.errors import PreflightError
@@ -11,14 +12,15 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.clone import branch_heads, masking_policy, properties, room, volumes
-from zsnapdb.jobs.clone.catalogue import held, of_dataset, ready
+from zsnapdb.jobs.clone import masking_policy, properties, room, volumes
+from zsnapdb.jobs.clone.catalogue import CloneVerb, of_dataset, verb
 from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.commits import branches_to_keep
 from zsnapdb.jobs.clone.destroy import drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import server_settings, start_locked
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, clone_mark
-from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
 from zsnapdb.jobs.clone.sources import with_volumes
+from zsnapdb.jobs.clone.volumes import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
@@ -42,12 +44,19 @@ class DetachPlan:
     available: int
 
 
-def detach_plan(settings: Settings, host: Host, name: str) -> DetachPlan:
-    """Return what `detach` would cost; change nothing.
+def detach(settings: Settings, host: Host, name: str, events: Events) -> CloneVerb[DetachPlan, DetachPlan]:
+    """Copy the clone's data by send and receive. Afterwards the clone depends on no snapshot of its source.
 
-    PreflightError if the pool has not enough free space, or if the clone is independent already.
+    The clone's server is stopped during the copy, and started again if it was running. PreflightError if the pool has
+    not enough free space, or if the clone is independent already.
     """
-    return _planned(settings, ready(settings, host, name))
+
+    def decide(info: CloneInfo) -> tuple[DetachPlan, Callable[[], DetachPlan]]:
+        planned = _planned(settings, info)
+        patience = server_settings(settings, info).start_timeout
+        return planned, lambda: _detach(settings, host, planned, patience, events)
+
+    return verb(settings, host, name, decide)
 
 
 def _planned(settings: Settings, info: CloneInfo) -> DetachPlan:
@@ -88,40 +97,34 @@ def _refuse_clear(info: CloneInfo) -> None:
             )
 
 
-def detach(settings: Settings, host: Host, name: str, events: Events) -> DetachPlan:
-    """Copy the clone's data by send and receive. Afterwards the clone depends on no snapshot of its source.
-
-    The clone's server is stopped during the copy, and started again if it was running.
-    """
-    with held(settings, host, name) as info:
-        planned = _planned(settings, info)
-        if info.phase is CopyPhase.CHANGING:
-            drop_leftovers(info)
-        was_running = info.pid is not None
-        info.process.stop(timeout=server_settings(settings, info).start_timeout)
-        revision = next_number(info)
-        layout = volumes.layout_of(info.origin, f"{info.top}/r{revision}", info.mount)
-        room.guard(settings)
-        phase_after = CopyPhase.NEW if info.phase is CopyPhase.NEW else CopyPhase.READY
-        begin_change(info)
-        with undone_on_error(lambda: undo_change(replace(info, phase=phase_after), revision)):
-            _copy(info, layout, f"{volumes.DETACHING}-{revision}", events)
-            if info.quota:
-                # What it shared is its own now. It may write as much beside that as before.
-                used = int(datasets.properties(layout.top, ["used"])["used"].value)
-                grown = {"quota": str(used + info.written_quota), properties.GROWN_PROPERTY: str(used)}
-                datasets.set_properties(layout.top, grown)
-        changed = replace(info, revision=revision, phase=phase_after, branches=branch_heads.kept(info))
-        hide_volumes(info)
-        datasets.set_properties(info.top, record.written(changed, "revision", "phase", "branches"))
-        changed = of_dataset(settings, host, info.name)
-        volumes.warn_of_kept(drop_leftovers(changed), info.name, events)
-        volumes.mount_for_good(changed.volumes.values())
-        if info.source == SourceKind.LIVE:
-            drop_unused_live(with_volumes(Instance.of(settings, info.instance).on_host(host)), info.backup_id)
-        if was_running:
-            start_locked(settings, host, changed)
-        return replace(planned, info=of_dataset(settings, host, info.name))
+def _detach(settings: Settings, host: Host, planned: DetachPlan, patience: float, events: Events) -> DetachPlan:
+    info = planned.info
+    if info.phase is CopyPhase.CHANGING:
+        drop_leftovers(info)
+    info.process.stop(timeout=patience)
+    revision = next_number(info)
+    layout = volumes.layout_of(info.origin, f"{info.top}/r{revision}", info.mount)
+    room.guard(settings)
+    phase_after = CopyPhase.NEW if info.phase is CopyPhase.NEW else CopyPhase.READY
+    begin_change(info)
+    with undone_on_error(lambda: undo_change(replace(info, phase=phase_after), revision)):
+        _copy(info, layout, f"{volumes.DETACHING}-{revision}", events)
+        if info.quota:
+            # What it shared is its own now. It may write as much beside that as before.
+            used = int(datasets.properties(layout.top, ["used"])["used"].value)
+            grown = {"quota": str(used + info.written_quota), properties.GROWN_PROPERTY: str(used)}
+            datasets.set_properties(layout.top, grown)
+    changed = replace(info, revision=revision, phase=phase_after, branches=branches_to_keep(info))
+    hide_volumes(info)
+    datasets.set_properties(info.top, record.written(changed, "revision", "phase", "branches"))
+    changed = of_dataset(settings, host, info.name)
+    volumes.warn_of_kept(drop_leftovers(changed), info.name, events)
+    volumes.mount_for_good(changed.volumes.values())
+    if info.source == SourceKind.LIVE:
+        drop_unused_live(with_volumes(Instance.of(settings, info.instance).on_host(host)), info.backup_id)
+    if info.pid is not None:
+        start_locked(settings, host, changed)
+    return replace(planned, info=of_dataset(settings, host, info.name))
 
 
 def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> None:

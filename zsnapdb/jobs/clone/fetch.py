@@ -14,7 +14,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import snapshot_name
-from zsnapdb.jobs.clone import locks, properties, received_room, reusable_sets
+from zsnapdb.jobs.clone import locks, properties, reusable_sets, room
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
 from zsnapdb.jobs.clone.reusable_sets import RECEIVED, facts_of
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, find_local, origin_at, origin_in
@@ -67,7 +67,7 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
         request = RestoreRequest(to=set_id, top=f"{anchor}/c", makes_parent=True)
         planned = make(_with_own_mount_root(settings, set_id), instance, repository, request)
         facts = facts_of(set_id, instance.name, origin_in(manifest), SourceKind.REPOSITORY, instance.host.latest())
-        received_room.promise(settings, home, set_id, facts, received_room.needed_for(remote))
+        room.promise(settings, home, set_id, facts, room.needed_for(remote))
         with undone_on_error(lambda: reusable_sets.remove_if_exists(home, RECEIVED, set_id)):
             work = ServerWork(settings, instance, repository, planned)
             run_steps(work, _steps(work, VOLUME_STEPS), VOLUME_STEPS)
@@ -127,7 +127,7 @@ def reach(
         anchor = _fresh_anchor(home, set_id)
         origin = origin_at(first_manifest(instance, repository, planned), planned)
         facts = facts_of(set_id, instance.name, origin, SourceKind.POINT, instance.host.latest())
-        received_room.promise(settings, home, set_id, facts, received_room.needed_for(planned))
+        room.promise(settings, home, set_id, facts, room.needed_for(planned))
         with undone_on_error(lambda: reusable_sets.remove_if_exists(home, RECEIVED, set_id)):
             work = ServerWork(own_settings, instance, repository, planned)
             local = find_local(settings, instance, planned.backup_id)
@@ -232,7 +232,7 @@ def _replay(work: ServerWork) -> None:
 def _ready(instance: Instance) -> dict[str, str]:
     """Return the properties of a set that is complete: nobody has used it for as long as it was being made."""
     return {
-        **received_room.KEPT,
+        **room.KEPT,
         copy_properties.PHASE_PROPERTY: CopyPhase.READY,
         properties.USED_PROPERTY: stamp(instance.host.latest()),
     }

@@ -21,6 +21,7 @@ from zsnapdb.base.patterns import BINLOG
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.mysql.accounts import routine_of_another
 from zsnapdb.mysql.binlog.opening import key_of, open_binlog
@@ -97,20 +98,13 @@ def _file(host: Host, name: str) -> Path:
     return host.run / "handed" / f"{name}.json"
 
 
-@dataclass(frozen=True)
-class HandedData:
-    """The clone by its unchanging name, the data that it has, and the digest of the rules that it must be masked by."""
+def note(host: Host, clone: CloneServer, rules: str, session: Session) -> None:
+    """Note how the running clone is now, before its users can log in. A failure costs only the fast reset.
 
-    name: str
-    backup_id: str
-    revision: int
-    rules: str
-    locks_accounts: bool
-
-
-def note(host: Host, data: HandedData, copy: Copy, session: Session) -> None:
-    """Note how the running clone is now, before its users can log in. A failure costs only the fast reset."""
-    forget(host, data.name)
+    `rules` is the digest of the rules that it must be masked by.
+    """
+    record, copy = clone.record, clone.copy
+    forget(host, record.name)
     # What a server says may be no number.
     with contextlib.suppress(ZsnapdbError, OSError, ValueError):
         status, known = binlog_status(session), counters(session, MOST_TABLES)
@@ -123,9 +117,9 @@ def note(host: Host, data: HandedData, copy: Copy, session: Session) -> None:
         with open_binlog(folder / os.path.basename(status["File"]), copy.keys) as file:
             digest, inode = digest_of(file, offset), os.fstat(file.fileno()).st_ino
         state = HandedState(
-            backup_id=data.backup_id,
-            revision=data.revision,
-            rules=data.rules,
+            backup_id=record.backup_id,
+            revision=record.revision,
+            rules=rules,
             pid=process,
             started=started,
             file=status["File"],
@@ -134,12 +128,12 @@ def note(host: Host, data: HandedData, copy: Copy, session: Session) -> None:
             inode=inode,
             definitions=definitions(session) if known is not None else "",
             at=server_time(session),
-            locks_accounts=data.locks_accounts,
+            locks_accounts=clone.locks_accounts,
             counters=None
             if known is None
             else tuple(Counter(schema_name=s, table=t, value=value) for (s, t), value in sorted(known.items())),
         )
-        store(host, data.name, state)
+        store(host, record.name, state)
 
 
 def binlog_folder(copy: Copy) -> Path | None:

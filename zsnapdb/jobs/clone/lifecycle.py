@@ -1,4 +1,7 @@
-"""Jobs on an existing clone: start and stop its server, change its lease, connect to it."""
+"""Jobs on an existing clone: start and stop its server, change its lease, connect to it, hold it for a program.
+
+A program that resets its clone for each of its tests does not start a command for each: it writes one word.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import contextlib
 import os
 import select
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,11 +28,14 @@ from zsnapdb.base.errors import (
     UsageError,
     ZsnapdbError,
 )
+from zsnapdb.base.model import Position
 from zsnapdb.base.program_start import search_path
+from zsnapdb.base.server_files import Owner, write_text
 from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.private_folder import make_passable
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY
@@ -42,15 +50,27 @@ from zsnapdb.jobs.clone import (
     meant,
     properties,
     reusable_sets,
+    room,
     volumes,
 )
-from zsnapdb.jobs.clone.catalogue import claims, find, held, of_dataset, ready, refuse_label, refuse_other
+from zsnapdb.jobs.clone.catalogue import (
+    CloneVerb,
+    Intention,
+    claims,
+    find,
+    held,
+    of_dataset,
+    ready,
+    refuse_label,
+    refuse_other,
+    verb,
+)
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.jobs.clone.elsewhere import refuse_running_elsewhere
-from zsnapdb.jobs.clone.handed import HandedData
-from zsnapdb.jobs.clone.revision import mend
+from zsnapdb.jobs.clone.masking import MaskingReport
+from zsnapdb.jobs.clone.volumes import mend
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import tail_record
@@ -60,10 +80,13 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.client_arguments import client_arguments
 from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT
-from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, policy, stamp
-from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, stamp
+from zsnapdb.planning.clone.masking import planned_lines
 from zsnapdb.planning.family import family
 from zsnapdb.zfs import datasets
+
+POSITION_BYTES = 4000
+"""How much of a position the anchor of a clone records."""
 
 
 def server_settings(settings: Settings, info: CloneInfo) -> ServerSettings:
@@ -81,31 +104,87 @@ def server_of(settings: Settings, info: CloneInfo) -> CloneServer:
     """Return the clone's server as the properties of the clone describe it."""
     layout = volumes.layout_of(info.origin, f"{info.top}/r{info.revision}", info.mount)
     copy = volumes.copy_of(info.origin, layout, info.mount, server_settings(settings, info), settings.clones)
-    return CloneServer(
-        copy,
-        info.origin,
-        info.server_id,
-        info.port,
-        info.bind_address,
-        settings.clones.accounts == "lock",
-        info.rights,
-        info.follows,
-    )
+    return CloneServer(copy, info, settings.clones.accounts == "lock")
 
 
-def start(settings: Settings, host: Host, name: str, events: Events) -> CloneInfo:
+@dataclass(frozen=True)
+class FirstStart:
+    """A clone's files without the identity of its source, and after the first start of its server, if it was started.
+
+    `masking` is what masking did (None: nothing). `separate_at` is the time (monotonic, seconds) when identity and
+    masking were done.
+    """
+
+    position: Position
+    masking: MaskingReport | None
+    separate_at: float
+
+
+def start_first(
+    instance: Instance,
+    clone: CloneServer,
+    rules: str,
+    volumes: Collection[str],
+    password: SecretStr | None,
+    *,
+    is_noted: bool = True,
+) -> FirstStart:
+    """Remove the source's identity from the files, mask them by these rules ("": not), and start the server.
+
+    Its users get the password; None: the server is not started, and nothing is masked. `is_noted`: how it is then is
+    noted, for a fast reset.
+    """
+    position = contract.make_separate(clone, tail_record.read(instance, clone.record.flavour))
+    if password is None:
+        return FirstStart(position, None, time.monotonic())
+    host = instance.host
+    report = masking_policy.ensure(instance.settings.masking, host, clone, position, rules, volumes)
+    separate_at = time.monotonic()
+    note = partial(handed.note, host, clone, rules) if is_noted else None
+    return FirstStart(contract.first_start(clone, position, password, note), report, separate_at)
+
+
+def start(settings: Settings, host: Host, name: str, events: Events) -> CloneVerb[Intention, CloneInfo]:
     """Start and check the clone's server: after a stop, after a reboot, or for the first time.
 
     A running server is left alone. Only the clone's datasets are needed: a lost option file or credentials file is
     written again. Lost credentials get a new password. Afterwards no reset, detach or switch is half done.
     """
-    with held(settings, host, name) as info:
-        if info.pid is None:
-            start_locked(settings, host, info)
-        # An interrupted reset leaves its new data never started, beside the old, or its server at work beside new data.
-        if info.leftovers or info.phase is CopyPhase.CHANGING:
-            volumes.warn_of_kept(mend(info), info.name, events)
-        return address.open_to(settings, of_dataset(settings, host, info.name), events)
+
+    def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneInfo]]:
+        steps = _start_steps(settings, info) if info.pid is None else ()
+        if info.phase is CopyPhase.CHANGING:
+            steps += ("end its interrupted change: it keeps its old data",)
+        return Intention(info, steps), partial(_start, settings, host, info, events)
+
+    return verb(settings, host, name, decide)
+
+
+def _start(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
+    if info.pid is None:
+        start_locked(settings, host, info)
+    # An interrupted reset leaves its new data never started, beside the old, or its server at work beside new data.
+    if info.leftovers or info.phase is CopyPhase.CHANGING:
+        volumes.warn_of_kept(mend(info), info.name, events)
+    return address.open_to(settings, of_dataset(settings, host, info.name), events)
+
+
+def _start_steps(settings: Settings, info: CloneInfo) -> tuple[str, ...]:
+    """Return the steps of a start in words. Raises the errors of a start that are known before it."""
+    refuse_running_elsewhere(info)
+    program = server_program.fitting(server_settings(settings, info), info.flavour, info.origin.version)
+    how = (
+        f"start {program.path} on port {info.port} of {info.bind_address}, and check that the"
+        " clone is separate from its source"
+    )
+    if info.phase is not CopyPhase.NEW:
+        masking_policy.refuse_unmasked(settings, info)
+        return (how,)
+    masking = settings.instance[info.instance].masking
+    masks = masking_policy.masks_at_start(masking, info) and masking.run
+    scripts = tuple(f"mask the clone: {' '.join(words)}" for words in masking.run if masks)
+    lines = planned_lines(info.origin.flavour) if masks else ()
+    return (*scripts, *lines, "write its credentials with a new password", how)
 
 
 def start_locked(settings: Settings, host: Host, info: CloneInfo, password: SecretStr | None = None) -> None:
@@ -119,72 +198,84 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
     if info.phase is CopyPhase.NEW:
         instance = Instance.of(settings, info.instance).on_host(host)
         rules = masking_policy.rules_of(instance.settings.masking, requested=info.asks_for_masking)
-        position = contract.make_separate(clone, tail_record.read(instance, info.flavour))
-        masking_policy.ensure(
-            settings.instance[info.instance].masking,
-            host,
-            clone,
-            position,
-            instance=info.instance,
-            name=info.name,
-            rules=rules,
-            is_of_commit=info.source == SourceKind.COMMIT,
-            volumes=info.volumes.values(),
-        )
-        data = HandedData(info.name, info.backup_id, info.revision, rules, clone.locks_accounts)
-        position = contract.first_start(
-            clone,
-            position,
-            password or fresh_password(),
-            lambda session: handed.note(host, data, clone.copy, session),
-        )
+        started = start_first(instance, clone, rules, info.volumes.values(), password or fresh_password())
         datasets.set_properties(
             info.top,
             {
                 copy_properties.PHASE_PROPERTY: CopyPhase.READY,
-                POSITION_PROPERTY: position.short(4000),
+                POSITION_PROPERTY: started.position.short(POSITION_BYTES),
                 properties.USED_PROPERTY: stamp(host.latest()),
             },
         )
         return
     masking_policy.refuse_unmasked(settings, info)
     contract.start_again(clone)
-    if clone.follows is not None:
+    if info.follows is not None:
         with session(info) as opened:
             # A replica of a set continues to replicate. A replica that was reset has no source any more.
             applier.go_on(opened)
     datasets.set_properties(info.top, {properties.USED_PROPERTY: stamp(host.latest())})
 
 
-def stop(settings: Settings, host: Host, name: str) -> CloneInfo:
+def stop(settings: Settings, host: Host, name: str) -> CloneVerb[Intention, CloneInfo]:
     """Shut the clone's server down cleanly, if it runs. ServerError if it runs in another mount namespace."""
-    with held(settings, host, name) as info:
+
+    def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneInfo]]:
         if info.pid is None:
             refuse_running_elsewhere(info)
-        info.process.stop(timeout=server_settings(settings, info).start_timeout)
-        return of_dataset(settings, host, info.name)
+        patience = server_settings(settings, info).start_timeout
+
+        def shut_down() -> CloneInfo:
+            info.process.stop(timeout=patience)
+            return of_dataset(settings, host, info.name)
+
+        steps = (f"shut down process {info.pid} cleanly; the data stays",) if info.pid is not None else ()
+        return Intention(info, steps), shut_down
+
+    return verb(settings, host, name, decide)
 
 
-def extend(settings: Settings, host: Host, name: str, seconds: float | None) -> CloneInfo:
-    """Extend the lease to `seconds` from now (None: clones.ttl). The lease is never made shorter."""
-    return _with_lease(settings, host, name, lambda info: extended_lease(settings, host, info, seconds))
+def extend(
+    settings: Settings, host: Host, name: str, seconds: float | None, quota: int | None = None
+) -> CloneVerb[Intention, CloneInfo]:
+    """Extend the lease to `seconds` from now (None: clones.ttl); it is never made shorter.
+
+    With a `quota`, in bytes, the clone may have that much of its own, and a lease without `seconds` stays.
+    """
+    longer = copy_properties.extension(settings, seconds, host.latest())
+
+    def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneInfo]]:
+        if quota is None:
+            return _with_lease(settings, host, info, longer)
+        steps, grow = room.extension(settings, host, info, quota)
+        if seconds is None:
+            return Intention(info, steps), grow
+        more, lease = _with_lease(settings, host, info, longer)
+        return Intention(info, steps + more.steps), lambda: replace(grow(), lease=lease().lease)
+
+    return verb(settings, host, name, decide)
 
 
-def protect(settings: Settings, host: Host, name: str, seconds: float) -> CloneInfo:
+def protect(settings: Settings, host: Host, name: str, seconds: float) -> CloneVerb[Intention, CloneInfo]:
     """Protect the clone from the reaper for `seconds` from now; 0 removes the protection."""
-    return _with_lease(settings, host, name, lambda info: protected_lease(settings, host, info, seconds))
+    change = copy_properties.protection(settings, seconds, host.latest())
+    return verb(settings, host, name, lambda info: _with_lease(settings, host, info, change))
 
 
-def extended_lease(settings: Settings, host: Host, info: CloneInfo, seconds: float | None) -> CloneLease:
-    """Return the lease of the clone after an extension. The errors are those of `leases.extended`, and of its age."""
-    lease = leases.extended(info.lease, seconds, policy(settings.clones), host.latest())
-    return reusable_sets.require(settings, lease, info.lease, info.since)
+def _with_lease(
+    settings: Settings, host: Host, info: CloneInfo, change: Callable[[CloneLease], CloneLease]
+) -> tuple[Intention, Callable[[], CloneInfo]]:
+    """Decide on another lease. PreflightError also if a subject's data would get older than it may."""
+    time = removal_time(host)
+    now = reusable_sets.settled(info, time)
+    after = reusable_sets.require(settings, change(now.lease), now.lease, now.since)
 
+    def record() -> CloneInfo:
+        lease = leases.changed(reusable_sets.settle(info, time).lease, after, time)
+        datasets.set_properties(info.top, copy_properties.lease_values(lease))
+        return replace(now, lease=lease)
 
-def protected_lease(settings: Settings, host: Host, info: CloneInfo, seconds: float) -> CloneLease:
-    """Return the lease of the clone with another protection. The errors are as for an extension."""
-    lease = leases.protected(info.lease, seconds, policy(settings.clones), host.latest())
-    return reusable_sets.require(settings, lease, info.lease, info.since)
+    return Intention(info, copy_properties.lease_steps("clone", info.lease, after)), record
 
 
 def rename(settings: Settings, host: Host, name: str, new: str) -> CloneInfo:
@@ -252,15 +343,6 @@ def beat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[f
             continue
         info = refuse_other(info, now)
     return info
-
-
-def _with_lease(settings: Settings, host: Host, name: str, change: Callable[[CloneInfo], CloneLease]) -> CloneInfo:
-    with held(settings, host, name) as info:
-        time = removal_time(host)
-        info = reusable_sets.settle(info, time)
-        lease = leases.changed(info.lease, change(info), time)
-        datasets.set_properties(info.top, copy_properties.lease_values(lease))
-        return replace(info, lease=lease)
 
 
 def login(settings: Settings, host: Host, name: str) -> credentials.Login:
@@ -337,3 +419,78 @@ def tail(settings: Settings, host: Host, name: str, lines: int) -> ServerLog:
     info = find(settings, host, name)
     meant.require(info, name)
     return ServerLog(info, tuple(info.process.log_tail(lines).splitlines()))
+
+
+LOGIN_FOLDER = Path("/run/zsnapdb-clone")
+"""Others may pass through it to files that are theirs, and cannot list it."""
+
+
+def write_login(settings: Settings, host: Host, name: str, uid: int, gid: int, folder: Path = LOGIN_FOLDER) -> Path:
+    """Write the login of a running clone to a file that this account alone can read. Return the file.
+
+    ServerError if the clone's server does not run. PreflightError if the folder cannot be made.
+    """
+    text = credentials.text_for_clones(login(settings, host, name))
+    make_passable(folder)
+    file = folder / f"{name}.cnf"
+    write_text(file, text, Owner(uid, gid), 0o400)
+    return file
+
+
+def forget_login(name: str, folder: Path = LOGIN_FOLDER) -> None:
+    """Remove the file with the login of a clone, if there is one."""
+    (folder / f"{name}.cnf").unlink(missing_ok=True)
+
+
+_LONGEST = 1000
+"""Bytes of a line. Each that is known is shorter."""
+_RESET = b"reset"
+_POLL_SECONDS = 3600.0
+
+
+@dataclass
+class RequestLines:
+    """The lines that a descriptor gives, as they come. `has_ended`: there are no more."""
+
+    descriptor: int
+    _is_closed: bool = field(init=False, default=False)
+    _begun: bytes = field(init=False, default=b"")
+    _whole: list[bytes] = field(init=False, default_factory=list)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._is_closed and not self._whole
+
+    def within(self, seconds: float) -> bytes | None:
+        """Return the next line; None if none comes within so many seconds. UsageError if one is too long."""
+        if not self._whole and not self._is_closed and select.select([self.descriptor], [], [], seconds)[0]:
+            part = os.read(self.descriptor, 4096)
+            self._is_closed = not part
+            *self._whole, self._begun = (self._begun + part).split(b"\n")
+            if max(map(len, (*self._whole, self._begun))) > _LONGEST:
+                raise UsageError("a line of stdin is too long", hint="write `reset` on a line of its own")
+        return self._whole.pop(0) if self._whole else None
+
+
+def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Callable[[CloneInfo], None]) -> CloneInfo:
+    """Beat for the clone, and call `reset` with it, as it was at first, for each line that asks for that.
+
+    UsageError if a line asks for something else. The errors of beats are those of `beat_while`. No beats are
+    made for a clone of which none are expected.
+    """
+    info, lines = ready(settings, host, name), RequestLines(descriptor)
+
+    def has_ended(seconds: float) -> bool:
+        # One line, then a beat if one is due: what takes many resets at once is no dead holder.
+        line = lines.within(seconds)
+        if line is not None:
+            if line.strip() != _RESET:
+                raise UsageError(f"stdin asks for {line[:80]!r}", hint="write `reset` on a line of its own")
+            reset(info)
+        return lines.has_ended
+
+    if info.lease.heartbeat is not None:
+        return beat_until(settings, host, info.id, has_ended)
+    while not has_ended(_POLL_SECONDS):
+        pass
+    return info

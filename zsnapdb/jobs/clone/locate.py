@@ -5,7 +5,11 @@ from __future__ import annotations
 from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.backup.server_source import open_server, origin_of
+from zsnapdb.jobs.backup.snapshot_set import take
+from zsnapdb.jobs.base.exclusion import alone_at_source
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import LIVE
 from zsnapdb.jobs.clone import reusable_sets
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, find_local
@@ -15,6 +19,8 @@ from zsnapdb.jobs.record.host_record import check, stored_after
 from zsnapdb.jobs.restore.newest import newest_backup
 from zsnapdb.planning import order
 from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.repository.manifest import Manifest, server_source
 from zsnapdb.zfs import datasets, snapshots, version
 
@@ -133,3 +139,29 @@ def pool_for(settings: Settings, volumes: list[str]) -> str:
 def home_for(settings: Settings, volumes: list[str]) -> str:
     """Return the dataset under which clones of these datasets live. PreflightError if no pool fits."""
     return home(settings, pool_for(settings, volumes))
+
+
+def origin_of_live(instance: Instance) -> Origin:
+    """Return the origin of a live set without taking one. PreflightError if the server is not fit for a snapshot."""
+    with open_server(instance) as source:
+        return origin_of(source.observe())
+
+
+def take_live(instance: Instance) -> CloneSource:
+    """Take a live set under the least lock that is enough; its position is proved like that of a backup.
+
+    The set is destroyed together with its last clone.
+    """
+    with open_server(instance) as source:
+        observed = source.observe()
+        with alone_at_source(instance):
+            taken = take(
+                source,
+                observed,
+                instance.name,
+                instance.host.new_backup_id(),
+                instance.events,
+                LIVE,
+                run_id=instance.host.run_id(),
+            )
+    return CloneSource(SourceKind.LIVE, taken.set, origin_of(observed))

@@ -87,19 +87,17 @@ def ensure(
     host: Host,
     clone: CloneServer,
     position: Position,
-    *,
-    instance: str,
-    name: str,
     rules: str,
-    is_of_commit: bool,
     volumes: Collection[str],
 ) -> MaskingReport | None:
-    """Mask the clone of that name with these volumes by the rules of this digest ("": it need not be masked).
+    """Mask the clone with these volumes by the rules of this digest ("": it need not be masked).
 
     Return None if nothing was masked. PreflightError if a volume has a snapshot from before, or if the rules are others
-    by now. The volumes are marked as masked only when masking is complete. A clone of a masked clone's commit
-    (`is_of_commit`), or of a prepared set that was masked by the same rules, is masked already.
+    by now. The volumes are marked as masked only when masking is complete. A clone of a masked clone's commit, or of a
+    prepared set that was masked by the same rules, is masked already.
     """
+    name, origin = clone.record.name, clone.record.origin
+    is_of_commit = clone.record.source == SourceKind.COMMIT
     origins = _origins(volumes) if is_of_commit or rules else []
     inherited = bool(origins) and are_masked(origins, rules)
     if rules and not inherited and origins and have_rules(origins):
@@ -111,16 +109,10 @@ def ensure(
         refuse_other_rules(origins, rules)
     report = None
     if rules and not inherited:
+        instance = clone.record.instance
         report = masking.mask(
-            clone.copy,
-            settings,
-            rules,
-            position,
-            clone.origin.unlogged_gtids,
-            instance=instance,
-            clone=name,
+            clone.copy, settings, rules, position, origin.unlogged_gtids, instance=instance, clone=name
         )
-    if report is not None:
         refuse_snapshots(volumes)
     if report is not None or inherited:
         facts = {MASKED_PROPERTY: stamp(host.latest())}
@@ -128,7 +120,7 @@ def ensure(
         if by:
             facts[MASKED_BY_PROPERTY] = by
         if report is not None:
-            facts[ORIGIN_PROPERTY] = without_binlogs(clone.origin, position).encode()
+            facts[ORIGIN_PROPERTY] = without_binlogs(origin, position).encode()
         datasets.set_on_all(list(volumes), facts)
     return report
 

@@ -1,4 +1,4 @@
-"""Which clone a command is about that root runs for somebody else, as a variable of its environment says.
+"""For whom root runs a command, and which clone it is about, as variables of its environment say.
 
 Between a look at whose a clone is and the moment at which a command has its lock, the clone can go and another take its
 name. So the command is told what was seen, and looks again itself. Only root can give a variable to a command that
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from zsnapdb.base import subject
 from zsnapdb.base.errors import UnknownNameError, UsageError
 from zsnapdb.jobs.copies.properties import owner_text
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.clone.clone_info import CloneInfo
+
 
 MEANT_VARIABLE = "ZSNAPDB_MEANT_CLONE"
 
@@ -69,3 +71,16 @@ def require(info: CloneInfo, name: str) -> None:
         raise UnknownNameError(
             f"there is no clone {name}", hint="see `zsnapdb clone list`, or `zsnapdb-clone list` for your own", about=()
         )
+
+
+CAUSER_VARIABLE = "ZSNAPDB_CAUSED_BY"
+"""The environment variable with the account for which `zsnapdb-clone` runs a command."""
+
+
+def current_causer() -> str:
+    """Return the subject of this process, as a copy names its owner; "" for an administrator.
+
+    PreflightError if the environment names a subject that no copy can name: he is no administrator.
+    """
+    given = os.environ.get(CAUSER_VARIABLE) or os.environ.get(subject.SUBJECT_VARIABLE)
+    return owner_text(given) if given is not None else ""

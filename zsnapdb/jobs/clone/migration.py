@@ -30,7 +30,7 @@ from zsnapdb.hooks import Hook, When
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue, contract, masking_policy
-from zsnapdb.jobs.clone.ephemeral import OWNER, RunningClone, ephemeral_clone
+from zsnapdb.jobs.clone.create import OWNER, RunningClone, ephemeral_clone
 from zsnapdb.jobs.clone.lifecycle import server_of
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import LIVE_STATE, with_volumes

@@ -10,7 +10,7 @@ from zsnapdb.jobs.clone import address, credentials, destroy, sources
 from zsnapdb.jobs.clone.catalogue import find, held, listing
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.commits import Committed
-from zsnapdb.jobs.clone.created import Created, CreateDurations
+from zsnapdb.jobs.clone.request import Created, CreateDurations
 from zsnapdb.jobs.copies.properties import HALF_MADE
 from zsnapdb.planning.clone.pool import PoolMark
 

@@ -24,7 +24,6 @@ from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.clone import (
     address,
     catalogue,
-    causer,
     contract,
     credentials,
     handed,
@@ -32,12 +31,12 @@ from zsnapdb.jobs.clone import (
     lifecycle,
     locks,
     masking_policy,
+    meant,
     properties,
 )
 from zsnapdb.jobs.clone.catalogue import of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
-from zsnapdb.jobs.clone.created import Created, CreateDurations
-from zsnapdb.jobs.clone.request import CloneRequest
+from zsnapdb.jobs.clone.request import CloneRequest, Created, CreateDurations
 from zsnapdb.jobs.clone.reusable_sets import oldest_first
 from zsnapdb.jobs.clone.sources import LATEST, production_history
 from zsnapdb.jobs.copies import record
@@ -129,7 +128,7 @@ def give_login(
 
     ZsnapdbError if the slot is not what it must be for that: masked, separate, and unused since it was made.
     """
-    clone = replace(lifecycle.server_of(settings, info), rights=rights)
+    clone = lifecycle.server_of(settings, replace(info, rights=rights))
     masking_policy.refuse_unmasked(settings, info)
     with lifecycle.session(info) as session:
         _refuse_used(instance, info, session)
@@ -184,7 +183,7 @@ def _admitted_beside(settings: Settings, request: CloneRequest, info: CloneInfo,
     known = catalogue.claims(settings)
     others = [other for other in known.copies if other.name != info.name]
     catalogue.refuse_label(others, label)
-    quota = replace(quota_of(settings, is_subject=bool(causer.current_causer())), free_floor=0)
+    quota = replace(quota_of(settings, is_subject=bool(meant.current_causer())), free_floor=0)
     owners = [*(other.owner for other in others), *("" for _ in known.unreadable)]
     admit(quota, owner_text(request.owner), owners, 0)
     return others

@@ -5,6 +5,8 @@ Clones of the prepared form need neither recovery nor masking.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pydantic import SecretStr
@@ -17,7 +19,7 @@ from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.base.set_properties import snapshot_name
 from zsnapdb.jobs.clone import locks, masking, masking_policy, properties, reusable_sets, room
-from zsnapdb.jobs.clone.catalogue import home
+from zsnapdb.jobs.clone.catalogue import Intention, home
 from zsnapdb.jobs.clone.locate import bring_here, locate
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
@@ -29,7 +31,7 @@ from zsnapdb.jobs.clone.reusable_sets import (
     oldest_first,
     prepared_form,
 )
-from zsnapdb.jobs.clone.sources import LATEST, CloneSource, with_volumes
+from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, with_volumes
 from zsnapdb.jobs.clone.volumes import (
     clone_volumes,
     copy_of,
@@ -41,6 +43,7 @@ from zsnapdb.jobs.clone.volumes import (
 )
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.copies.verb import Verb
 from zsnapdb.jobs.record import tail_record
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered, give_files
 from zsnapdb.planning.clone.lease import stamp
@@ -59,7 +62,7 @@ class PreparedSet:
 
 def prepare(
     settings: Settings, instance: Instance, requested: str, *, masks: bool = False, accepts_older: bool = False
-) -> PreparedSet:
+) -> Verb[CloneSource | RemoteBackup, Intention, PreparedSet]:
     """Prepare the requested snapshot set and return its prepared form; a set that is prepared already is returned.
 
     It is masked if clones of the instance must be, or if the caller asks for it (`masks`). A backup that is only in the
@@ -69,10 +72,40 @@ def prepare(
     """
     rules = masking_policy.rules_of(instance.settings.masking, requested=masks)
     instance = with_volumes(instance)
-    located = locate(settings, instance, requested, rules, accepts_older=accepts_older)
-    with locks.using_received(instance.name):
-        source = bring_here(settings, instance, located)
-        return prepare_source(settings, instance, source, masking_policy.rules_for(source, rules))
+
+    @contextlib.contextmanager
+    def located() -> Iterator[CloneSource | RemoteBackup]:
+        yield locate(settings, instance, requested, rules, accepts_older=accepts_older)
+
+    def decide(source: CloneSource | RemoteBackup) -> tuple[Intention, Callable[[], PreparedSet]]:
+        own = masking_policy.rules_for(source, rules) if isinstance(source, CloneSource) else rules
+
+        def make() -> PreparedSet:
+            with locks.using_received(instance.name):
+                here = bring_here(settings, instance, source)
+                return prepare_source(settings, instance, here, masking_policy.rules_for(here, rules))
+
+        is_made = isinstance(source, CloneSource) and is_done(source, own)
+        scripts = instance.settings.masking.run if own else ()
+        return Intention(None, () if is_made else _steps(settings, source, scripts)), make
+
+    return Verb(located, located, decide)
+
+
+def _steps(
+    settings: Settings, source: CloneSource | RemoteBackup, scripts: Sequence[tuple[str, ...]]
+) -> tuple[str, ...]:
+    if isinstance(source, RemoteBackup):
+        begin = [f"receive backup {source.manifest.backup_id} from the repository", "clone the backup"]
+    else:
+        begin = [f"clone set {source.set.backup_id} beside {home(settings, source.pool)}"]
+    return (
+        *begin,
+        *(f"mask it: {' '.join(words)}" for words in scripts),
+        "start its server once without network",
+        "compare its position with the recorded position",
+        "shut it down cleanly and snapshot its volumes",
+    )
 
 
 def prepare_source(

@@ -11,7 +11,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.clone import state_at
-from zsnapdb.jobs.clone.ephemeral import OWNER, RunningClone, ephemeral_clone
+from zsnapdb.jobs.clone.create import OWNER, RunningClone, ephemeral_clone
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.state_at import Moment, MomentMatch
 from zsnapdb.mysql import accounts

@@ -33,8 +33,8 @@ from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.destroy import destroy_locked, plan_removal, remove_all, unused_live
 from zsnapdb.jobs.clone.lifecycle import session
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, RECEIVED, ReusableSet
-from zsnapdb.jobs.clone.revision import mend
 from zsnapdb.jobs.clone.sources import commits, with_volumes
+from zsnapdb.jobs.clone.volumes import mend
 from zsnapdb.jobs.copies import sweeping
 from zsnapdb.jobs.copies.catalogue import KnownCopies
 from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase

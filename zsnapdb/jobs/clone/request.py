@@ -1,4 +1,4 @@
-"""What is asked for when somebody asks for a clone."""
+"""The request for a clone, and the clone that the one who asked has then: made for him, or handed out."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zsnapdb.planning.clone.contract import AccountRights, ServerProfile
+from pydantic import SecretStr
+
+from zsnapdb.jobs.clone import credentials
+from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.planning.clone.contract import ACCOUNT, AccountRights, ServerProfile
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.clone.masking import MaskingReport
+    from zsnapdb.planning.clone.masking import MaskingChoice
     from zsnapdb.planning.restore.plan import RestorePlan
+
 
 LATEST = "latest"
 """The newest snapshot set on this host or in the repository."""
@@ -77,3 +84,42 @@ def rights_of(*, is_admin: bool) -> AccountRights:
 def random_name(instance: Instance) -> str:
     """Return a random name for a clone of the instance, or for a set of clones."""
     return f"{instance.name}-{secrets.token_hex(3)}"
+
+
+@dataclass(frozen=True)
+class CreateDurations:
+    """How long the parts of `create` took, in seconds.
+
+    `source`: find or make the snapshots. `clone`: clone and mark the datasets. `identity`: remove the identity of the
+    source from the files. `start`: start and recovery of the server. Masking is in none of them.
+    """
+
+    source: float
+    clone: float
+    identity: float
+    start: float
+
+
+@dataclass(frozen=True)
+class Created:
+    """A new clone. `password` is None if its server was not started yet.
+
+    `masking` is what masking did now, to the clone or to the set that it is made of (None: nothing), `masked` how the
+    clone is masked. `is_of_pool`: it waited in the pool of its instance, and was not made now; then it was masked then.
+    """
+
+    info: CloneInfo
+    password: SecretStr | None
+    seconds: CreateDurations
+    masking: MaskingReport | None = None
+    masked: MaskingChoice | None = None
+    is_of_pool: bool = False
+
+    @property
+    def login(self) -> credentials.Login | None:
+        """How a client reaches the clone; None if its server was not started yet."""
+        if self.password is None:
+            return None
+        return credentials.Login(
+            self.info.host, self.info.client_port, self.info.process.socket, ACCOUNT, self.password
+        )

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import SecretStr
 
@@ -99,6 +99,9 @@ class ResetClone:
         return ResetWay.SWAP if self.swap_seconds is not None else ResetWay.REPLACE
 
 
+W = TypeVar("W", ResetIntention, ResetClone)
+
+
 def reset_plan(
     settings: Settings,
     host: Host,
@@ -109,25 +112,47 @@ def reset_plan(
     replaces: bool = False,
 ) -> ResetIntention:
     """Return what `reset` would do; change nothing. What is written meanwhile may change it."""
-    from zsnapdb.jobs.clone import data_reset, reset
+    info = ready(settings, host, name)
 
-    info, reasons = ready(settings, host, name), list[str]()
-    if requested is None and not replaces:
+    def replace_data() -> ResetIntention:
+        from zsnapdb.jobs.clone import data_reset
+
+        planned = data_reset.plan(settings, host, info, requested, accepts_older=accepts_older)
+        return ResetIntention(info, replaces=planned)
+
+    return _cheapest(
+        settings,
+        lambda: ResetIntention(info, undoes=row_reset.plan(settings, host, info)),
+        lambda: ResetIntention(info, slot=next(_candidates(settings, host, info))),
+        replace_data,
+        replaces=replaces or requested is not None,
+    )
+
+
+def _cheapest(
+    settings: Settings,
+    undo: Callable[[], W],
+    take_place: Callable[[], W],
+    replace_data: Callable[[], W],
+    *,
+    replaces: bool,
+    is_unchanged: Callable[[], bool] = lambda: True,
+) -> W:
+    """Return what the cheapest way answers that is not refused, with the reasons of those before it."""
+    reasons: list[str] = []
+    cheaper = [] if replaces else [(undo, "")]
+    if cheaper and is_offered(settings):
+        cheaper.append((take_place, "no swap: "))
+    for way, what in cheaper:
         try:
-            return ResetIntention(info, undoes=row_reset.plan(settings, host, info))
+            return replace(way(), reason="; ".join(reasons))
         except (ZsnapdbError, OSError) as error:
-            reasons.append(_reason(error))
-        if reset.is_offered(settings):
-            try:
-                return ResetIntention(info, slot=reset.plan(settings, host, info), reason=reasons[0])
-            except (ZsnapdbError, OSError) as error:
-                reasons.append(f"no swap: {_reason(error)}")
-    planned = data_reset.plan(settings, host, info, requested, accepts_older=accepts_older)
-    return ResetIntention(info, replaces=planned, reason="; ".join(reasons))
-
-
-def _reason(error: ZsnapdbError | OSError) -> str:
-    return error.message if isinstance(error, ZsnapdbError) else f"reading its files: {error.strerror}"
+            if what and not is_unchanged():
+                # The error came after the exchange: what this dataset has is nobody's by now.
+                raise
+            text = error.message if isinstance(error, ZsnapdbError) else f"reading its files: {error.strerror}"
+            reasons.append(f"{what}{text}")
+    return replace(replace_data(), reason="; ".join(reasons))
 
 
 def reset(
@@ -193,30 +218,30 @@ def _reset(
     replaces: bool,
 ) -> ResetClone:
     """Reset the clone in the cheapest way; the caller holds its lock."""
-    reasons, began = list[str](), time.monotonic()
-    if requested is None and not replaces:
-        try:
-            undone = row_reset.undo_rows(settings, host, info)
-        except (ZsnapdbError, OSError) as error:
-            reasons.append(_reason(error))
-        else:
-            return ResetClone(address.open_to(settings, info, events), undone)
-    handed.forget(host, info.name)
-    from zsnapdb.jobs.clone import reset
+    began = time.monotonic()
 
-    if reasons and reset.is_offered(settings):
-        try:
-            swapped = reset.swap(settings, host, info, events)
-            return ResetClone(swapped, swap_seconds=time.monotonic() - began, reason=reasons[0])
-        except (ZsnapdbError, OSError) as error:
-            if of_dataset(settings, host, info.name).guid != info.guid:
-                # The error came after the exchange: what this dataset has is nobody's by now.
-                raise
-            reasons.append(f"no swap: {_reason(error)}")
-    from zsnapdb.jobs.clone import data_reset
+    def undo() -> ResetClone:
+        undone = row_reset.undo_rows(settings, host, info)
+        return ResetClone(address.open_to(settings, info, events), undone)
 
-    replaced = data_reset.replace_data(settings, host, info, requested, events, accepts_older=accepts_older)
-    return ResetClone(replaced, reason="; ".join(reasons))
+    def take_place() -> ResetClone:
+        handed.forget(host, info.name)
+        return ResetClone(swap(settings, host, info, events), swap_seconds=time.monotonic() - began)
+
+    def replace_data() -> ResetClone:
+        from zsnapdb.jobs.clone import data_reset
+
+        handed.forget(host, info.name)
+        return ResetClone(data_reset.replace_data(settings, host, info, requested, events, accepts_older=accepts_older))
+
+    return _cheapest(
+        settings,
+        undo,
+        take_place,
+        replace_data,
+        replaces=replaces or requested is not None,
+        is_unchanged=lambda: of_dataset(settings, host, info.name).guid == info.guid,
+    )
 
 
 _HINT = "its data is replaced instead"
@@ -225,11 +250,6 @@ _HINT = "its data is replaced instead"
 def is_offered(settings: Settings) -> bool:
     """Whether clones keep ports here, so that another clone can take the place of one."""
     return settings.clones.address is not None
-
-
-def plan(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
-    """Return the clone of the pool that `swap` would take; change nothing. PreflightError says why there is none."""
-    return next(_candidates(settings, host, info))
 
 
 def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:

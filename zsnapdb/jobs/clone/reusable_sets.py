@@ -23,10 +23,9 @@ from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY, snapshot_name
-from zsnapdb.jobs.clone import catalogue, causer, locks, properties
-from zsnapdb.jobs.clone.catalogue import homes
+from zsnapdb.jobs.clone import catalogue, locks, meant, properties
+from zsnapdb.jobs.clone.catalogue import ROOT, homes
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
-from zsnapdb.jobs.clone.ownership import ROOT
 from zsnapdb.jobs.clone.properties import BEGUN_PROPERTY, KEPT_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource, begun_of, commits
 from zsnapdb.jobs.copies import catalogue as copies
@@ -39,6 +38,7 @@ from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning import order
 from zsnapdb.planning.clock_guard import RemovalTime
+from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.lease import FOREVER, CloneLease, end_of_age, read_stamp, require_within_age, stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
@@ -241,7 +241,7 @@ def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) 
     for anchor in (received, anchor_of(home, PREPARED, name_of(source, source.rules))):
         if datasets.exists(anchor):
             used = at
-            if causer.current_causer():
+            if meant.current_causer():
                 made = read_stamp(datasets.properties(anchor, [_CREATED])[_CREATED].value)
                 used = min(at, end_of_age(made, settings.clones.max_age))
             datasets.set_properties(anchor, {properties.USED_PROPERTY: stamp(used)})
@@ -414,15 +414,21 @@ def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSo
     return found
 
 
-def settle(info: CloneInfo, time: RemovalTime) -> CloneInfo:
+def settled(info: CloneInfo, time: RemovalTime) -> CloneInfo:
     """Return the clone with a lease, and an age of its data, that begin now if the clock was ahead when they began."""
-    lease = settle_lease(info.top, info.created, info.lease, time, {BEGUN_PROPERTY: info.begun})
+    lease = leases.settled(info.lease, read_stamp(info.created), time)
     is_late = info.begun and read_stamp(info.begun) != FOREVER and time.is_from_future(read_stamp(info.begun))
     return replace(info, lease=lease, begun=stamp(time.latest) if is_late else info.begun)
 
 
+def settle(info: CloneInfo, time: RemovalTime) -> CloneInfo:
+    """Record and return the clone as it is settled."""
+    settle_lease(info.top, info.created, info.lease, time, {BEGUN_PROPERTY: info.begun})
+    return settled(info, time)
+
+
 def require(settings: Settings, lease: CloneLease, before: CloneLease | None, since: str) -> CloneLease:
     """Return the lease. PreflightError if a subject asks for it and it leads beyond the age that its data may have."""
-    if not causer.current_causer():
+    if not meant.current_causer():
         return lease
     return require_within_age(lease, before, read_stamp(since), settings.clones.max_age)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from zsnapdb.base import audience
@@ -18,11 +18,14 @@ from zsnapdb.base.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import with_discovered_volumes
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import INSTANCE_PROPERTY, LIVE, LOCAL, RUN_PROPERTY, STORED
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, LIVE, LOCAL, RUN_PROPERTY, STORED
 from zsnapdb.jobs.clone import properties
 from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.clone.request import LATEST as LATEST
 from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies import record
+from zsnapdb.jobs.copies.catalogue import CopyDatasets
+from zsnapdb.jobs.copies.record import ORIGIN, Form, optional, own_text, plain, stored
 from zsnapdb.jobs.host import production
 from zsnapdb.jobs.host.local_sets import as_backed_up_last, described_sets, newest_set
 from zsnapdb.planning import order
@@ -243,44 +246,46 @@ def _foreign(instance: Instance, name: str) -> CloneSource:
     )
 
 
-@dataclass(frozen=True)
-class Commit:
-    """A snapshot set of a clone, which can be cloned: its clone, its message, and the datasets cloned from it.
+def _id_values(commit_id: str) -> dict[str, str]:
+    return {properties.COMMIT_PROPERTY: commit_id, BACKUP_PROPERTY: commit_id}
 
-    `owner` is whose clone it was made of ("" for nobody that is known), `parent` the commit before it, or the set that
-    its clone was of, `log_end` where the binlog of the clone ended, and `run_id` the run that made it (each "" if it is
-    not known, as of commits of an older version).
+
+_ID = Form((properties.COMMIT_PROPERTY, BACKUP_PROPERTY), plain(properties.COMMIT_PROPERTY).read, _id_values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitRecord:
+    """What each snapshot of a commit records. What it inherits changes with a reset, and when it is taken over.
+
+    `owner` is whose clone it was made of ("" for nobody that is known; commits of older versions inherit it), `parent`
+    the commit before it, or the set that its clone was of, `log_end` where the binlog of the clone ended (None: not
+    known), and `run_id` the run that made it ("": not known). `masked` and `masked_by` are as on the volumes.
     """
 
+    id: str = field(metadata=stored(_ID))
+    instance: str = field(metadata=stored(plain(INSTANCE_PROPERTY)))
+    message: str = field(metadata=stored(plain(properties.MESSAGE_PROPERTY)))
+    created: str = field(metadata=stored(plain(copy_properties.CREATED_PROPERTY)))
+    origin: Origin = field(metadata=stored(ORIGIN))
+    owner: str = field(metadata=stored(plain(copy_properties.OWNER_PROPERTY)))
+    parent: str = field(metadata=stored(own_text(properties.PARENT_PROPERTY)))
+    log_end: str | None = field(metadata=stored(optional(own_text(properties.LOG_END_PROPERTY))))
+    run_id: str = field(metadata=stored(own_text(RUN_PROPERTY)))
+    masked: str = field(metadata=stored(plain(properties.MASKED_PROPERTY)))
+    masked_by: str | None = field(metadata=stored(optional(own_text(properties.MASKED_BY_PROPERTY))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit(CommitRecord):
+    """A snapshot set of a clone, which can be cloned: its clone, and the datasets cloned from it."""
+
     set: SnapshotSet
-    instance: str
     clone: str
-    message: str
-    created: str
-    origin: Origin
     clones: tuple[str, ...]
-    owner: str = ""
-    parent: str = ""
-    log_end: str = ""
-    run_id: str = ""
 
 
-COMMIT_COLUMNS = (
-    properties.COMMIT_PROPERTY,
-    properties.ROLE_PROPERTY,
-    INSTANCE_PROPERTY,
-    ORIGIN_PROPERTY,
-    properties.CLONE_PROPERTY,
-    properties.MESSAGE_PROPERTY,
-    properties.PARENT_PROPERTY,
-    properties.LOG_END_PROPERTY,
-    copy_properties.OWNER_PROPERTY,
-    copy_properties.CREATED_PROPERTY,
-    RUN_PROPERTY,
-    "clones",
-)
+COMMIT_COLUMNS = (*record.columns(CommitRecord), properties.ROLE_PROPERTY, properties.CLONE_PROPERTY, "clones")
 """What is read of each snapshot of a commit."""
-_OF_COMMIT = (properties.PARENT_PROPERTY, properties.LOG_END_PROPERTY, RUN_PROPERTY)
 
 
 def commits(home_dataset: str) -> list[Commit]:
@@ -302,29 +307,13 @@ def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> l
     for commit_id, members in order.by_creation(groups.items(), lambda item: next(iter(item[1].values()))[0].createtxg):
         facts = next(iter(members.values()))[1]
         made = {role: snapshot for role, (snapshot, _) in members.items()}
-        origin = decode(facts[ORIGIN_PROPERTY].value, commit_id)
-        if set(made) != set(origin.volumes) or len({snapshot.createtxg for snapshot in made.values()}) != 1:
+        known = record.read(CommitRecord, CopyDatasets(commit_id, commit_id, {commit_id: facts}))
+        if set(made) != set(known["origin"].volumes) or len({snapshot.createtxg for snapshot in made.values()}) != 1:
             continue
-        dependents = {
-            name
-            for _, values in members.values()
-            for name in values["clones"].value.split(",")
-            if name and name != datasets.UNSET
-        }
-        result.append(
-            Commit(
-                SnapshotSet(commit_id, made),
-                facts[INSTANCE_PROPERTY].value,
-                facts[properties.CLONE_PROPERTY].value,
-                facts[properties.MESSAGE_PROPERTY].value,
-                facts[copy_properties.CREATED_PROPERTY].value,
-                origin,
-                tuple(sorted(dependents)),
-                # Commits of older versions have none of their own: they inherit that of their clone.
-                facts[copy_properties.OWNER_PROPERTY].value,
-                *(own.value if own.is_local else "" for own in map(facts.__getitem__, _OF_COMMIT)),
-            )
-        )
+        dependents = {name for _, values in members.values() for name in values["clones"].value.split(",")}
+        clones = tuple(sorted(dependents - {"", datasets.UNSET}))
+        of = facts[properties.CLONE_PROPERTY].value
+        result.append(Commit(set=SnapshotSet(commit_id, made), clone=of, clones=clones, **known))
     return result
 
 

@@ -14,8 +14,8 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.clone import catalogue, create_plan, destroy
+from zsnapdb.jobs.clone.create import RunningClone, make_running
 from zsnapdb.jobs.clone.create_plan import ClonePlan
-from zsnapdb.jobs.clone.ephemeral import RunningClone, make
 from zsnapdb.jobs.clone.properties import FOLLOWS_PROPERTY, SET_PROPERTY, SOURCE_PART
 from zsnapdb.jobs.clone.request import CloneRequest, random_name
 from zsnapdb.jobs.clone.sources import LATEST
@@ -75,7 +75,8 @@ def plan_set(
     """
     if not request.starts:
         raise UsageError(
-            "the servers of a set are always started", hint="leave out --no-start, or make the clones one by one"
+            "the servers of a set are always started",
+            hint="leave out --no-start, or make the clones one by one",
         )
     name = request.name or random_name(instance)
     names = planning.names(name, count, topology)
@@ -112,7 +113,7 @@ def create_set(
     with undone_on_error(lambda: _destroy_all(settings, instance.host, made)):
         for member in planned.names:
             follows = made[0].info.port if made and topology is CloneTopology.REPLICATION else None
-            made.append(make(settings, instance, replace(next_request, name=member, follows=follows)))
+            made.append(make_running(settings, instance, replace(next_request, name=member, follows=follows)))
             catalogue.refuse_other_data(made[0].info, made[-1].info)
             # All others are made from the snapshot set of the first clone, so that a point is reached only once.
             next_request = replace(next_request, source=made[0].info.original, at=None, point=None)

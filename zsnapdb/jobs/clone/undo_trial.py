@@ -10,7 +10,7 @@ from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError, Z
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import fetch
-from zsnapdb.jobs.clone.ephemeral import OWNER, ephemeral_clone
+from zsnapdb.jobs.clone.create import OWNER, ephemeral_clone
 from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import LIVE_STATE, with_volumes

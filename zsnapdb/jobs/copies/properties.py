@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import PROPERTY
 from zsnapdb.base.patterns import is_line, printable
+from zsnapdb.config.settings import Settings
 from zsnapdb.planning.clock_guard import RemovalTime
-from zsnapdb.planning.clone.lease import FOREVER, CloneLease, LeaseChange, read_stamp, settled, stamp
+from zsnapdb.planning.clone import lease as leases
+from zsnapdb.planning.clone.lease import FOREVER, CloneLease, LeaseChange, policy, read_stamp, settled, stamp
 from zsnapdb.zfs import datasets
 
 PHASE_PROPERTY = f"{PROPERTY}:phase"
@@ -84,6 +86,28 @@ def settle_lease(
         late = [name for name, at in times.items() if read_stamp(at) != FOREVER and time.is_from_future(read_stamp(at))]
         datasets.set_properties(anchor, {**dict.fromkeys(late, stamp(time.latest)), **lease_values(now)})
     return now
+
+
+def extension(settings: Settings, seconds: float | None, now: datetime) -> Callable[[CloneLease], CloneLease]:
+    """Return the change of a lease that ends it `seconds` from now (None: clones.ttl). It never makes it shorter."""
+    return lambda lease: leases.extended(lease, seconds, policy(settings.clones), now)
+
+
+def protection(settings: Settings, seconds: float, now: datetime) -> Callable[[CloneLease], CloneLease]:
+    """Return the change of a lease that protects its copy from the reaper for `seconds`; 0 ends the protection."""
+    return lambda lease: leases.protected(lease, seconds, policy(settings.clones), now)
+
+
+def lease_steps(what: str, before: CloneLease, after: CloneLease) -> tuple[str, ...]:
+    """Return how the lease of a copy of this kind differs afterwards, in words."""
+    steps = []
+    if after.expires != before.expires:
+        steps.append(f"extend the lease to {stamp(after.expires)} instead of {stamp(before.expires)}")
+    if after.protected_until is None and before.protected_until is not None:
+        steps.append("remove the protection")
+    elif after.protected_until is not None and after.protected_until != before.protected_until:
+        steps.append(f"protect the {what} until {stamp(after.protected_until)}")
+    return tuple(steps)
 
 
 def owner_text(owner: str) -> str:

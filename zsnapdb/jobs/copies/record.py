@@ -98,6 +98,11 @@ def text(name: str) -> Form[str]:
     return Form((name,), lambda found: found.text(name), lambda value: {name: value})
 
 
+def plain(name: str) -> Form[str]:
+    """Text of whatever form, also if it is inherited."""
+    return Form((name,), lambda found: found.facts[name].value, lambda value: {name: value})
+
+
 def own_text(name: str) -> Form[str]:
     """Text that counts only if it was set on the anchor itself, else ""."""
     return Form((name,), lambda found: _own(found.facts[name]), lambda value: {name: value})
@@ -152,7 +157,7 @@ def _own(recorded: Property) -> str:
 PHASE = Form((PHASE_PROPERTY,), CopyDatasets.phase, lambda phase: {PHASE_PROPERTY: phase.value})
 ORIGIN = Form(
     (ORIGIN_PROPERTY,),
-    lambda found: decode(found.text(ORIGIN_PROPERTY), found.anchor),
+    lambda found: decode(found.facts[ORIGIN_PROPERTY].value, found.anchor),
     lambda origin: {ORIGIN_PROPERTY: origin.encode()},
 )
 CREATED = text(CREATED_PROPERTY)

@@ -14,7 +14,7 @@ from zsnapdb.base.quantities import counted
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import Observed
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import account, address, haproxy, pool, room
+from zsnapdb.jobs.clone import address, create_plan, haproxy, pool, room
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.copies.sweeping import Leak
 from zsnapdb.mysql import accounts
@@ -189,7 +189,7 @@ def _account(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     if name is None or instance.settings.vm is not None:
         return []
     try:
-        account.check(instance.settings.server, settings.clones)
+        create_plan.check_account(instance.settings.server, settings.clones)
     except ZsnapdbError as error:
         return [warning("clones", f"{error.message}: clones on this host will be refused", error.hint)]
     return [ok("clones", f"their servers run as {name}")]

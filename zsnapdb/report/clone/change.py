@@ -26,10 +26,10 @@ from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
+    from zsnapdb.jobs.clone.catalogue import Intention
     from zsnapdb.jobs.clone.clone_info import CloneInfo
     from zsnapdb.jobs.clone.commits import Committed
     from zsnapdb.jobs.clone.detach import DetachPlan
-    from zsnapdb.jobs.clone.plans import Intention
     from zsnapdb.jobs.clone.reset import ResetClone, ResetIntention
 
 

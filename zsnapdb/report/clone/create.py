@@ -21,9 +21,8 @@ from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.clone.create_plan import ClonePlan
-    from zsnapdb.jobs.clone.created import Created
     from zsnapdb.jobs.clone.prepare import PreparedSet
-    from zsnapdb.jobs.clone.request import CloneRequest
+    from zsnapdb.jobs.clone.request import CloneRequest, Created
     from zsnapdb.jobs.clone.reusable_sets import ReusableSet
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import CloneSettings, ServerSettings
-from zsnapdb.jobs.clone import account
+from zsnapdb.jobs.clone import create_plan
 from zsnapdb.jobs.clone.volumes import settings_of_clone
 
 GROUPS = {"zsnapdb-clone": [990], "mysql": [27], "in-group": [991, 27], "toor": [0], "twin": [27]}
@@ -46,7 +46,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_clones_run_under_a_configured_account_that_is_apart() -> None:
     clones = CloneSettings(server_user="zsnapdb-clone")
-    account.check(ServerSettings(), clones)
+    create_plan.check_account(ServerSettings(), clones)
     assert settings_of_clone(ServerSettings(), clones).user == "zsnapdb-clone"
     assert settings_of_clone(ServerSettings(user="maria"), CloneSettings()).user == "maria"
 
@@ -63,4 +63,4 @@ def test_clones_run_under_a_configured_account_that_is_apart() -> None:
 )
 def test_an_account_that_reaches_the_source_is_refused(name: str, why: str) -> None:
     with pytest.raises(PreflightError, match=why):
-        account.check(ServerSettings(), CloneSettings(server_user=name))
+        create_plan.check_account(ServerSettings(), CloneSettings(server_user=name))

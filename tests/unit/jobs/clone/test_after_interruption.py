@@ -11,7 +11,7 @@ from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.clone import lifecycle, plans
+from zsnapdb.jobs.clone import lifecycle
 from zsnapdb.mysql.process.server import ServerProcess
 
 BASE = f"{SOURCE}@zsnapdb-20261120T100000Z-0001"
@@ -28,11 +28,13 @@ def test_a_start_ends_a_change_that_was_killed_before_its_new_data_counted(
     monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
     monkeypatch.setattr(ServerProcess, "pid", lambda *_: 7 if runs else None)
     started: list[str] = []
+    monkeypatch.setattr(lifecycle, "_start_steps", lambda *_: ())
     monkeypatch.setattr(lifecycle, "start_locked", lambda *words: started.append(words[2].name))
     old = pool.clone("dev", pool.snapshot(BASE), phase="changing")
     new = pool.volume("dev", 2, BASE)
     if runs:
-        assert plans.start(SETTINGS, THIS_HOST, "dev").steps == ("end its interrupted change: it keeps its old data",)
-    info = lifecycle.start(SETTINGS, replace(THIS_HOST, run=tmp_path), "dev", SILENT)
+        planned = lifecycle.start(SETTINGS, THIS_HOST, "dev", SILENT).plan()
+        assert planned.steps == ("end its interrupted change: it keeps its old data",)
+    info = lifecycle.start(SETTINGS, replace(THIS_HOST, run=tmp_path), "dev", SILENT).run()
     assert (info.phase, info.leftovers, started) == ("ready", (), [] if runs else ["dev"])
     assert (old in pool.things, new in pool.things) == (True, False)

@@ -148,8 +148,8 @@ def test_no_branch_begins_at_the_data_of_a_reset_that_was_interrupted(pool: Clon
     pool.clone("dev", BASE, revision=2, phase="new", branches=heads)
     pool.commit(pool.volume("dev", 1, BASE), COMMIT)
     for job in (
-        lambda: branches.switch(SETTINGS, host, "dev", "other", SILENT),
-        lambda: branches.create(SETTINGS, host, "dev", "third"),
+        lambda: branches.switch(SETTINGS, host, "dev", "other", SILENT).run(),
+        lambda: branches.create(SETTINGS, host, "dev", "third").run(),
     ):
         with pytest.raises(PreflightError, match="never started") as refused:
             job()

@@ -11,7 +11,7 @@ from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool, origin
 from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
 from zsnapdb.config.settings import CloneSettings, parse
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.clone import branch_heads, branches
+from zsnapdb.jobs.clone import branches, commits
 from zsnapdb.jobs.clone.catalogue import find
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.planning.clone.branches import Branches
@@ -51,18 +51,18 @@ def anchor(pool: ClonePool) -> dict[str, str]:
 
 
 def test_a_commit_moves_the_branch_that_the_clone_is_on_by_itself(pool: ClonePool) -> None:
-    assert branch_heads.read(web()) == Branches()
-    assert branch_heads.parent(web()) == BASE
+    assert commits.read_branches(web()) == Branches()
+    assert commits.parent_of(web()) == BASE
     commit(pool, 1, FIRST, BASE)
-    assert branch_heads.read(web()) == Branches("main", {"main": FIRST})
-    assert branch_heads.parent(web()) == FIRST
+    assert commits.read_branches(web()) == Branches("main", {"main": FIRST})
+    assert commits.parent_of(web()) == FIRST
     # A commit of the data that another branch had is none of this one.
     anchor(pool)["zsnapdb:branches"] = f"other main={FIRST} other={FIRST}"
     anchor(pool)["zsnapdb:revision"], anchor(pool)["zsnapdb:backup"] = "2", FIRST
     pool.volume("web", 2, f"{HOME}/web/r1@zsnapdb-{FIRST}")
-    assert branch_heads.read(web()).heads == {"main": FIRST, "other": FIRST}
+    assert commits.read_branches(web()).heads == {"main": FIRST, "other": FIRST}
     commit(pool, 2, SECOND, FIRST)
-    assert branch_heads.read(web()).heads == {"main": FIRST, "other": SECOND}
+    assert commits.read_branches(web()).heads == {"main": FIRST, "other": SECOND}
     seen = branches.listing(SETTINGS, THIS_HOST, "web")
     assert (list(branches.log(seen)), list(branches.log(seen, "main"))) == ([SECOND, FIRST], [FIRST])
 
@@ -70,30 +70,30 @@ def test_a_commit_moves_the_branch_that_the_clone_is_on_by_itself(pool: ClonePoo
 def test_a_commit_that_another_clone_left_to_this_one_is_no_head_of_it(pool: ClonePool) -> None:
     # As after `zfs promote`: the snapshot that its data was cloned from is one of its own volume.
     commit(pool, 1, BASE, "")
-    assert branch_heads.newest(web()) is None
+    assert commits.newest_commit(web()) is None
 
 
 def test_other_data_changes_no_branch(pool: ClonePool) -> None:
-    assert branch_heads.kept(web()) == ""
+    assert commits.branches_to_keep(web()) == ""
     commit(pool, 1, FIRST, BASE)
     # Nobody has asked for a branch, and the commit is that of the first one all the same, also of a detached clone.
-    assert branch_heads.kept(web()) == f"main main={FIRST}"
+    assert commits.branches_to_keep(web()) == f"main main={FIRST}"
     anchor(pool)["zsnapdb:branches"] = "main main=- other=-"
-    assert branch_heads.kept(web()) == f"main main={FIRST} other=-"
+    assert commits.branches_to_keep(web()) == f"main main={FIRST} other=-"
 
 
 def test_a_branch_is_begun_at_a_commit_and_deleted_by_one_property(pool: ClonePool) -> None:
     commit(pool, 1, FIRST, BASE)
     pool.commands.clear()
-    seen = branches.create(SETTINGS, THIS_HOST, "web", "feature/one", FIRST)
+    seen = branches.create(SETTINGS, THIS_HOST, "web", "feature/one", FIRST).run()
     assert (seen.branches.current, seen.branches.heads) == ("main", {"feature/one": FIRST, "main": FIRST})
     assert pool.commands == [["set", f"zsnapdb:branches=main feature/one={FIRST} main={FIRST}", f"{HOME}/web"]]
     for refused in (FIRST[:-1] + "9", "nowhere", "../web", ""):
         with pytest.raises(UnknownNameError):
-            branches.create(SETTINGS, THIS_HOST, "web", "another", refused)
+            branches.create(SETTINGS, THIS_HOST, "web", "another", refused).run()
     with pytest.raises(PreflightError, match="is on branch main"):
-        branches.delete(SETTINGS, THIS_HOST, "web", "main")
-    assert branches.delete(SETTINGS, THIS_HOST, "web", "feature/one").branches.heads == {"main": FIRST}
+        branches.delete(SETTINGS, THIS_HOST, "web", "main").run()
+    assert branches.delete(SETTINGS, THIS_HOST, "web", "feature/one").run().branches.heads == {"main": FIRST}
     assert f"{HOME}/web/r1@zsnapdb-{FIRST}" in pool.things
 
 
@@ -101,5 +101,5 @@ def test_branches_that_somebody_altered_are_named_and_keep_the_clone_from_nothin
     anchor(pool)["zsnapdb:branches"] = "../x"
     with pytest.raises(DamagedError, match="cannot be read"):
         branches.listing(SETTINGS, THIS_HOST, "web")
-    assert branch_heads.kept(web()) == ""
-    assert branch_heads.parent(web()) == BASE
+    assert commits.branches_to_keep(web()) == ""
+    assert commits.parent_of(web()) == BASE

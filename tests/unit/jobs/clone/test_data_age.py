@@ -16,7 +16,7 @@ from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.config.settings import CloneSettings, parse
 from zsnapdb.jobs.base.host import THIS_HOST, Host
-from zsnapdb.jobs.clone import catalogue, causer, reusable_sets
+from zsnapdb.jobs.clone import catalogue, meant, reusable_sets
 from zsnapdb.jobs.clone.clone_info import CloneClaim
 from zsnapdb.jobs.clone.sources import CloneSource
 from zsnapdb.planning.clone.lease import CloneLease, first_lease, policy, quota_of, read_stamp, stamp
@@ -37,7 +37,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClonePool:
     made = ClonePool()
     made.install(monkeypatch)
     monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
-    monkeypatch.setenv(causer.CAUSER_VARIABLE, "ada")
+    monkeypatch.setenv(meant.CAUSER_VARIABLE, "ada")
     return made
 
 
@@ -96,7 +96,7 @@ def test_a_fresh_clone_gets_no_old_data_by_a_reset(pool: ClonePool, monkeypatch:
     first = catalogue.find(SETTINGS, THIS_HOST, "first")
     monkeypatch.setattr(reusable_sets, "commits", lambda _: [])
     assert read_stamp(reusable_sets.begun_after(SETTINGS, host_on(89), first, source(newer))) == BEGAN + 88 * DAY
-    monkeypatch.delenv(causer.CAUSER_VARIABLE)
+    monkeypatch.delenv(meant.CAUSER_VARIABLE)
     assert read_stamp(reusable_sets.begun_after(SETTINGS, host_on(89), fresh, source(base))) == BEGAN
 
 
@@ -113,7 +113,7 @@ def test_no_order_of_clones_resets_and_ends_holds_a_set_beyond_its_age(
     free_since, at = BEGAN, BEGAN
     base = CloneSource(SourceKind.BACKUP, SnapshotSet("s", {}), origin())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(causer.CAUSER_VARIABLE, "ada")
+        patch.setenv(meant.CAUSER_VARIABLE, "ada")
         for creates, who, days in deeds:
             at += days * DAY
             ended = [one for one in held if leases[one].expires <= at]
@@ -145,7 +145,7 @@ def test_what_subjects_use_keeps_a_prepared_form_no_longer(pool: ClonePool, monk
     for day, recorded in ((10, 10), (200, 90)):
         reusable_sets.mark_used(SETTINGS, HOME, source(base), BEGAN + day * DAY)
         assert pool.things[anchor].properties[used] == stamp(BEGAN + recorded * DAY)
-    monkeypatch.delenv(causer.CAUSER_VARIABLE)
+    monkeypatch.delenv(meant.CAUSER_VARIABLE)
     reusable_sets.mark_used(SETTINGS, HOME, source(base), BEGAN + 200 * DAY)
     assert pool.things[anchor].properties[used] == stamp(BEGAN + 200 * DAY)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.jobs.clone import create_plan, fetch, received_room, reusable_sets, topology
+from zsnapdb.jobs.clone import create_plan, fetch, reusable_sets, room, topology
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import RemoteBackup
 from zsnapdb.jobs.server_copy.prepare import Copy
@@ -30,7 +30,7 @@ def test_a_clone_at_a_point_is_made_by_the_plan_that_was_made_for_it(
     made = SimpleNamespace()
     used: list[RestorePlan] = []
     monkeypatch.setattr(fetch, "find_local", lambda *words: None)
-    monkeypatch.setattr(received_room, "promise", lambda *words: None)
+    monkeypatch.setattr(room, "promise", lambda *words: None)
     monkeypatch.setattr(fetch, "run_steps", lambda work, steps, handlers: used.append(work.plan))
     monkeypatch.setattr(reusable_sets, "remove_if_exists", lambda *words: None)
     monkeypatch.setattr(Copy, "remove_identity", lambda copy: None)
@@ -97,7 +97,7 @@ def test_all_clones_of_a_set_are_made_of_what_was_planned_for_the_first(
             )
         )
 
-    monkeypatch.setattr(topology, "make", make)
+    monkeypatch.setattr(topology, "make_running", make)
     monkeypatch.setattr(datasets, "set_properties", lambda *words: None)
     for request, source in (
         (CloneRequest(owner="test", at="2026-11-20T10:00:00Z"), point),

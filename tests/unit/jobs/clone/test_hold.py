@@ -10,7 +10,7 @@ import pytest
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.jobs.clone.handed import LogEnd
-from zsnapdb.jobs.clone.hold import RequestLines
+from zsnapdb.jobs.clone.lifecycle import RequestLines
 
 
 @pytest.fixture

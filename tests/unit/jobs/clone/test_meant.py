@@ -24,13 +24,13 @@ SETTINGS = Settings.model_construct(instance={}, repository={}, clones=CloneSett
 Job = Callable[[], object]
 JOBS: dict[str, Job] = {
     "destroy": lambda: destroy.destroy(SETTINGS, THIS_HOST, "mine"),
-    "extend": lambda: lifecycle.extend(SETTINGS, THIS_HOST, "mine", 60.0),
-    "protect": lambda: lifecycle.protect(SETTINGS, THIS_HOST, "mine", 60.0),
-    "commit": lambda: commits.commit(SETTINGS, THIS_HOST, "mine", "theirs"),
+    "extend": lambda: lifecycle.extend(SETTINGS, THIS_HOST, "mine", 60.0).run(),
+    "protect": lambda: lifecycle.protect(SETTINGS, THIS_HOST, "mine", 60.0).run(),
+    "commit": lambda: commits.commit(SETTINGS, THIS_HOST, "mine", "theirs").run(),
     "reset": lambda: reset.reset(SETTINGS, THIS_HOST, "mine", None, SILENT),
-    "branch": lambda: branches.create(SETTINGS, THIS_HOST, "mine", "theirs"),
-    "switch": lambda: branches.switch(SETTINGS, THIS_HOST, "mine", "theirs", SILENT),
-    "delete": lambda: branches.delete(SETTINGS, THIS_HOST, "mine", "theirs"),
+    "branch": lambda: branches.create(SETTINGS, THIS_HOST, "mine", "theirs").run(),
+    "switch": lambda: branches.switch(SETTINGS, THIS_HOST, "mine", "theirs", SILENT).run(),
+    "delete": lambda: branches.delete(SETTINGS, THIS_HOST, "mine", "theirs").run(),
     "rename": lambda: lifecycle.rename(SETTINGS, THIS_HOST, "mine", "other"),
 }
 LOOKS: dict[str, Job] = {
@@ -122,7 +122,7 @@ def test_what_only_looks_tells_nothing_of_the_clone_of_another(
 def test_the_clone_that_is_meant_is_changed(pool: ClonePool, monkeypatch: pytest.MonkeyPatch, owner: str) -> None:
     pool.clone("mine", BASE, owner=owner.removeprefix("unix:"), created=FIRST)
     told(monkeypatch, MeantClone(owner=owner, id="mine", created=FIRST))
-    assert lifecycle.protect(SETTINGS, THIS_HOST, "mine", 60.0).lease.protected_until is not None
+    assert lifecycle.protect(SETTINGS, THIS_HOST, "mine", 60.0).run().lease.protected_until is not None
     assert len(destroy.destroy(SETTINGS, THIS_HOST, "mine")) == 1
 
 

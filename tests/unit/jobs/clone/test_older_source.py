@@ -15,7 +15,7 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.cli.app import app
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import data_reset, fetch, locate, plans, prepare, received_room, reset, reusable_sets, upgrade
+from zsnapdb.jobs.clone import data_reset, fetch, locate, prepare, reset, reusable_sets, room, upgrade
 from zsnapdb.jobs.clone.sources import RemoteBackup
 from zsnapdb.jobs.record import host_record
 from zsnapdb.repository import layout
@@ -36,12 +36,13 @@ def asked_for(_settings: object, _instance: object, request: Any) -> Any:
 
 def prepared(host: PlanningHost, accepts_older: bool) -> str:
     with pytest.raises(SourceFoundError) as ended:
-        prepare.prepare(host.settings, host.instance, "latest", accepts_older=accepts_older)
+        prepare.prepare(host.settings, host.instance, "latest", accepts_older=accepts_older).run()
     return str(ended.value)
 
 
 def planned_preparation(host: PlanningHost, accepts_older: bool) -> str:
-    return plans.prepare(host.settings, host.instance, "latest", accepts_older=accepts_older).steps[0].split()[2]
+    planned = prepare.prepare(host.settings, host.instance, "latest", accepts_older=accepts_older).plan()
+    return planned.steps[0].split()[2]
 
 
 def planned_reset(host: PlanningHost, accepts_older: bool) -> str:
@@ -80,7 +81,7 @@ def test_a_refused_latest_is_accepted_with_the_option(
     instance = host.instance
     monkeypatch.setattr(Instance, "of", lambda *_: instance)
     monkeypatch.setattr(locate, "find_local", lambda *_: None)
-    monkeypatch.setattr(received_room, "refuse_source", lambda *_: None)
+    monkeypatch.setattr(room, "refuse_source", lambda *_: None)
     monkeypatch.setattr(reusable_sets, "find_received", lambda *_: None)
     monkeypatch.setattr(fetch, "fetch", found)
     monkeypatch.setattr(data_reset, "quota_beside", lambda *_: 0)

@@ -137,7 +137,7 @@ def test_a_clone_may_write_as_much_as_before_when_it_took_something_over(heir: H
 
 WAYS: dict[str, Callable[[Heir], object]] = {
     "reap": lambda heir: reaper.reap(heir.settings, heir.host),
-    "its next change": lambda heir: lifecycle.protect(heir.settings, heir.host, "heir", 60.0),
+    "its next change": lambda heir: lifecycle.protect(heir.settings, heir.host, "heir", 60.0).run(),
     "the next that is taken over": lambda heir: takes_over(heir, 0),
 }
 
@@ -186,7 +186,7 @@ def test_other_data_gets_no_quota_for_what_was_taken_over_nor_for_what_commits_k
     heir.pool.things[volume].properties["quota"] = str(given[-1])
     heir.pool.things[f"{HOME}/heir"].properties["zsnapdb:revision"] = "2"
     assert heir.quotas == (4 * GIB, 3 * GIB // 4)
-    assert room.extend(heir.settings, heir.host, "heir", 5 * GIB).quota == 5 * GIB
+    assert lifecycle.extend(heir.settings, heir.host, "heir", None, 5 * GIB).run().quota == 5 * GIB
 
 
 def test_a_clone_whose_commits_keep_all_that_it_may_have_gets_no_other_data(heir: Heir) -> None:

@@ -14,8 +14,11 @@ from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import catalogue, properties
 from zsnapdb.jobs.clone.clone_info import CloneInfo, CloneRecord
+from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CommitRecord
 from zsnapdb.jobs.copies import record
+from zsnapdb.jobs.copies.catalogue import CopyDatasets
 from zsnapdb.jobs.copies.record import Fate
+from zsnapdb.zfs.datasets import Property
 
 PACKAGE = Path(properties.__file__).parent
 DECLARED = {name for name in record.columns(CloneRecord) if name.startswith("zsnapdb:")}
@@ -64,3 +67,23 @@ def test_a_verb_changes_exactly_what_is_declared(verb: str, clone: CloneInfo) ->
     assert changed
     assert not set(changed) & stays
     assert set(changed) <= DECLARED
+
+
+def test_commit_is_read_as_it_was_recorded(clone: CloneInfo) -> None:
+    new = CommitRecord(
+        id="20261122T000000Z-0001",
+        instance="main",
+        message="before\tthe change",
+        created="2026-11-22T00:00:00Z",
+        origin=clone.origin,
+        owner="ada",
+        parent=clone.backup_id,
+        log_end=None,
+        run_id="",
+        masked="no",
+        masked_by=None,
+    )
+    facts = record.written(new, *record.declared(CommitRecord))
+    assert {*properties.OF_COMMITS, "zsnapdb:backup"} - {properties.LOG_END_PROPERTY} <= set(facts)
+    values = {name: Property(facts.get(name, "-"), "local" if name in facts else "-") for name in COMMIT_COLUMNS}
+    assert record.read(CommitRecord, CopyDatasets(new.id, new.id, {new.id: values})) == vars(new)

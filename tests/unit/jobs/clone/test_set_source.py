@@ -37,7 +37,7 @@ def test_every_member_of_a_set_is_made_from_the_snapshots_of_the_first(
         names=names, first=SimpleNamespace(made_from=SimpleNamespace(source=None, set_id="nightly"))
     )
     monkeypatch.setattr(topology, "plan_set", lambda *_: planned)
-    monkeypatch.setattr(topology, "make", make)
+    monkeypatch.setattr(topology, "make_running", make)
     monkeypatch.setattr(topology, "_destroy_all", lambda *_: None)
     monkeypatch.setattr("zsnapdb.zfs.datasets.set_properties", lambda *_: None)
     instance: Any = SimpleNamespace(host=None, events=SimpleNamespace(tell=lambda _: None))

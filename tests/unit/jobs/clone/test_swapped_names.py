@@ -14,7 +14,7 @@ from zsnapdb.base.errors import ExistsError, PreflightError, UnknownNameError
 from zsnapdb.config.settings import CloneSettings, Settings, parse
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import catalogue, destroy, once, ownership, reaper
+from zsnapdb.jobs.clone import catalogue, destroy, once, reaper
 from zsnapdb.jobs.clone.clone_info import CloneClaim
 from zsnapdb.jobs.clone.reset import _objection, _of_nobody, _of_user
 from zsnapdb.jobs.clone.sources import production_history
@@ -69,9 +69,9 @@ def test_what_the_holder_had_is_nobodys_and_not_called_as_the_clone(swapped: Clo
     assert (old.lease.protected_until, old.lease.heartbeat) == (None, None)
     with pytest.raises(PreflightError, match="replaced by a reset"):
         catalogue.ready(settings, THIS_HOST, "main-x")
-    ownership.require_owner(settings, THIS_HOST, "dev", "ada")
+    catalogue.require_owner(settings, THIS_HOST, "dev", "ada")
     with pytest.raises(UnknownNameError):
-        ownership.require_owner(settings, THIS_HOST, "main-x", "ada")
+        catalogue.require_owner(settings, THIS_HOST, "main-x", "ada")
     outcomes = {one.name: one.verdict for one in reaper.plan(settings, replace(THIS_HOST))}
     assert outcomes["dev"] is LeaseVerdict.REAP
 

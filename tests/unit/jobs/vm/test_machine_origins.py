@@ -128,7 +128,7 @@ def test_a_reset_of_a_clone_gives_the_disks_and_firmware_of_the_backup_again(hos
     own = Path(host.libvirt.named("copy1").domain.nvram or "")
     own.write_bytes(b"changed inside")
     host.nvram.write_bytes(b"changed since")
-    life.reset(host.settings, "copy1", ReadyMarker())
+    life.reset(host.settings, "copy1", ReadyMarker()).run()
     assert own.read_bytes() == b"variables"
     rolled = [command[-1] for command in host.pool.commands if command[0] == "rollback"]
     assert rolled == [f"{HOME}/machines/copy1/{target}@zsnapdb-start" for target in DISKS]
@@ -138,7 +138,7 @@ def test_destroying_the_clones_leaves_the_machine_and_its_backups_as_they_were(h
     before = host.foreign()
     host.clone("web")
     for name in ("copy1", "copy2"):
-        life.destroy(host.settings, name, snapshots_may_go=False)
+        life.destroy(host.settings, name, snapshots_may_go=False).run()
     assert host.foreign() == before
     assert not any("/machines/copy" in name for name in host.pool.things)
     assert not list((host.settings.vms.folder / "machines").iterdir())
@@ -192,7 +192,7 @@ def test_a_base_comes_before_an_instance_of_its_name_and_latest_names_the_instan
     host.libvirt.known[uuid] = (host.libvirt.known[uuid][0], MachineState.OFF)
     base.create(host.settings, THIS_HOST, BaseRequest("web", from_domain="gold"))
     assert host.clone("web", 1).plan.origin.name == "web"
-    life.destroy(host.settings, "copy1", snapshots_may_go=False)
+    life.destroy(host.settings, "copy1", snapshots_may_go=False).run()
     assert host.clone("web@latest", 1).plan.origin.name == f"web@{NEW}"
 
 

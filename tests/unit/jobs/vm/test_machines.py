@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,7 @@ from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.events import Silent
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.copies.sweeping import GoesToo
+from zsnapdb.jobs.copies.verb import Verb
 from zsnapdb.jobs.vm import base, catalogue, create, life, removal
 from zsnapdb.jobs.vm.base import BaseRequest
 from zsnapdb.jobs.vm.create import MachinesRequest
@@ -40,7 +42,6 @@ from zsnapdb.zfs.owned import Mark
 
 GOLD = (Path(__file__).parents[2] / "planning" / "vm" / "golden" / "base.xml").read_text()
 SOURCES = ("tank/vms/gold", "tank/vms/gold-data")
-Change = Callable[[Settings, str, ReadyMarker], object]
 
 
 @dataclass
@@ -101,7 +102,7 @@ def test_guests_with_cloud_init_get_an_identity_from_a_cd_which_goes_with_the_ma
     said = MachinesMadeView(made)
     assert "cloud-init in the guest is given a host name" in said.text()
     assert said.fields()["identity_inside"] == "cloud-init"
-    life.destroy(house.settings, "pxc1", snapshots_may_go=False)
+    life.destroy(house.settings, "pxc1", snapshots_may_go=False).run()
     assert not (folder / "pxc1.seed.iso").exists()
 
 
@@ -122,17 +123,76 @@ def test_a_plan_changes_nothing_and_says_what_the_clones_will_be(house: House) -
         assert words in text
 
 
-@pytest.mark.parametrize(("planned", "done"), [(life.plan_start, life.start), (life.plan_reset, life.reset)])
-def test_a_plan_for_a_machine_refuses_what_the_run_refuses(house: House, planned: Change, done: Change) -> None:
-    house.clone(1)
-    with pytest.raises(PreflightError) as of_run:
-        done(house.settings, "pxc1", marker("server"))
-    with pytest.raises(PreflightError, match="no address on the network") as of_plan:
-        planned(house.settings, "pxc1", marker("server"))
-    assert str(of_plan.value) == str(of_run.value)
+VERBS: dict[str, Callable[[Settings, ReadyMarker], Verb[Any, Any, Any]]] = {
+    "start": lambda settings, shows: life.start(settings, "pxc1", shows),
+    "stop": lambda settings, _: life.stop(settings, "pxc1"),
+    "reset": lambda settings, shows: life.reset(settings, "pxc1", shows),
+    "destroy": lambda settings, _: life.destroy(settings, "pxc1", snapshots_may_go=False),
+}
+
+
+def _reset_died(house: House) -> None:
+    house.pool.things[f"{HOME}/machines/pxc1"].properties["zsnapdb:phase"] = "changing"
+
+
+def _phase_altered(house: House) -> None:
+    house.pool.things[f"{HOME}/machines/pxc1"].properties["zsnapdb:phase"] = "redy"
+
+
+def _snapshot_of_others(house: House) -> None:
+    house.pool.snapshot(f"{HOME}/machines/pxc1/vda@sanoid")
+
+
+def _bookmark(house: House) -> None:
+    disk = f"{HOME}/machines/pxc1/vda"
+    house.pool.things[f"{disk}#zsnapdb-20260101T000000Z"] = house.pool.things[f"{disk}@zsnapdb-start"]
+
+
+def _mark_lost(house: House) -> None:
+    domain = house.libvirt.named("pxc1").domain
+    xml, state = house.libvirt.known[domain.uuid]
+    house.libvirt.known[domain.uuid] = (xml.replace('name="pxc1" uuid', 'name="other" uuid'), state)
+
+
+def _domain_gone(house: House) -> None:
     house.libvirt.known.pop(house.libvirt.named("pxc1").domain.uuid)
-    with pytest.raises(PreflightError, match="libvirt does not know"):
-        planned(house.settings, "pxc1", ReadyMarker())
+
+
+def _nothing(_: House) -> None:
+    """Only the marker forbids the verb."""
+
+
+NO_MARK, OTHERS = "not its mark", "snapshots that others made"
+REFUSED = [
+    (_nothing, {"start": "no address on the network", "stop": "", "reset": "no address on the network", "destroy": ""}),
+    (_reset_died, {"start": "was interrupted", "stop": "", "reset": "no address on the network", "destroy": ""}),
+    (_phase_altered, dict.fromkeys(VERBS, "which is no phase")),
+    (_snapshot_of_others, {"stop": "", "reset": OTHERS, "destroy": OTHERS}),
+    (_bookmark, {"stop": "", "reset": "has bookmarks"}),
+    (_mark_lost, dict.fromkeys(VERBS, NO_MARK)),
+    (_domain_gone, {**dict.fromkeys(("start", "stop", "reset"), "libvirt does not know"), "destroy": ""}),
+]
+CASES = [(name, spoil, reason) for spoil, reasons in REFUSED for name, reason in reasons.items()]
+
+
+@pytest.mark.parametrize(("name", "spoil", "reason"), CASES)
+def test_plan_of_machine_verb_refuses_what_its_run_refuses(
+    house: House, name: str, spoil: Callable[[House], None], reason: str
+) -> None:
+    house.clone(1)
+    spoil(house)
+    before, verb = house.state(), VERBS[name](house.settings, marker("server"))
+    answers = []
+    for way in (verb.plan, verb.run):
+        try:
+            way()
+            answers.append("")
+        except ZsnapdbError as error:
+            answers.append(f"{error} {error.hint}")
+            assert house.state() == before
+    assert answers[0] == answers[1]
+    assert reason in answers[0]
+    assert bool(reason) == bool(answers[0])
 
 
 @pytest.mark.parametrize("step", ["network", "define pxc2", "start pxc1", "start pxc3"])
@@ -204,9 +264,9 @@ def test_a_domain_that_lost_its_mark_is_somebody_elses(house: House) -> None:
     house.libvirt.known[uuid] = (xml.replace('name="pxc1" uuid', 'name="other" uuid'), state)
     before = house.state()
     for act in (
-        lambda: life.destroy(house.settings, "pxc1", snapshots_may_go=True),
-        lambda: life.stop(house.settings, "pxc1"),
-        lambda: life.reset(house.settings, "pxc1", ReadyMarker()),
+        lambda: life.destroy(house.settings, "pxc1", snapshots_may_go=True).run(),
+        lambda: life.stop(house.settings, "pxc1").run(),
+        lambda: life.reset(house.settings, "pxc1", ReadyMarker()).run(),
     ):
         with pytest.raises(PreflightError, match="not its mark"):
             act()
@@ -216,11 +276,11 @@ def test_a_domain_that_lost_its_mark_is_somebody_elses(house: House) -> None:
 def test_destroying_a_machine_leaves_everything_as_it_was_before_it(house: House) -> None:
     house.clone(1)
     before = house.state()
-    gone = life.destroy(house.settings, "pxc1", snapshots_may_go=False)
+    gone = life.destroy(house.settings, "pxc1", snapshots_may_go=False).run()
     assert gone is not None
     left = before[0] - house.state()[0]
     assert left == {name for name in before[0] if "/machines/pxc1" in name}
-    assert life.destroy(house.settings, "pxc1", snapshots_may_go=False) is None
+    assert life.destroy(house.settings, "pxc1", snapshots_may_go=False).run() is None
     assert not list((house.settings.vms.folder / "machines").iterdir())
 
 
@@ -229,13 +289,13 @@ def test_a_snapshot_that_somebody_made_of_a_machine_keeps_it(house: House) -> No
     house.pool.snapshot(f"{HOME}/machines/pxc1/vda@mine")
     before = house.state()
     for act in (
-        lambda: life.destroy(house.settings, "pxc1", snapshots_may_go=False),
-        lambda: life.reset(house.settings, "pxc1", ReadyMarker()),
+        lambda: life.destroy(house.settings, "pxc1", snapshots_may_go=False).run(),
+        lambda: life.reset(house.settings, "pxc1", ReadyMarker()).run(),
     ):
         with pytest.raises(PreflightError, match="vda@mine"):
             act()
     assert house.state() == before
-    life.destroy(house.settings, "pxc1", snapshots_may_go=True)
+    life.destroy(house.settings, "pxc1", snapshots_may_go=True).run()
     assert not any("/machines/pxc1" in name for name in house.pool.things)
 
 
@@ -245,7 +305,7 @@ def test_a_machine_whose_backups_left_bookmarks_is_not_reset_and_keeps_running(h
     house.pool.things[f"{disk}#zsnapdb-20260101T000000Z"] = house.pool.things[f"{disk}@zsnapdb-start"]
     before = house.state()
     with pytest.raises(PreflightError, match="bookmarks"):
-        life.reset(house.settings, "pxc1", ReadyMarker())
+        life.reset(house.settings, "pxc1", ReadyMarker()).run()
     assert house.state() == before
 
 
@@ -253,7 +313,7 @@ def test_a_base_with_machines_stays(house: House) -> None:
     house.clone(1)
     with pytest.raises(PreflightError, match="has clones"):
         base.destroy(house.settings, "pxc")
-    life.destroy(house.settings, "pxc1", snapshots_may_go=False)
+    life.destroy(house.settings, "pxc1", snapshots_may_go=False).run()
     base.destroy(house.settings, "pxc")
     assert base.destroy(house.settings, "pxc") is None
     assert not any("zsnapdb-base" in name or "/bases/" in name for name in house.pool.things)
@@ -262,7 +322,7 @@ def test_a_base_with_machines_stays(house: House) -> None:
 
 def test_a_reset_goes_back_to_the_disks_of_the_base_and_starts_what_ran(house: House) -> None:
     house.clone(1)
-    seen = life.reset(house.settings, "pxc1", ReadyMarker())
+    seen = life.reset(house.settings, "pxc1", ReadyMarker()).run()
     assert seen.state is MachineState.RUNNING
     rolled = [command[-1] for command in house.pool.commands if command[0] == "rollback"]
     assert rolled == [f"{HOME}/machines/pxc1/{target}@zsnapdb-start" for target in ("vda", "vdb")]
@@ -345,7 +405,7 @@ def test_a_base_or_machine_that_does_not_exist_is_not_there(house: House, name: 
     with pytest.raises(ZsnapdbError):
         create.plan(house.settings, THIS_HOST, MachinesRequest(name, "ada", "pxc{n}"))
     with pytest.raises(NotThere):
-        life.stop(house.settings, "nothing")
+        life.stop(house.settings, "nothing").run()
 
 
 def expire(house: House, *names: str) -> None:
@@ -368,9 +428,9 @@ def test_a_machine_whose_phase_was_altered_is_named_and_kept_until_it_is_mended(
     known = life.listing(house.settings)
     assert "pxc1 cannot be read: zsnapdb:phase is 'redy'" in MachinesView(known.copies, now(), known.unreadable).text()
     with pytest.raises(DamagedError, match="zsnapdb:phase is 'redy'"):
-        life.destroy(house.settings, "pxc1", snapshots_may_go=False)
+        life.destroy(house.settings, "pxc1", snapshots_may_go=False).run()
     datasets.set_properties(f"{HOME}/machines/pxc1", {"zsnapdb:phase": "ready"})
-    life.destroy(house.settings, "pxc1", snapshots_may_go=False)
+    life.destroy(house.settings, "pxc1", snapshots_may_go=False).run()
     assert catalogue.machines(house.settings) == []
 
 
