@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
 
 from zsnapdb.agent.schedule import RanJob
 from zsnapdb.agent.web import AgentOverview, JobOverview
@@ -16,14 +14,11 @@ from zsnapdb.planning.agent.runs import RunRecord
 from zsnapdb.report.view import Part, Table, TabularView, View
 
 
-@dataclass(frozen=True)
-class PauseView(View):
+class PauseView(View, kind="agent-pause", document=AgentPauseDocument):
     """A pause that begins or ends now."""
 
     instance: str
     until: datetime | None
-    kind: ClassVar[str] = "agent-pause"
-    document_class = AgentPauseDocument
 
     def text(self) -> str:
         if self.until is None:
@@ -31,27 +26,19 @@ class PauseView(View):
         return f"no job of {self.instance} begins before {_time(self.until)}"
 
 
-@dataclass(frozen=True)
-class AgentRunView(View):
+class AgentRunView(View, kind="agent-run", document=AgentRunDocument, read_from="ran"):
     """A job that was run at once."""
 
     ran: RanJob
-    kind: ClassVar[str] = "agent-run"
-    document_class = AgentRunDocument
-    read_from = "ran"
 
     def text(self) -> str:
         return f"{self.ran.name} ended with {self.ran.exit_code}; what it printed is in {self.ran.log}"
 
 
-@dataclass(frozen=True)
-class AgentView(TabularView):
+class AgentView(TabularView, kind="agent", document=AgentDocument, read_from="overview"):
     """Whether the agent runs, and the last and the next run of each of its jobs."""
 
     overview: AgentOverview
-    kind: ClassVar[str] = "agent"
-    document_class = AgentDocument
-    read_from = "overview"
 
     def parts(self) -> Sequence[Part]:
         state = "the agent runs" if self.overview.is_running else "NO AGENT RUNS on this host"
@@ -96,14 +83,11 @@ def _result(last: RunRecord | None) -> str:
     return f"good, {took}" if not last.failures else f"FAILED with {last.exit_code}, {took}{again}"
 
 
-@dataclass(frozen=True)
-class NotifiedView(View):
+class NotifiedView(View, kind="notified", document=NotifiedDocument):
     """The targets of a message, by name."""
 
     targets: Sequence[str]
     failed: Sequence[str]
-    kind: ClassVar[str] = "notified"
-    document_class = NotifiedDocument
 
     def text(self) -> str:
         if not self.targets:

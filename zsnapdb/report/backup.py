@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.backup import (
     BackupDocument,
@@ -19,14 +16,10 @@ from zsnapdb.report.units import table
 from zsnapdb.report.view import View, finding_lines
 
 
-@dataclass(frozen=True)
-class BackupView(View):
+class BackupView(View, kind="backup", document=BackupDocument, read_from="result"):
     """A finished backup."""
 
     result: BackupResult
-    kind: ClassVar[str] = "backup"
-    document_class = BackupDocument
-    read_from = "result"
 
     def text(self) -> str:
         result = self.result
@@ -55,14 +48,10 @@ _DECISIONS = {
 }
 
 
-@dataclass(frozen=True)
-class BackupPlanView(View):
+class BackupPlanView(View, kind="backup-plan", document=BackupPlanDocument, read_from="plan"):
     """What a backup would do: the findings, each path with its volume, then the steps."""
 
     plan: BackupPlan
-    kind: ClassVar[str] = "backup-plan"
-    document_class = BackupPlanDocument
-    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan

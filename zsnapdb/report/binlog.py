@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from zsnapdb.base.patterns import printable
@@ -31,15 +30,11 @@ from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation
 
 
-@dataclass(frozen=True)
-class ArchivingView(View):
+class ArchivingView(View, kind="binlog-archive", document=ArchivingDocument, read_from="outcome"):
     """The result of one round of binlog archiving."""
 
     instance: str
     outcome: Round
-    kind: ClassVar[str] = "binlog-archive"
-    document_class = ArchivingDocument
-    read_from = "outcome"
 
     def text(self) -> str:
         outcome = self.outcome
@@ -90,13 +85,10 @@ def _placed(files: Sequence[ArchivedFile]) -> list[PlacedBinlog]:
     return list(map(PlacedBinlog, files, gaps))
 
 
-@dataclass(frozen=True)
-class BinlogArchiveView(View):
+class BinlogArchiveView(View, kind="binlogs", document=BinlogArchiveDocument):
     """The archived binlogs, by incarnation."""
 
     archive: Archive
-    kind: ClassVar[str] = "binlogs"
-    document_class = BinlogArchiveDocument
 
     def text(self) -> str:
         if not self.archive.incarnations:
@@ -130,14 +122,10 @@ class BinlogArchiveView(View):
         return [ShownHistory(one, _placed(archive.of(one.id))) for one in archive.incarnations]
 
 
-@dataclass(frozen=True)
-class PurgePlanView(View):
+class PurgePlanView(View, kind="binlog-purge-plan", document=PurgeDocument, read_from="plan"):
     """What a purge would remove."""
 
     plan: PurgePlan
-    kind: ClassVar[str] = "binlog-purge-plan"
-    document_class = PurgeDocument
-    read_from = "plan"
     verb: ClassVar[str] = "would be removed"
 
     def text(self) -> str:
@@ -149,11 +137,9 @@ class PurgePlanView(View):
         return "\n".join([*lines, *(f"  warning   {text}" for text in self.plan.warnings)])
 
 
-@dataclass(frozen=True)
-class PurgeView(PurgePlanView):
+class PurgeView(PurgePlanView, kind="binlog-purge"):
     """What a purge has removed."""
 
-    kind: ClassVar[str] = "binlog-purge"
     verb: ClassVar[str] = "removed"
 
 
@@ -162,15 +148,11 @@ _MOST_TEXT = 100
 _WIDTH = 80
 
 
-@dataclass(frozen=True)
-class SearchView(View):
+class SearchView(View, kind="binlog-transactions", document=SearchDocument, read_from="search"):
     """The transactions that a search selects, as `zsnapdb binlog find` prints them."""
 
     instance: str
     search: Search
-    kind: ClassVar[str] = "binlog-transactions"
-    document_class = SearchDocument
-    read_from = "search"
 
     def text(self) -> str:
         search = self.search
@@ -195,14 +177,10 @@ class SearchView(View):
         return self.search.matched > len(self.search.transactions)
 
 
-@dataclass(frozen=True)
-class FollowedView(View):
+class FollowedView(View, kind="binlog-transaction", document=TransactionDocument, read_from="listed"):
     """One transaction, as `zsnapdb binlog find --follow` prints it: a line, or a document on a line."""
 
     listed: ListedTransaction
-    kind: ClassVar[str] = "binlog-transaction"
-    document_class = TransactionDocument
-    read_from = "listed"
 
     def text(self) -> str:
         return "  ".join(_row(self.listed))
@@ -253,14 +231,10 @@ def _counts(part: TableChanges) -> str:
 _MOST_LISTED = 20
 
 
-@dataclass(frozen=True)
-class UndoView(View):
+class UndoView(View, kind="undo", document=UndoDocument, read_from="undo"):
     """The rows that a transaction changed, and what prevents that they are undone, as `zsnapdb undo` prints them."""
 
     undo: Undo
-    kind: ClassVar[str] = "undo"
-    document_class = UndoDocument
-    read_from = "undo"
 
     def text(self) -> str:
         undo = self.undo

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from zsnapdb.base.patterns import printable
 from zsnapdb.documents.base import read
@@ -21,15 +19,12 @@ _NAGIOS = {Severity.OK: "OK", Severity.WARNING: "WARNING", Severity.UNFIT: "CRIT
 _SHOWN = 3
 
 
-@dataclass(frozen=True)
-class DoctorView(TabularView):
+class DoctorView(TabularView, kind="doctor", document=DoctorDocument):
     """The findings of each instance and its verdict, and the changes of `--fix`, made or planned."""
 
     diagnoses: Sequence[Diagnosis]
     fixed: Sequence[PropertyChange] = ()
     planned: Sequence[PropertyChange] = ()
-    kind: ClassVar[str] = "doctor"
-    document_class = DoctorDocument
 
     def parts(self) -> Sequence[Part]:
         verdicts = {
@@ -109,14 +104,10 @@ def _with_rule(finding: FitnessFinding) -> DoctorFindingFields:
     return DoctorFindingFields.model_validate({**read(FindingFields, finding), **more})
 
 
-@dataclass(frozen=True)
-class LoadView(View):
+class LoadView(View, kind="load", document=LoadDocument, read_from="report"):
     """A line for each topic, the figures behind it, and what no counter knows."""
 
     report: LoadReport
-    kind: ClassVar[str] = "load"
-    document_class = LoadDocument
-    read_from = "report"
 
     def text(self) -> str:
         lines = [f"instance {self.report.instance}, watched for {self.report.load.seconds:.0f} s"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.backup import LocalSetsDocument, LocalSnapshotDocument, LocalSnapshotPlanDocument
@@ -14,14 +12,10 @@ from zsnapdb.report.units import table
 from zsnapdb.report.view import Part, Table, TabularView, View, finding_lines
 
 
-@dataclass(frozen=True)
-class LocalSnapshotView(View):
+class LocalSnapshotView(View, kind="snapshot", document=LocalSnapshotDocument, read_from="result"):
     """A new local snapshot set."""
 
     result: LocalSnapshotResult
-    kind: ClassVar[str] = "snapshot"
-    document_class = LocalSnapshotDocument
-    read_from = "result"
 
     def text(self) -> str:
         result = self.result
@@ -36,14 +30,10 @@ class LocalSnapshotView(View):
         )
 
 
-@dataclass(frozen=True)
-class LocalSnapshotPlanView(View):
+class LocalSnapshotPlanView(View, kind="snapshot-plan", document=LocalSnapshotPlanDocument, read_from="plan"):
     """What `zsnapdb snapshot` would do."""
 
     plan: LocalSnapshotPlan
-    kind: ClassVar[str] = "snapshot-plan"
-    document_class = LocalSnapshotPlanDocument
-    read_from = "plan"
 
     def text(self) -> str:
         rows = [("keep" if d.keep else "destroy", d.backup_id, "; ".join(d.reasons)) for d in self.plan.decisions]
@@ -52,13 +42,10 @@ class LocalSnapshotPlanView(View):
         return "\n".join([*lines, *([table(("", "SET", "WHY"), rows)] if rows else [])])
 
 
-@dataclass(frozen=True)
-class LocalSetsView(TabularView):
+class LocalSetsView(TabularView, kind="local-sets", document=LocalSetsDocument):
     """The snapshot sets on this host."""
 
     sets: Sequence[LocalSet]
-    kind: ClassVar[str] = "local-sets"
-    document_class = LocalSetsDocument
 
     def parts(self) -> Sequence[Part]:
         if not self.sets:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import Settings
@@ -30,13 +28,10 @@ from zsnapdb.report.units import paragraph
 from zsnapdb.report.view import Fields, View
 
 
-@dataclass(frozen=True)
-class SetupPlanView(View):
+class SetupPlanView(View, kind="setup-plan", document=SetupPlanDocument):
     """What was found and every step. Nothing was changed."""
 
     plan: SetupPlan
-    kind: ClassVar[str] = "setup-plan"
-    document_class = SetupPlanDocument
 
     def text(self) -> str:
         return "\n".join([*_head(self.plan), *_steps(self.steps)])
@@ -47,14 +42,11 @@ class SetupPlanView(View):
         return self.plan.steps
 
 
-@dataclass(frozen=True)
-class SetupView(View):
+class SetupView(View, kind="setup", document=SetupDocument):
     """What was done, the results of the steps that prove it, and the steps that are left to the person."""
 
     result: SetupResult
     proof: Sequence[ProofResult] = ()
-    kind: ClassVar[str] = "setup"
-    document_class = SetupDocument
 
     def text(self) -> str:
         plan = self.plan
@@ -130,13 +122,10 @@ def _steps(steps: Sequence[SetupStep]) -> list[str]:
     return lines
 
 
-@dataclass(frozen=True)
-class RemovalPlanView(View):
+class RemovalPlanView(View, kind="setup-removal-plan", document=RemovalDocument):
     """Every step. Nothing was changed."""
 
     plan: RemovalPlan
-    kind: ClassVar[str] = "setup-removal-plan"
-    document_class = RemovalDocument
 
     def text(self) -> str:
         return "\n".join([*self.plan.notes, *_lines(self.steps)])
@@ -147,13 +136,10 @@ class RemovalPlanView(View):
         return self.plan.steps
 
 
-@dataclass(frozen=True)
-class RemovalView(View):
+class RemovalView(View, kind="setup-removal", document=RemovalDocument):
     """What was done, and the steps that are left to the person."""
 
     plan: RemovalPlan
-    kind: ClassVar[str] = "setup-removal"
-    document_class = RemovalDocument
 
     def text(self) -> str:
         done = [f"done: {step.title}" for step in self.plan.steps if step.action is not None]
@@ -174,14 +160,10 @@ def _lines(steps: Sequence[RemovalStep]) -> list[str]:
     return lines
 
 
-@dataclass(frozen=True)
-class ConfigurationView(View):
+class ConfigurationView(View, kind="configuration", document=ConfigurationDocument, read_from="settings"):
     """A valid configuration file: its instances and repositories."""
 
     settings: Settings
-    kind: ClassVar[str] = "configuration"
-    document_class = ConfigurationDocument
-    read_from = "settings"
 
     def text(self) -> str:
         lines = [
@@ -202,39 +184,29 @@ class ConfigurationView(View):
         return notes
 
 
-@dataclass(frozen=True)
-class ExamplesView(View):
+class ExamplesView(View, kind="examples", document=ExamplesDocument):
     """The names of all examples."""
 
     examples: tuple[Example, ...]
-    kind: ClassVar[str] = "examples"
-    document_class = ExamplesDocument
 
     def text(self) -> str:
         return "\n".join(example.name for example in self.examples)
 
 
-@dataclass(frozen=True)
-class ExampleView(View):
+class ExampleView(View, kind="example", document=ExampleDocument, read_from="example"):
     """The text of one example."""
 
     example: Example
-    kind: ClassVar[str] = "example"
-    document_class = ExampleDocument
-    read_from = "example"
 
     def text(self) -> str:
         return self.example.text.rstrip("\n")
 
 
-@dataclass(frozen=True)
-class GrantsView(View):
+class GrantsView(View, kind="grants", document=GrantsDocument):
     """The statements that make the account of zsnapdb on a server."""
 
     flavour: Flavour
     statements: str
-    kind: ClassVar[str] = "grants"
-    document_class = GrantsDocument
 
     def text(self) -> str:
         return self.statements.rstrip("\n")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
 
 from zsnapdb.documents.token import IssuerKeysDocument, NewTokenDocument, RevokedTokenDocument, TokensDocument
 from zsnapdb.planning.clone.lease import stamp
@@ -14,14 +12,10 @@ from zsnapdb.serve.issuer_keys import FetchedKeys
 from zsnapdb.serve.tokens import NewToken, StoredToken
 
 
-@dataclass(frozen=True)
-class NewTokenView(View):
+class NewTokenView(View, kind="token-created", document=NewTokenDocument, read_from="made"):
     """A token that was just made."""
 
     made: NewToken
-    kind: ClassVar[str] = "token-created"
-    document_class = NewTokenDocument
-    read_from = "made"
 
     def text(self) -> str:
         stored = self.made.stored
@@ -31,14 +25,11 @@ class NewTokenView(View):
         )
 
 
-@dataclass(frozen=True)
-class TokensView(TabularView):
+class TokensView(TabularView, kind="tokens", document=TokensDocument):
     """The tokens of this host."""
 
     tokens: Sequence[StoredToken]
     now: datetime
-    kind: ClassVar[str] = "tokens"
-    document_class = TokensDocument
 
     def parts(self) -> Sequence[Part]:
         rows = [
@@ -62,26 +53,19 @@ class TokensView(TabularView):
         return "valid" if token.is_valid(self.now) else "expired"
 
 
-@dataclass(frozen=True)
-class RevokedTokenView(View):
+class RevokedTokenView(View, kind="token-revoked", document=RevokedTokenDocument):
     """A token that was revoked."""
 
     token: StoredToken
-    kind: ClassVar[str] = "token-revoked"
-    document_class = RevokedTokenDocument
 
     def text(self) -> str:
         return f"token {self.token.id} of {self.token.subject} is revoked; its clones stay until their leases end"
 
 
-@dataclass(frozen=True)
-class IssuerKeysView(TabularView):
+class IssuerKeysView(TabularView, kind="issuer-keys", document=IssuerKeysDocument, read_from="found"):
     """The keys of an issuer of id tokens."""
 
     found: FetchedKeys
-    kind: ClassVar[str] = "issuer-keys"
-    document_class = IssuerKeysDocument
-    read_from = "found"
 
     def parts(self) -> Sequence[Part]:
         rows = [(one.kid, one.crv or one.kty, one.alg or "any of its type") for one in self.found.keys]

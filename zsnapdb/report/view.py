@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, dataclass_transform
 
 from zsnapdb.documents.base import Document
 from zsnapdb.planning.repository.host_record import StoredFinding, StoredKind
@@ -21,13 +21,26 @@ Fields = Mapping[str, Any]
 """The fields of a document, by name."""
 
 
+@dataclass_transform(frozen_default=True)
 class View(ABC):
-    """A result that can be printed as text for a person or as one JSON document for a program."""
+    """A result that can be printed as text for a person or as one JSON document for a program.
+
+    A class that names its kind becomes a frozen dataclass. The fields of its document are read from the attribute
+    `read_from` of the view ("": from the view itself).
+    """
 
     kind: ClassVar[str]
     document_class: ClassVar[type[Document]]
     read_from: ClassVar[str] = ""
-    """The attribute of the view whose attributes are the fields of the document ("": the view's own)."""
+
+    def __init_subclass__(
+        cls, kind: str | None = None, document: type[Document] | None = None, read_from: str | None = None
+    ) -> None:
+        for name, value in (("kind", kind), ("document_class", document), ("read_from", read_from)):
+            if value is not None:
+                setattr(cls, name, value)
+        if kind is not None:
+            dataclass(frozen=True)(cls)
 
     @abstractmethod
     def text(self) -> str:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from zsnapdb.documents.clone import AddressesDocument
 from zsnapdb.jobs.clone.address import KeptPorts
 from zsnapdb.report.view import Part, Table, TabularView
 
 
-@dataclass(frozen=True)
-class AddressesView(TabularView):
+class AddressesView(TabularView, kind="clone-addresses", document=AddressesDocument, read_from="known"):
     """The ports that clones keep."""
 
     known: KeptPorts
-    kind: ClassVar[str] = "clone-addresses"
-    document_class = AddressesDocument
-    read_from = "known"
 
     def parts(self) -> Sequence[Part]:
         known = self.known

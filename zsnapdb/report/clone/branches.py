@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from zsnapdb.base.foreign_text import printed
 from zsnapdb.documents.comparison import (
@@ -24,13 +23,10 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.clone.branches import CloneBranches, SwitchedBranch
 
 
-@dataclass(frozen=True)
-class BranchesView(TabularView):
+class BranchesView(TabularView, kind="clone-branches", document=BranchesDocument):
     """The branches of a clone."""
 
     seen: CloneBranches
-    kind: ClassVar[str] = "clone-branches"
-    document_class = BranchesDocument
 
     def parts(self) -> Sequence[Part]:
         rows = [
@@ -58,14 +54,10 @@ class BranchesView(TabularView):
         return result
 
 
-@dataclass(frozen=True)
-class SwitchedView(View):
+class SwitchedView(View, kind="clone-switched", document=SwitchedDocument, read_from="result"):
     """A clone that was given another branch."""
 
     result: SwitchedBranch
-    kind: ClassVar[str] = "clone-switched"
-    document_class = SwitchedDocument
-    read_from = "result"
 
     def text(self) -> str:
         result = self.result
@@ -78,15 +70,12 @@ class SwitchedView(View):
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class BranchLogView(View):
+class BranchLogView(View, kind="clone-branch-log", document=BranchLogDocument):
     """The commits that lead to a branch or a commit."""
 
     seen: CloneBranches
     of: str
     line: Sequence[str]
-    kind: ClassVar[str] = "clone-branch-log"
-    document_class = BranchLogDocument
 
     def text(self) -> str:
         lines = []
@@ -117,14 +106,10 @@ class BranchLogView(View):
         return (self.seen.commits[self.line[-1]].parent if self.line else self.seen.info.backup_id) or None
 
 
-@dataclass(frozen=True)
-class BranchDifferenceView(View):
+class BranchDifferenceView(View, kind="clone-branch-difference", document=BranchDifferenceDocument, read_from="result"):
     """Two commits of a clone compared."""
 
     result: BranchDifference
-    kind: ClassVar[str] = "clone-branch-difference"
-    document_class = BranchDifferenceDocument
-    read_from = "result"
 
     def text(self) -> str:
         result = self.result

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from zsnapdb.base import audience
 from zsnapdb.base.quantities import size
@@ -33,15 +32,12 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.clone.reset import ResetClone, ResetIntention
 
 
-@dataclass(frozen=True)
-class ChangedView(View):
+class ChangedView(View, kind="clone-changed", document=ChangedDocument):
     """A clone after a change."""
 
     info: CloneInfo
     done: str
     """What was done, as a participle such as `started`."""
-    kind: ClassVar[str] = "clone-changed"
-    document_class = ChangedDocument
 
     def text(self) -> str:
         info = self.info
@@ -53,13 +49,10 @@ class ChangedView(View):
         )
 
 
-@dataclass(frozen=True)
-class ResetView(View):
+class ResetView(View, kind="clone-reset", document=ResetDocument):
     """A clone that was reset, and in which way."""
 
     result: ResetClone
-    kind: ClassVar[str] = "clone-reset"
-    document_class = ResetDocument
 
     @property
     def info(self) -> CloneInfo:
@@ -86,26 +79,20 @@ class ResetView(View):
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class IntentionView(View):
+class IntentionView(View, kind="clone-change-plan", document=IntentionDocument):
     """What a change would do."""
 
     intention: Intention
     what: str
-    kind: ClassVar[str] = "clone-change-plan"
-    document_class = IntentionDocument
 
     def text(self) -> str:
         return "\n".join(self.intention.steps) or "nothing to do"
 
 
-@dataclass(frozen=True)
-class ResetPlanView(View):
+class ResetPlanView(View, kind="clone-reset-plan", document=ResetPlanDocument):
     """What a reset would do."""
 
     intention: ResetIntention
-    kind: ClassVar[str] = "clone-reset-plan"
-    document_class = ResetPlanDocument
 
     @property
     def backup_id(self) -> str | None:
@@ -151,13 +138,10 @@ class ResetPlanView(View):
         )
 
 
-@dataclass(frozen=True)
-class DetachPlanView(View):
+class DetachPlanView(View, kind="clone-detach-plan", document=DetachDocument):
     """What detaching would cost."""
 
     plan: DetachPlan
-    kind: ClassVar[str] = "clone-detach-plan"
-    document_class = DetachDocument
 
     def text(self) -> str:
         plan = self.plan
@@ -167,27 +151,20 @@ class DetachPlanView(View):
         )
 
 
-@dataclass(frozen=True)
-class DetachedView(View):
+class DetachedView(View, kind="clone-detached", document=DetachDocument):
     """A clone that was detached: it depends on no snapshot."""
 
     plan: DetachPlan
-    kind: ClassVar[str] = "clone-detached"
-    document_class = DetachDocument
 
     def text(self) -> str:
         plan = self.plan
         return f"clone {plan.info.label} is independent: {size(plan.cost)} were copied; {state(plan.info)}"
 
 
-@dataclass(frozen=True)
-class CommittedView(View):
+class CommittedView(View, kind="clone-commit", document=CommittedDocument, read_from="result"):
     """A new commit."""
 
     result: Committed
-    kind: ClassVar[str] = "clone-commit"
-    document_class = CommittedDocument
-    read_from = "result"
 
     def text(self) -> str:
         result = self.result
@@ -197,28 +174,22 @@ class CommittedView(View):
         )
 
 
-@dataclass(frozen=True)
-class DestroyPlanView(View):
+class DestroyPlanView(View, kind="clone-destroy-plan", document=DestroyDocument):
     """What destroying a clone, or the clones of a set, would do."""
 
     plans: Sequence[DestroyPlan]
     name: str
-    kind: ClassVar[str] = "clone-destroy-plan"
-    document_class = DestroyDocument
 
     def text(self) -> str:
         lines = [line for plan in self.plans for line in _steps(plan)]
         return "\n".join(lines) or f"there is no clone {self.name}; nothing to do"
 
 
-@dataclass(frozen=True)
-class DestroyedView(View):
+class DestroyedView(View, kind="clone-destroyed", document=DestroyDocument):
     """The clones that were destroyed."""
 
     plans: Sequence[DestroyPlan]
     name: str
-    kind: ClassVar[str] = "clone-destroyed"
-    document_class = DestroyDocument
 
     def text(self) -> str:
         if not self.plans:
@@ -264,13 +235,10 @@ def _heirs(plan: DestroyPlan) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True)
-class ReapView(View):
+class ReapView(View, kind="reap", document=ReapDocument):
     """What a sweep did."""
 
     outcomes: Sequence[ReapOutcome]
-    kind: ClassVar[str] = "reap"
-    document_class = ReapDocument
 
     @property
     def reaped(self) -> int:
@@ -285,8 +253,5 @@ class ReapView(View):
         return table(("WHAT", "NAME", "VERDICT", "WHY"), rows)
 
 
-@dataclass(frozen=True)
-class ReapPlanView(ReapView):
+class ReapPlanView(ReapView, kind="reap-plan"):
     """What a sweep would do."""
-
-    kind: ClassVar[str] = "reap-plan"

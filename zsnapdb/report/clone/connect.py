@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
-from typing import ClassVar
 
 from zsnapdb.documents.clone import LoginDocument
 from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.report.view import View
 
 
-@dataclass(frozen=True)
-class LoginView(View):
+class LoginView(View, kind="clone-login", document=LoginDocument, read_from="login"):
     """How a client reaches a clone: a URL, or shell commands that set the environment of clients on this host."""
 
     login: Login
     as_environment: bool = False
-    kind: ClassVar[str] = "clone-login"
-    document_class = LoginDocument
-    read_from = "login"
 
     def text(self) -> str:
         if not self.as_environment:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from zsnapdb.documents.clone import (
     ClonePlanDocument,
@@ -33,14 +32,11 @@ _WAYS = {
 }
 
 
-@dataclass(frozen=True)
-class CreatedView(View):
+class CreatedView(View, kind="clone", document=CreatedDocument):
     """A new clone. `is_secret`: the password is not shown, as in what is recorded of the run."""
 
     result: Created
     is_secret: bool = False
-    kind: ClassVar[str] = "clone"
-    document_class = CreatedDocument
 
     @property
     def password(self) -> str | None:
@@ -73,14 +69,11 @@ class CreatedView(View):
         return "\n".join(lines + (masking_lines(result.masking) if result.masking is not None else []))
 
 
-@dataclass(frozen=True)
-class HandOutPlanView(View):
+class HandOutPlanView(View, kind="clone-hand-out-plan", document=HandOutPlanDocument):
     """What handing a clone of the pool out would do."""
 
     slot: CloneInfo
     request: CloneRequest
-    kind: ClassVar[str] = "clone-hand-out-plan"
-    document_class = HandOutPlanDocument
 
     @property
     def name(self) -> str:
@@ -110,14 +103,10 @@ def _masking_plan(plan: ClonePlan) -> list[str]:
     return [f"  mask the clone; nobody can connect to it during that time: {reason}", *steps]
 
 
-@dataclass(frozen=True)
-class ClonePlanView(View):
+class ClonePlanView(View, kind="clone-plan", document=ClonePlanDocument, read_from="plan"):
     """What making a clone would do."""
 
     plan: ClonePlan
-    kind: ClassVar[str] = "clone-plan"
-    document_class = ClonePlanDocument
-    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -150,14 +139,11 @@ class ClonePlanView(View):
         return "\n".join([*lines, *(f"  note      {note}" for note in plan.notes)])
 
 
-@dataclass(frozen=True)
-class RemovedFormsView(View):
+class RemovedFormsView(View, kind="clone-prepared-removed", document=RemovedFormsDocument):
     """Prepared forms that are removed, or would be."""
 
     forms: tuple[ReusableSet, ...]
     is_done: bool
-    kind: ClassVar[str] = "clone-prepared-removed"
-    document_class = RemovedFormsDocument
 
     def text(self) -> str:
         doing = "was destroyed" if self.is_done else "is destroyed"
@@ -168,14 +154,10 @@ class RemovedFormsView(View):
         )
 
 
-@dataclass(frozen=True)
-class PreparedView(View):
+class PreparedView(View, kind="clone-prepared", document=PreparedDocument, read_from="prepared"):
     """A snapshot set that was recovered, masked where clones are, and shut down cleanly."""
 
     prepared: PreparedSet
-    kind: ClassVar[str] = "clone-prepared"
-    document_class = PreparedDocument
-    read_from = "prepared"
 
     def text(self) -> str:
         source, report = self.prepared.source, self.prepared.masking

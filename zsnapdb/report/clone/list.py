@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.clone import CloneDetailDocument, ClonesDocument
@@ -27,15 +26,12 @@ def _shortened(request: str) -> str:
     return request if len(request) <= _REQUEST_WIDTH else f"{request[: _REQUEST_WIDTH - 1]}…"
 
 
-@dataclass(frozen=True)
-class ClonesView(TabularView):
+class ClonesView(TabularView, kind="clones", document=ClonesDocument):
     """All clones."""
 
     clones: Sequence[CloneInfo]
     now: datetime
     unreadable: Sequence[UnreadableCopy] = ()
-    kind: ClassVar[str] = "clones"
-    document_class = ClonesDocument
 
     def parts(self) -> Sequence[Part]:
         rows = []
@@ -80,15 +76,12 @@ def _heartbeat(info: CloneInfo) -> str:
     return f"; a heartbeat is due each {beats.every} s, the last was at {stamp(beats.last)}" if beats else ""
 
 
-@dataclass(frozen=True)
-class CloneDetailView(View):
+class CloneDetailView(View, kind="clone-detail", document=CloneDetailDocument):
     """One clone and its commits."""
 
     info: CloneInfo
     commits: Sequence[Commit]
     now: datetime
-    kind: ClassVar[str] = "clone-detail"
-    document_class = CloneDetailDocument
 
     @property
     def branch(self) -> str | None:

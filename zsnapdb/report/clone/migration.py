@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from zsnapdb.base.quantities import counted, size
 from zsnapdb.documents.comparison import MigrationDocument, RehearsalDocument
@@ -18,15 +16,11 @@ _MOST_LINES = 200
 """How many lines of the difference of the schema people are shown."""
 
 
-@dataclass(frozen=True)
-class MigrationView(View):
+class MigrationView(View, kind="migration-check", document=MigrationDocument, read_from="checked"):
     """What a migration does; the last line is the verdict."""
 
     checked: CheckedMigration
     as_markdown: bool = False
-    kind: ClassVar[str] = "migration-check"
-    document_class = MigrationDocument
-    read_from = "checked"
 
     def text(self) -> str:
         return "\n".join(self._markdown() if self.as_markdown else self._lines())
@@ -114,14 +108,10 @@ def _runs_of_backticks(text: str) -> list[str]:
 _SHOWN = 20
 
 
-@dataclass(frozen=True)
-class RehearsalView(View):
+class RehearsalView(View, kind="upgrade-rehearsal", document=RehearsalDocument, read_from="rehearsal"):
     """The result of a rehearsal; its last line is the verdict."""
 
     rehearsal: Rehearsal
-    kind: ClassVar[str] = "upgrade-rehearsal"
-    document_class = RehearsalDocument
-    read_from = "rehearsal"
 
     def text(self) -> str:
         rehearsal = self.rehearsal

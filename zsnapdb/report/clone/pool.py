@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from zsnapdb.documents.clone import PoolDocument
 from zsnapdb.jobs.clone.clone_info import CloneInfo
@@ -17,14 +15,11 @@ def _short(plan: PoolPlan) -> list[str]:
     return [f"  no more: {plan.short}"] if plan.short else []
 
 
-@dataclass(frozen=True)
-class PoolPlanView(View):
+class PoolPlanView(View, kind="clone-pool-plan", document=PoolDocument):
     """What filling a pool would do."""
 
     plan: PoolPlan
     made: None = None
-    kind: ClassVar[str] = "clone-pool-plan"
-    document_class = PoolDocument
 
     @property
     def drops(self) -> Sequence[tuple[PoolSlot, str]]:
@@ -38,13 +33,10 @@ class PoolPlanView(View):
         return "\n".join([*lines, *_short(plan)])
 
 
-@dataclass(frozen=True)
-class FilledPoolView(View):
+class FilledPoolView(View, kind="clone-pool", document=PoolDocument):
     """What filling a pool did."""
 
     filled: FilledPool
-    kind: ClassVar[str] = "clone-pool"
-    document_class = PoolDocument
 
     @property
     def plan(self) -> PoolPlan:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from zsnapdb.documents.clone import CloneSetDocument, CloneSetPlanDocument
 from zsnapdb.jobs.clone.topology import CloneSet, SetPlan
 from zsnapdb.report.clone.create import ClonePlanView
@@ -12,14 +9,10 @@ from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 
 
-@dataclass(frozen=True)
-class CloneSetPlanView(View):
+class CloneSetPlanView(View, kind="clone-set-plan", document=CloneSetPlanDocument, read_from="plan"):
     """What making a set of clones would do."""
 
     plan: SetPlan
-    kind: ClassVar[str] = "clone-set-plan"
-    document_class = CloneSetPlanDocument
-    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -32,14 +25,10 @@ class CloneSetPlanView(View):
         )
 
 
-@dataclass(frozen=True)
-class CloneSetView(View):
+class CloneSetView(View, kind="clone-set", document=CloneSetDocument, read_from="made"):
     """A new set of clones."""
 
     made: CloneSet
-    kind: ClassVar[str] = "clone-set"
-    document_class = CloneSetDocument
-    read_from = "made"
 
     def text(self) -> str:
         made = self.made

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar
 
 from zsnapdb import __version__
 from zsnapdb.base.errors import UnknownNameError
@@ -32,14 +31,10 @@ _OLD_SECONDS = 600.0
 _LABELS = {Verdict.MET: "met", Verdict.WARNING: "warning", Verdict.BROKEN: "BROKEN"}
 
 
-@dataclass(frozen=True)
-class FleetView(TabularView):
+class FleetView(TabularView, kind="fleet-status", document=FleetDocument, read_from="state"):
     """The state of a fleet."""
 
     state: FleetState
-    kind: ClassVar[str] = "fleet-status"
-    document_class = FleetDocument
-    read_from = "state"
 
     def parts(self) -> Sequence[Part]:
         state = self.state
@@ -220,27 +215,19 @@ def _plan_parts(plan: FleetPlan, head: str) -> Sequence[Part]:
     return (first, Table(("CHANGE", "NAME", "WAVE", "WHY"), rows, "")) if rows else (first,)
 
 
-@dataclass(frozen=True)
-class FleetApplyPlanView(TabularView):
+class FleetApplyPlanView(TabularView, kind="fleet-apply-plan", document=FleetPlanDocument, read_from="plan"):
     """What would be changed."""
 
     plan: FleetPlan
-    kind: ClassVar[str] = "fleet-apply-plan"
-    document_class = FleetPlanDocument
-    read_from = "plan"
 
     def parts(self) -> Sequence[Part]:
         return _plan_parts(self.plan, "the engine would be changed")
 
 
-@dataclass(frozen=True)
-class FleetAppliedView(TabularView):
+class FleetAppliedView(TabularView, kind="fleet-apply", document=FleetPlanDocument, read_from="plan"):
     """What was changed."""
 
     plan: FleetPlan
-    kind: ClassVar[str] = "fleet-apply"
-    document_class = FleetPlanDocument
-    read_from = "plan"
 
     def parts(self) -> Sequence[Part]:
         return _plan_parts(self.plan, "the engine was changed")
@@ -261,38 +248,29 @@ def _table(runs: Sequence[JobRun]) -> Table:
     return Table(("STARTED (UTC)", "VERB", "INSTANCE", "HOST", "STATE", "MESSAGE"), rows, "there is no such run")
 
 
-@dataclass(frozen=True)
-class JobRunsView(TabularView):
+class JobRunsView(TabularView, kind="fleet-run", document=JobRunsDocument):
     """Runs that were begun."""
 
     runs: Sequence[JobRun]
-    kind: ClassVar[str] = "fleet-run"
-    document_class = JobRunsDocument
 
     def parts(self) -> Sequence[Part]:
         return (_table(self.runs),)
 
 
-@dataclass(frozen=True)
-class CancelledRunsView(TabularView):
+class CancelledRunsView(TabularView, kind="fleet-cancel", document=JobRunsDocument):
     """Runs that were asked to end."""
 
     runs: Sequence[JobRun]
-    kind: ClassVar[str] = "fleet-cancel"
-    document_class = JobRunsDocument
 
     def parts(self) -> Sequence[Part]:
         first = f"{counted(len(self.runs), 'run')} asked to end"
         return (first, _table(self.runs)) if self.runs else (first,)
 
 
-@dataclass(frozen=True)
-class FleetHistoryView(TabularView):
+class FleetHistoryView(TabularView, kind="fleet-history", document=JobRunsDocument):
     """The newest runs."""
 
     runs: Sequence[JobRun]
-    kind: ClassVar[str] = "fleet-history"
-    document_class = JobRunsDocument
 
     def parts(self) -> Sequence[Part]:
         return (_table(self.runs),)
@@ -301,13 +279,10 @@ class FleetHistoryView(TabularView):
 _FALLBACK = "a host whose agent has `fallback` begins its backups all the same: `zsnapdb agent pause` there holds them"
 
 
-@dataclass(frozen=True)
-class FleetPausedView(TabularView):
+class FleetPausedView(TabularView, kind="fleet-pause", document=PausedJobsDocument):
     """Schedules that begin nothing now."""
 
     jobs: Sequence[PausedJob]
-    kind: ClassVar[str] = "fleet-pause"
-    document_class = PausedJobsDocument
 
     def parts(self) -> Sequence[Part]:
         backups = any(one.verb == "backup" for one in self.jobs)
@@ -318,13 +293,10 @@ class FleetPausedView(TabularView):
         )
 
 
-@dataclass(frozen=True)
-class FleetResumedView(TabularView):
+class FleetResumedView(TabularView, kind="fleet-resume", document=PausedJobsDocument):
     """Schedules that begin their jobs again."""
 
     jobs: Sequence[PausedJob]
-    kind: ClassVar[str] = "fleet-resume"
-    document_class = PausedJobsDocument
 
     def parts(self) -> Sequence[Part]:
         first = f"{counted(len(self.jobs), 'schedule')} resumed"

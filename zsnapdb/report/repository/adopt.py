@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from zsnapdb.documents.repository import AdoptDocument
 from zsnapdb.jobs.repository.adopt import AdoptPlan
 from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 
 
-@dataclass(frozen=True)
-class AdoptView(View):
+class AdoptView(View, kind="adopt", document=AdoptDocument):
     """The foreign backups with what is known of them, and what is adopted, or would be."""
 
     plan: AdoptPlan
     is_planned: bool = False
-    kind: ClassVar[str] = "adopt"
-    document_class = AdoptDocument
 
     def text(self) -> str:
         plan = self.plan

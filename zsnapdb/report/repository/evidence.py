@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from zsnapdb.base.quantities import counted, format_duration
 from zsnapdb.documents.evidence import EvidenceCheckDocument, EvidencePageDocument, EvidenceReportDocument
@@ -22,13 +20,10 @@ from zsnapdb.repository.evidence_log import EvidenceRecord
 _CHANGE = ("WHAT", "BEFORE", "AFTER", "RESULT", "WHO", "RUN")
 
 
-@dataclass(frozen=True)
-class EvidenceReportView(View):
+class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
     """What was done in some days, whether the log of it is whole, and what is protected now."""
 
     report: EvidenceReport
-    kind: ClassVar[str] = "report"
-    document_class = EvidenceReportDocument
 
     def text(self) -> str:
         blocks = []
@@ -174,28 +169,20 @@ class EvidenceReportView(View):
         return [record for record in self.report.log.believed if record.finished.date() in shown]
 
 
-@dataclass(frozen=True)
-class EvidenceCheckView(View):
+class EvidenceCheckView(View, kind="report-verify", document=EvidenceCheckDocument, read_from="log"):
     """Whether the evidence log is whole."""
 
     log: EvidenceLog
-    kind: ClassVar[str] = "report-verify"
-    document_class = EvidenceCheckDocument
-    read_from = "log"
 
     def text(self) -> str:
         findings = [f"CHANGED       {one.text}" for one in self.log.findings]
         return "\n".join([f"evidence      {chain_text(self.log)}", *findings])
 
 
-@dataclass(frozen=True)
-class EvidencePageView(View):
+class EvidencePageView(View, kind="report-records", document=EvidencePageDocument, read_from="page"):
     """Some records of the evidence log in a row."""
 
     page: EvidencePage
-    kind: ClassVar[str] = "report-records"
-    document_class = EvidencePageDocument
-    read_from = "page"
 
     def text(self) -> str:
         rows = [

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from zsnapdb.documents.repository import ForgetDocument
 from zsnapdb.jobs.repository.adopt import ForgetResult
 from zsnapdb.report.view import View
 
 
-@dataclass(frozen=True)
-class ForgetView(View):
+class ForgetView(View, kind="forget", document=ForgetDocument):
     """The forgotten backups, or those that would be forgotten."""
 
     result: ForgetResult
     is_planned: bool = False
-    kind: ClassVar[str] = "forget"
-    document_class = ForgetDocument
 
     def text(self) -> str:
         if not self.result.backups:

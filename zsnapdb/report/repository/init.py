@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,14 +26,10 @@ _PLANNED = {
 }
 
 
-@dataclass(frozen=True)
-class InitPlanView(View):
+class InitPlanView(View, kind="init-plan", document=InitDocument, read_from="plan"):
     """What `init` would do."""
 
     plan: InitPlan
-    kind: ClassVar[str] = "init-plan"
-    document_class = InitDocument
-    read_from = "plan"
     words: ClassVar[Mapping[InitStep, str]] = _PLANNED
 
     def text(self) -> str:
@@ -58,21 +53,16 @@ class InitPlanView(View):
         return []
 
 
-@dataclass(frozen=True)
-class InitView(InitPlanView):
+class InitView(InitPlanView, kind="init"):
     """What `init` has done."""
 
-    kind: ClassVar[str] = "init"
     words: ClassVar[Mapping[InitStep, str]] = _DONE
 
 
-@dataclass(frozen=True)
-class KeysView(View):
+class KeysView(View, kind="keys", document=KeysDocument):
     """The public parts of keys, as lines for the configuration."""
 
     files: Sequence[KeyFiles]
-    kind: ClassVar[str] = "keys"
-    document_class = KeysDocument
 
     def text(self) -> str:
         lines = []
@@ -90,14 +80,11 @@ class KeysView(View):
         return "\n".join(lines) or "no repository's configuration names an identity_file or a signing_key_file"
 
 
-@dataclass(frozen=True)
-class KeysPlanView(View):
+class KeysPlanView(View, kind="keys-plan", document=KeysPlanDocument):
     """The key files that would be written."""
 
     identity: Path | None
     signing_key: Path | None
-    kind: ClassVar[str] = "keys-plan"
-    document_class = KeysPlanDocument
 
     @property
     def files(self) -> list[tuple[str, Path]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.repository import InventoryDocument
@@ -28,14 +26,10 @@ def _chain_lines(chains: Mapping[str, Sequence[KnownDamage]]) -> list[str]:
     return lines
 
 
-@dataclass(frozen=True)
-class InventoryView(TabularView):
+class InventoryView(TabularView, kind="backups", document=InventoryDocument, read_from="inventory"):
     """The backups of an instance."""
 
     inventory: Inventory
-    kind: ClassVar[str] = "backups"
-    document_class = InventoryDocument
-    read_from = "inventory"
 
     def parts(self) -> Sequence[Part]:
         rows = [

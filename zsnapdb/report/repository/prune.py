@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.repository import CopyDocument, CopyPlanDocument, PruneDocument, PrunePlanDocument
 from zsnapdb.jobs.repository.copy import CopyPlan, CopyResult
@@ -13,14 +10,10 @@ from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 
 
-@dataclass(frozen=True)
-class PrunePlanView(View):
+class PrunePlanView(View, kind="prune-plan", document=PrunePlanDocument, read_from="plan"):
     """What a prune would do: a line per backup with reasons, the leftovers, the local datasets, and the freed space."""
 
     plan: PrunePlan
-    kind: ClassVar[str] = "prune-plan"
-    document_class = PrunePlanDocument
-    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -114,14 +107,10 @@ def _afterlife(plan: PrunePlan) -> str:
     )
 
 
-@dataclass(frozen=True)
-class PruneView(View):
+class PruneView(View, kind="prune", document=PruneDocument, read_from="result"):
     """A finished prune."""
 
     result: PruneResult
-    kind: ClassVar[str] = "prune"
-    document_class = PruneDocument
-    read_from = "result"
 
     def text(self) -> str:
         result = self.result
@@ -138,14 +127,10 @@ class PruneView(View):
         return "\n".join([*lines, f"  note      {note}"] if note and result.objects else lines)
 
 
-@dataclass(frozen=True)
-class CopyPlanView(View):
+class CopyPlanView(View, kind="copy-plan", document=CopyPlanDocument, read_from="plan"):
     """What a copy would do."""
 
     plan: CopyPlan
-    kind: ClassVar[str] = "copy-plan"
-    document_class = CopyPlanDocument
-    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -161,14 +146,10 @@ class CopyPlanView(View):
         return "\n".join([*lines, *(f"  binlog    {file.name}  {size(file.stored_size)}" for file in plan.binlogs)])
 
 
-@dataclass(frozen=True)
-class CopyView(View):
+class CopyView(View, kind="copy", document=CopyDocument, read_from="result"):
     """A finished copy."""
 
     result: CopyResult
-    kind: ClassVar[str] = "copy"
-    document_class = CopyDocument
-    read_from = "result"
 
     def text(self) -> str:
         result = self.result

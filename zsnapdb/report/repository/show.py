@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.repository import BackupDetailDocument
 from zsnapdb.jobs.repository.inventory import Detail
@@ -18,14 +15,10 @@ def _is_consolidated(backup: Summary) -> bool:
     return any(volume.sent_from is not None for volume in backup.volumes)
 
 
-@dataclass(frozen=True)
-class BackupDetailView(View):
+class BackupDetailView(View, kind="backup-detail", document=BackupDetailDocument, read_from="detail"):
     """One backup."""
 
     detail: Detail
-    kind: ClassVar[str] = "backup-detail"
-    document_class = BackupDetailDocument
-    read_from = "detail"
 
     def text(self) -> str:
         detail = self.detail

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.documents.status import AllStatusDocument, InstanceStatusFields
@@ -49,14 +47,11 @@ def _machine_lines(backups: Sequence[str]) -> list[str]:
     return [f"recoverable   {len(backups)} backup(s) of a virtual machine, {span}"]
 
 
-@dataclass(frozen=True)
-class StatusView(TabularView):
+class StatusView(TabularView, kind="status", document=InstanceStatusFields):
     """The state of protection."""
 
     status: ProtectionStatus
     failed_notifications: Sequence[tuple[str, FailedDelivery]] = ()
-    kind: ClassVar[str] = "status"
-    document_class = InstanceStatusFields
 
     def parts(self) -> Sequence[Part]:
         status = self.status
@@ -92,14 +87,11 @@ class StatusView(TabularView):
         return [Labelled.at(lines, _LABEL_WIDTH)]
 
 
-@dataclass(frozen=True)
-class AllStatusView(TabularView):
+class AllStatusView(TabularView, kind="status-all", document=AllStatusDocument):
     """The state of protection of several instances."""
 
     states: Sequence[InstanceStatus]
     failed_notifications: Sequence[tuple[str, FailedDelivery]] = ()
-    kind: ClassVar[str] = "status-all"
-    document_class = AllStatusDocument
 
     def parts(self) -> Sequence[Part]:
         blocks = [

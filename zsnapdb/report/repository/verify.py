@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.repository import VerifyDocument, VerifyPlanDocument
 from zsnapdb.jobs.repository.verify import VerifyPlan, VerifyResult
@@ -18,14 +15,10 @@ _SHOWN = 20
 """Most lines of damage printed per backup; JSON has all."""
 
 
-@dataclass(frozen=True)
-class VerifyPlanView(View):
+class VerifyPlanView(View, kind="verify-plan", document=VerifyPlanDocument, read_from="plan"):
     """What a verification would check."""
 
     plan: VerifyPlan
-    kind: ClassVar[str] = "verify-plan"
-    document_class = VerifyPlanDocument
-    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -47,14 +40,10 @@ def _since(plan: VerifyPlan, name: str) -> str:
     return f"undamaged on {since:%Y-%m-%d %H:%M:%S} UTC" if since else f"never verified {_HOW[plan.depth]}"
 
 
-@dataclass(frozen=True)
-class VerifyView(View):
+class VerifyView(View, kind="verify", document=VerifyDocument, read_from="result"):
     """The result of a verification: damaged backups, the backups that need them, the restorable backups."""
 
     result: VerifyResult
-    kind: ClassVar[str] = "verify"
-    document_class = VerifyDocument
-    read_from = "result"
 
     def text(self) -> str:
         result = self.result

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.restore import (
@@ -28,14 +27,11 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.restore.run import RestoreResult
 
 
-@dataclass(frozen=True)
-class RestorePlanView(View):
+class RestorePlanView(View, kind="restore-plan", document=RestorePlanDocument):
     """What a restore would do, and the findings of its preflight."""
 
     plan: RestorePlan
     findings: Sequence[FitnessFinding] = ()
-    kind: ClassVar[str] = "restore-plan"
-    document_class = RestorePlanDocument
 
     def text(self) -> str:
         plan = self.plan
@@ -78,14 +74,10 @@ def _step(step: Step) -> str:
     return f"{step.name}: {text}"
 
 
-@dataclass(frozen=True)
-class RestoreView(View):
+class RestoreView(View, kind="restore", document=RestoreDocument, read_from="result"):
     """A restore that is finished, or that was stopped before a step."""
 
     result: RestoreResult
-    kind: ClassVar[str] = "restore"
-    document_class = RestoreDocument
-    read_from = "result"
 
     def text(self) -> str:
         result = self.result
@@ -118,14 +110,11 @@ class RestoreView(View):
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class AbandonedView(View):
+class AbandonedView(View, kind="restore-abandoned", document=AbandonedDocument):
     """An abandoned restore. `left` says how the server is that it was to replace; "" if it replaced none."""
 
     plan: RestorePlan
     left: str = ""
-    kind: ClassVar[str] = "restore-abandoned"
-    document_class = AbandonedDocument
 
     def text(self) -> str:
         what = f"the restore of {self.plan.instance} to {self.plan.layout.top} is abandoned; its datasets are destroyed"
@@ -137,14 +126,11 @@ def _machine_step(step: MachineStep) -> str:
     return f"{text}, {size(step.stored_bytes)} to fetch" if isinstance(step, Receive) else text
 
 
-@dataclass(frozen=True)
-class MachineRestorePlanView(View):
+class MachineRestorePlanView(View, kind="machine-restore-plan", document=MachineRestorePlanDocument):
     """What a restore of a machine would do, and the findings of its preflight."""
 
     plan: MachineRestorePlan
     findings: Sequence[FitnessFinding] = ()
-    kind: ClassVar[str] = "machine-restore-plan"
-    document_class = MachineRestorePlanDocument
 
     def text(self) -> str:
         plan = self.plan
@@ -162,14 +148,10 @@ class MachineRestorePlanView(View):
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class MachineRestoreView(View):
+class MachineRestoreView(View, kind="machine-restore", document=MachineRestoreDocument, read_from="result"):
     """A restore of a machine that is finished, or that was stopped before a step."""
 
     result: MachineRestoreResult
-    kind: ClassVar[str] = "machine-restore"
-    document_class = MachineRestoreDocument
-    read_from = "result"
 
     def text(self) -> str:
         plan, following = self.result.plan, self.result.next_step
@@ -190,26 +172,20 @@ class MachineRestoreView(View):
         return "\n".join([*lines, *(f"  note      {note}" for note in plan.notes)])
 
 
-@dataclass(frozen=True)
-class MachineAbandonedView(View):
+class MachineAbandonedView(View, kind="machine-restore-abandoned", document=MachineAbandonedDocument):
     """An abandoned restore of a machine."""
 
     plan: MachineRestorePlan
-    kind: ClassVar[str] = "machine-restore-abandoned"
-    document_class = MachineAbandonedDocument
 
     def text(self) -> str:
         return f"the restore of {self.plan.instance} to {self.plan.top} is abandoned; its zvols are destroyed"
 
 
-@dataclass(frozen=True)
-class ReplicasRebuiltView(View):
+class ReplicasRebuiltView(View, kind="replicas-rebuilt", document=ReplicasRebuiltDocument):
     """Readers that somebody said are rebuilt."""
 
     instance: str
     readers: Sequence[NotedReader]
-    kind: ClassVar[str] = "replicas-rebuilt"
-    document_class = ReplicasRebuiltDocument
 
     def text(self) -> str:
         if not self.readers:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.documents.restore import RewindDocument, RewindPlanDocument
@@ -43,14 +41,11 @@ def _rebuilt(readers: SeenReaders | None) -> str:
     return "".join(f"Replicas: {finding.text}; {finding.hint}.\n" for finding in found)
 
 
-@dataclass(frozen=True)
-class RewindPlanView(View):
+class RewindPlanView(View, kind="rewind-plan", document=RewindPlanDocument):
     """What a rewind would do, and the findings of its preflight."""
 
     planned: RewindPlan
     findings: Sequence[FitnessFinding] = ()
-    kind: ClassVar[str] = "rewind-plan"
-    document_class = RewindPlanDocument
 
     def text(self) -> str:
         planned = self.planned
@@ -65,14 +60,10 @@ class RewindPlanView(View):
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class RewindView(View):
+class RewindView(View, kind="rewind", document=RewindDocument, read_from="result"):
     """A rewound server, or one that is prepared and waits."""
 
     result: RewindResult
-    kind: ClassVar[str] = "rewind"
-    document_class = RewindDocument
-    read_from = "result"
 
     def text(self) -> str:
         result, plan = self.result, self.result.plan

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from html import escape
-from typing import ClassVar
 
 from zsnapdb import __version__
 from zsnapdb.base.quantities import format_duration
@@ -176,15 +174,11 @@ def _list(items: list[str] | tuple[str, ...]) -> str:
     return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
 
 
-@dataclass(frozen=True)
-class RunbookView(View):
+class RunbookView(View, kind="runbook", document=RunbookDocument, read_from="book"):
     """A runbook: its text is Markdown, or a page of HTML."""
 
     book: Runbook
     as_html: bool = False
-    kind: ClassVar[str] = "runbook"
-    document_class = RunbookDocument
-    read_from = "book"
 
     def text(self) -> str:
         return html(self.book) if self.as_html else markdown(self.book)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.trial import ConsolidateDocument, ConsolidatePlanDocument
 from zsnapdb.jobs.trial.consolidate import ConsolidatePlan, ConsolidateResult
 from zsnapdb.report.view import View, finding_lines
 
 
-@dataclass(frozen=True)
-class ConsolidatePlanView(View):
+class ConsolidatePlanView(View, kind="consolidate-plan", document=ConsolidatePlanDocument, read_from="plan"):
     """What a consolidation would do."""
 
     plan: ConsolidatePlan
-    kind: ClassVar[str] = "consolidate-plan"
-    document_class = ConsolidatePlanDocument
-    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -40,14 +33,10 @@ class ConsolidatePlanView(View):
         )
 
 
-@dataclass(frozen=True)
-class ConsolidateView(View):
+class ConsolidateView(View, kind="consolidated", document=ConsolidateDocument, read_from="result"):
     """A finished consolidation."""
 
     result: ConsolidateResult
-    kind: ClassVar[str] = "consolidated"
-    document_class = ConsolidateDocument
-    read_from = "result"
 
     def text(self) -> str:
         result, made = self.result, self.result.manifest

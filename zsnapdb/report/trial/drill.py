@@ -5,8 +5,6 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.trial import DrillDocument, DrillPlanDocument, DrillsDocument, MachineDrillPlanDocument
@@ -16,14 +14,10 @@ from zsnapdb.report.view import Part, Table, TabularView, View
 from zsnapdb.repository.drills import Evidence, Outcome
 
 
-@dataclass(frozen=True)
-class DrillPlanView(View):
+class DrillPlanView(View, kind="drill-plan", document=DrillPlanDocument, read_from="plan"):
     """What a drill would do."""
 
     plan: DrillPlan
-    kind: ClassVar[str] = "drill-plan"
-    document_class = DrillPlanDocument
-    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -50,13 +44,10 @@ class DrillPlanView(View):
         return "\n".join([*lines, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))])
 
 
-@dataclass(frozen=True)
-class EvidenceView(View):
+class EvidenceView(View, kind="drill", document=DrillDocument):
     """One drill: its verdict, its steps, the number of passed checks, and each check that did not pass."""
 
     evidence: Evidence
-    kind: ClassVar[str] = "drill"
-    document_class = DrillDocument
 
     def text(self) -> str:
         evidence = self.evidence
@@ -100,40 +91,29 @@ def _passed(evidence: Evidence) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
-class DrillView(View):
+class DrillView(View, kind="drill", document=DrillDocument, read_from="result"):
     """A drill that has just finished."""
 
     result: DrillResult
-    kind: ClassVar[str] = "drill"
-    document_class = DrillDocument
-    read_from = "result"
 
     def text(self) -> str:
         return f"{EvidenceView(self.result.evidence).text()}\n  evidence  {self.result.key}"
 
 
-@dataclass(frozen=True)
-class DrillsView(TabularView):
+class DrillsView(TabularView, kind="drills", document=DrillsDocument):
     """Drills, oldest first."""
 
     drills: Sequence[Evidence]
-    kind: ClassVar[str] = "drills"
-    document_class = DrillsDocument
 
     def parts(self) -> Sequence[Part]:
         rows = [(e.drill_id, e.backup_id, e.outcome.value, f"{e.seconds:.0f} s", e.host) for e in self.drills]
         return [Table(("DRILL", "BACKUP", "OUTCOME", "TOOK", "HOST"), rows, "no drills: `zsnapdb drill` makes one")]
 
 
-@dataclass(frozen=True)
-class MachineDrillPlanView(View):
+class MachineDrillPlanView(View, kind="machine-drill-plan", document=MachineDrillPlanDocument, read_from="plan"):
     """What a drill of a virtual machine would do."""
 
     plan: MachineDrillPlan
-    kind: ClassVar[str] = "machine-drill-plan"
-    document_class = MachineDrillPlanDocument
-    read_from = "plan"
 
     def text(self) -> str:
         plan, restore = self.plan, self.plan.restore

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
-from typing import ClassVar
 
 from zsnapdb.documents.trial import RescueDocument, RescueFields
 from zsnapdb.jobs.trial.rescue import RescuePlan, RescueResult
@@ -13,13 +11,10 @@ from zsnapdb.report.restore.result import point_lines
 from zsnapdb.report.view import View
 
 
-@dataclass(frozen=True)
-class RescuePlanView(View):
+class RescuePlanView(View, kind="rescue-plan", document=RescueFields):
     """What a rescue would do."""
 
     plan: RescuePlan
-    kind: ClassVar[str] = "rescue-plan"
-    document_class = RescueFields
 
     def text(self) -> str:
         plan = self.plan
@@ -52,14 +47,10 @@ def _as_of(planned: RescuePlan) -> str:
     )
 
 
-@dataclass(frozen=True)
-class RescueView(View):
+class RescueView(View, kind="rescue", document=RescueDocument, read_from="result"):
     """A finished rescue."""
 
     result: RescueResult
-    kind: ClassVar[str] = "rescue"
-    document_class = RescueDocument
-    read_from = "result"
 
     def text(self) -> str:
         result = self.result

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
 
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.documents.machine import (
@@ -55,14 +53,10 @@ def state(seen: SeenMachine) -> str:
     return seen.state
 
 
-@dataclass(frozen=True)
-class MachinesPlanView(View):
+class MachinesPlanView(View, kind="vm-clone-plan", document=MachinesPlanDocument, read_from="plan"):
     """What cloning machines would do."""
 
     plan: MachinesPlan
-    kind: ClassVar[str] = "vm-clone-plan"
-    document_class = MachinesPlanDocument
-    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -78,14 +72,10 @@ class MachinesPlanView(View):
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class MachinesMadeView(View):
+class MachinesMadeView(View, kind="vm-cloned", document=MachinesMadeDocument, read_from="made"):
     """Machines that were cloned."""
 
     made: MadeMachines
-    kind: ClassVar[str] = "vm-cloned"
-    document_class = MachinesMadeDocument
-    read_from = "made"
 
     def text(self) -> str:
         origin = self.made.plan.origin
@@ -98,15 +88,12 @@ class MachinesMadeView(View):
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class MachinesView(TabularView):
+class MachinesView(TabularView, kind="vms", document=MachinesDocument):
     """All machines."""
 
     machines: Sequence[SeenMachine]
     now: datetime
     unreadable: Sequence[UnreadableCopy] = ()
-    kind: ClassVar[str] = "vms"
-    document_class = MachinesDocument
 
     def parts(self) -> Sequence[Part]:
         rows = [
@@ -140,42 +127,33 @@ class MachinesView(TabularView):
         return [table, *unreadable_lines(self.unreadable)]
 
 
-@dataclass(frozen=True)
-class MachineStepView(View):
+class MachineStepView(View, kind="vm-plan", document=MachineStepDocument):
     """What a command would do to a machine."""
 
     step: MachineStep
     verb: str
-    kind: ClassVar[str] = "vm-plan"
-    document_class = MachineStepDocument
 
     def text(self) -> str:
         nothing = f"the virtual machine {self.step.seen.machine.name} is {state(self.step.seen)}; nothing to do"
         return "\n".join(self.step.steps) or nothing
 
 
-@dataclass(frozen=True)
-class MachineChangedView(View):
+class MachineChangedView(View, kind="vm-changed", document=MachineChangedDocument):
     """A machine after a command."""
 
     seen: SeenMachine
     verb: str
-    kind: ClassVar[str] = "vm-changed"
-    document_class = MachineChangedDocument
 
     def text(self) -> str:
         until = stamp(self.seen.machine.lease.expires)
         return f"virtual machine {self.seen.machine.name}: {self.verb}, {state(self.seen)}, lease until {until}"
 
 
-@dataclass(frozen=True)
-class MachineDestroyPlanView(View):
+class MachineDestroyPlanView(View, kind="vm-destroy-plan", document=MachineDestroyDocument):
     """What destroying a machine would do."""
 
     name: str
     plan: MachineDestroyPlan | None
-    kind: ClassVar[str] = "vm-destroy-plan"
-    document_class = MachineDestroyDocument
 
     def text(self) -> str:
         if self.plan is None:
@@ -186,25 +164,18 @@ class MachineDestroyPlanView(View):
         return "\n".join([*lines, *(f"zfs destroy {name}" for name in (*machine.volumes.values(), machine.anchor))])
 
 
-@dataclass(frozen=True)
-class MachineDestroyedView(MachineDestroyPlanView):
+class MachineDestroyedView(MachineDestroyPlanView, kind="vm-destroyed"):
     """A machine that was destroyed."""
-
-    kind: ClassVar[str] = "vm-destroyed"
 
     def text(self) -> str:
         gone = "there is no virtual machine" if self.plan is None else "destroyed the virtual machine"
         return f"{gone} {self.name}"
 
 
-@dataclass(frozen=True)
-class BasePlanView(View):
+class BasePlanView(View, kind="vm-base-plan", document=BasePlanDocument, read_from="plan"):
     """What making a base would do."""
 
     plan: MachineBasePlan
-    kind: ClassVar[str] = "vm-base-plan"
-    document_class = BasePlanDocument
-    read_from = "plan"
 
     def text(self) -> str:
         plan = self.plan
@@ -218,24 +189,18 @@ class BasePlanView(View):
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class BaseCreatedView(BasePlanView):
+class BaseCreatedView(BasePlanView, kind="vm-base-created"):
     """A base that was made."""
-
-    kind: ClassVar[str] = "vm-base-created"
 
     def text(self) -> str:
         name = self.plan.name
         return f"{super().text()}\nthe base {name} is ready: `zsnapdb vm clone {name} --name-template NAME`"
 
 
-@dataclass(frozen=True)
-class BasesView(TabularView):
+class BasesView(TabularView, kind="vm-bases", document=BasesDocument):
     """All bases."""
 
     bases: Sequence[MachineBase]
-    kind: ClassVar[str] = "vm-bases"
-    document_class = BasesDocument
 
     def parts(self) -> Sequence[Part]:
         rows = [
@@ -253,14 +218,11 @@ class BasesView(TabularView):
         return [Table(headings, rows, "no bases: `zsnapdb vm base create` makes one")]
 
 
-@dataclass(frozen=True)
-class BaseDestroyPlanView(View):
+class BaseDestroyPlanView(View, kind="vm-base-destroy-plan", document=BaseDestroyDocument):
     """What removing a base would do."""
 
     name: str
     base: MachineBase | None
-    kind: ClassVar[str] = "vm-base-destroy-plan"
-    document_class = BaseDestroyDocument
 
     def text(self) -> str:
         if self.base is None:
@@ -268,11 +230,8 @@ class BaseDestroyPlanView(View):
         return "\n".join(f"zfs destroy {name}" for name in (*self.base.volumes.values(), self.base.anchor))
 
 
-@dataclass(frozen=True)
-class BaseDestroyedView(BaseDestroyPlanView):
+class BaseDestroyedView(BaseDestroyPlanView, kind="vm-base-destroyed"):
     """A base that was removed."""
-
-    kind: ClassVar[str] = "vm-base-destroyed"
 
     def text(self) -> str:
         return f"there is no base {self.name}" if self.base is None else f"the base {self.name} was destroyed"
