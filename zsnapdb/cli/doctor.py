@@ -136,8 +136,8 @@ def advise(
     the figures behind each line, and what no counter knows.
     """
     from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.jobs.doctor import load as job
+    from zsnapdb.jobs.doctor.advice import watch
     from zsnapdb.report.doctor import LoadView
 
     _, chosen = of_instance(config, instance)
-    show(LoadView(job.watch(chosen, parse_duration(period))), json)
+    show(LoadView(watch(chosen, parse_duration(period))), json)

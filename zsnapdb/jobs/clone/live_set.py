@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zsnapdb.jobs.backup.server_source import open_server, origin_of
-from zsnapdb.jobs.backup.snapshot_set import take
+from zsnapdb.jobs.backup.source import take
 from zsnapdb.jobs.base.exclusion import alone_at_source
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LIVE
