@@ -184,7 +184,11 @@ def findings(settings: Settings, instance: Instance, here: ClonesHere) -> list[F
         *_room(settings, instance, here.known),
         *_pool(settings, instance),
         *_addresses(settings, instance),
-        *_left(instance, here.leaks),
+        *(
+            warning("clones", f"{leak.what}: {leak.where}", leak.hint)
+            for leak in here.leaks
+            if leak.instance in (instance.name, "")
+        ),
     ]
 
 
@@ -246,14 +250,6 @@ def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     return [ok("clones", f"HAProxy leads {counted(len(known.ports), 'port')} to clones")]
 
 
-def _left(instance: Instance, clone_leaks: Sequence[Leak]) -> list[FitnessFinding]:
-    return [
-        warning("clones", f"{leak.what}: {leak.where}", leak.hint)
-        for leak in clone_leaks
-        if leak.instance in (instance.name, "")
-    ]
-
-
 SHORTEST = 1.0
 LONGEST = 86400.0
 _MARGIN = 60.0
@@ -276,7 +272,9 @@ def watch(instance: Instance, seconds: float, sleep: Callable[[float], None] = t
     the datasets of an instance are known only if it can be backed up.
     """
     if not SHORTEST <= seconds <= LONGEST:
-        raise UsageError(f"advise cannot watch for {seconds:g} s", hint="choose from 1s to 1d, for example --for 10m")
+        raise UsageError(
+            f"the load cannot be watched for {seconds:g} s", hint="choose from 1s to 1d, for example --for 10m"
+        )
     with instance.session(read_timeout=seconds + _MARGIN) as session:
         observed = observe(instance, session)
         pool = pool_of(next(iter(observed.volumes.values())))
