@@ -30,7 +30,7 @@ from zsnapdb.cli.progress import Terminal
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.backup.preflight import Observed, observe
 from zsnapdb.jobs.backup.server_source import ServerProof, ServerSource
-from zsnapdb.jobs.backup.snapshot_set import Taken, take
+from zsnapdb.jobs.backup.source import Taken, take
 from zsnapdb.jobs.base.clock import backup_id_at, now
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out

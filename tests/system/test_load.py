@@ -1,4 +1,4 @@
-"""`zsnapdb advise` reads the counters of a real pool and a real server, idle and under load."""
+"""`zsnapdb doctor --load` reads the counters of a real pool and a real server, idle and under load."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("first")
 
 
 def advice(lab: Lab, seconds: int) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    shown = lab.zsnapdb("advise", "--for", f"{seconds}s", "--json").json
+    shown = lab.zsnapdb("doctor", "--load", "--for", f"{seconds}s", "--json").json
     return shown, {one["topic"]: one for one in shown["advice"]}
 
 

@@ -437,7 +437,7 @@ def test_a_servers_version_is_searched_for_its_family_in_one_module() -> None:
 
 
 def test_the_engine_of_a_backup_knows_no_server() -> None:
-    for name in ("run", "plan", "snapshot_set", "source", "send", "resume"):
+    for name in ("run", "plan", "source", "send", "resume"):
         imported = set(imports(PACKAGE / "jobs" / "backup" / f"{name}.py"))
         assert not {module for module in imported if module.startswith("zsnapdb.mysql")}, name
 

@@ -70,8 +70,10 @@ ALLOWED = {
         "with_pinned": SHOWN,
         "with_adopted": "places in an order of `planning/order.py`",
     },
-    "planning/repository/local_retention.py": {"decide_local": "places in the order of the sets that were given"},
-    "planning/repository/local_sets.py": {"decide": SHOWN},
+    "planning/repository/local_sets.py": {
+        "decide": SHOWN,
+        "decide_local": "places in the order of the sets that were given",
+    },
     "planning/repository/retention.py": {
         "decide": "a backup from the future takes no place of another",
         "_protect": "a backup from the future stays",

@@ -3,20 +3,50 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from zsnapdb.agent.fork_server import StartRequest, Streams
-from zsnapdb.agent.process_work import work_of
+from zsnapdb.agent.adoption import work_of
 from zsnapdb.base import run_id as run_ids
 
 ZSNAPDB = (sys.executable, "-m", "zsnapdb")
 _TAIL = 8192
 """How many of the last bytes of a log are kept with the result of a run."""
+
+
+Streams = tuple[int, int, int]
+"""The descriptors that a process gets as its stdin, stdout and stderr."""
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """A request to start `zsnapdb` with these words and this environment.
+
+    `is_apart`: in the folder /, as the first of a process group of its own. Four descriptors travel with it: those of
+    its streams, and the end of a pipe from which the job reads GO.
+    """
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+    is_apart: bool = False
+
+    def packet(self) -> bytes:
+        """Return the request as it is sent."""
+        return json.dumps(
+            {"words": self.words, "environment": dict(self.environment), "is_apart": self.is_apart}
+        ).encode()
+
+    @classmethod
+    def of_packet(cls, packet: bytes) -> StartRequest:
+        """Return the request that was sent. ValueError or KeyError if the packet is not whole."""
+        sent = json.loads(packet)
+        return cls(tuple(sent["words"]), sent["environment"], sent["is_apart"])
 
 
 class Child(Protocol):

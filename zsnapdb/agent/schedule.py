@@ -20,8 +20,7 @@ from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.agent import ScheduleSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.planning.agent.cron import CronTimes, cron_times
-from zsnapdb.planning.agent.jobs import JobKind, JobName, one_job
+from zsnapdb.planning.agent.jobs import CronTimes, JobKind, JobName, cron_times, one_job
 from zsnapdb.planning.agent.runs import RunRecord, is_good
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

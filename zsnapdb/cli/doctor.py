@@ -16,7 +16,7 @@ from zsnapdb.base.foreign_text import printed
 from zsnapdb.cli.exit_codes import of_the_system
 from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
-from zsnapdb.cli.output import show, show_errors
+from zsnapdb.cli.output import renamed, show, show_errors
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.doctor.diagnose import Diagnosis
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _EXIT = {"ok": 0, "warning": 1, "unfit": 2}
 _UNKNOWN = 3
 """The state UNKNOWN of a Nagios plugin (Monitoring Plugins Development Guidelines, "Plugin Return Codes")."""
+_PERIOD = "60s"
 
 
 class DoctorFormat(StrEnum):
@@ -51,6 +52,16 @@ def doctor(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --fix: do not ask.")] = False,
     plan: PlanOnly = False,
+    load: Annotated[
+        bool,
+        typer.Option("--load", help="Estimate how other memory, devices or records would affect the present load."),
+    ] = False,
+    period: Annotated[
+        str | None,
+        typer.Option(
+            "--for", metavar="DURATION", help="With --load: watch this long, for example 10m.", show_default=_PERIOD
+        ),
+    ] = None,
 ) -> None:
     """Check whether instances can be backed up; change nothing without --fix. Exit codes: 0 fit, 1 warnings, 2 unfit.
 
@@ -59,7 +70,17 @@ def doctor(
 
     `zsnapdb example doctor.md` describes each rule. A rule can be silenced in the configuration, with a reason and a
     last day. With --format nagios, 3 means that the check itself failed.
+
+    With --load nothing is checked. doctor reads counters of the server, the ARC, the intent log and the disks twice,
+    and shows the figures behind each line, and what no counter knows.
     """
+    if load:
+        if fix or format is DoctorFormat.NAGIOS:
+            raise UsageError("--load only watches", hint="leave out --fix and --format nagios")
+        _show_load(instance, period or _PERIOD, config, json or format is DoctorFormat.JSON)
+        return
+    if period is not None:
+        raise UsageError("--for is how long --load watches", hint="add --load")
     if fix and format is DoctorFormat.NAGIOS:
         raise UsageError("--fix has no answer in the form of Nagios", hint="leave out --format nagios")
     from zsnapdb.jobs.doctor import diagnose as job
@@ -126,18 +147,19 @@ def advise(
     instance: InstanceName = None,
     period: Annotated[
         str, typer.Option("--for", metavar="DURATION", help="Watch the load for this long, for example 10m.")
-    ] = "60s",
+    ] = _PERIOD,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Say what a change of memory, pool or records would bring for the present load; change nothing.
+    """Estimate how other memory, devices or records would affect the present load: `zsnapdb doctor --load`."""
+    renamed("advise", "doctor --load")
+    _show_load(instance, period, config, json)
 
-    Reads counters of the server, the ARC, the intent log and the disks at the beginning and the end of a while. Shows
-    the figures behind each line, and what no counter knows.
-    """
+
+def _show_load(instance: str | None, period: str, config: Path | None, json: bool) -> None:
     from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.jobs.doctor import load as job
+    from zsnapdb.jobs.doctor.advice import watch
     from zsnapdb.report.doctor import LoadView
 
     _, chosen = of_instance(config, instance)
-    show(LoadView(job.watch(chosen, parse_duration(period))), json)
+    show(LoadView(watch(chosen, parse_duration(period))), json)

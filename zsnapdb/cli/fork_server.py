@@ -28,8 +28,8 @@ from pathlib import Path
 from pydantic import BaseModel
 
 import zsnapdb
-from zsnapdb.agent.children import command_line
-from zsnapdb.agent.fork_server import GO, LARGEST, NOT_STARTED, READY, StartRequest, Streams
+from zsnapdb.agent.children import StartRequest, Streams, command_line
+from zsnapdb.agent.fork_server import GO, LARGEST, NOT_STARTED, READY
 from zsnapdb.cli import app
 from zsnapdb.cli.process import show_as
 

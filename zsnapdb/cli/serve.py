@@ -88,7 +88,7 @@ def serve_helper(config: ConfigFile = None) -> None:
 
     from zsnapdb.agent.children import apart
     from zsnapdb.agent.daemon import notify
-    from zsnapdb.agent.job_starter import JobStarter
+    from zsnapdb.agent.fork_server import JobStarter
     from zsnapdb.base.foreign_text import fields_of
     from zsnapdb.cli.process import give_back_memory
     from zsnapdb.config.settings import load

@@ -18,7 +18,7 @@ from temporalio.client import ScheduleIntervalSpec, ScheduleSpec
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.config.agent import ScheduleSettings
 from zsnapdb.config.fleet_jobs import FleetScheduleSettings
-from zsnapdb.planning.agent.cron import cron_times
+from zsnapdb.planning.agent.jobs import cron_times
 
 YEARS = 10
 """For how many years the engine is told of changes of the clock."""

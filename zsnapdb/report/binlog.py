@@ -15,8 +15,8 @@ from zsnapdb.documents.binlog import (
     TransactionDocument,
     UndoDocument,
 )
+from zsnapdb.jobs.binlog.archiver import Round
 from zsnapdb.jobs.binlog.find import Search
-from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.binlog.undo import Conflict, Undo
 from zsnapdb.planning.binlog.changes import ListedTransaction, Match, TableChanges, TransactionChanges
 from zsnapdb.planning.binlog.purge import PurgePlan

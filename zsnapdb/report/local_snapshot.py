@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.backup import LocalSetsDocument, LocalSnapshotDocument, LocalSnapshotPlanDocument
 from zsnapdb.jobs.backup.local_snapshot import LocalSnapshotPlan, LocalSnapshotResult
-from zsnapdb.planning.repository.local_retention import LocalSet
+from zsnapdb.planning.repository.local_sets import LocalSet
 from zsnapdb.report.units import table
 from zsnapdb.report.view import Part, Table, TabularView, View, finding_lines
 

@@ -75,7 +75,6 @@ _MACHINE = _types(machines.MachineChangedView, machines.MachineStepView)
 DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "acknowledge-removed": _types(forget.ForgetView),
     "adopt": _types(adopt.AdoptView),
-    "advise": _types(doctor.LoadView),
     "agent pause": _types(agent.PauseView),
     "agent run": _types(agent.AgentRunView),
     "agent status": _types(agent.AgentView),
@@ -121,7 +120,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "consolidate": _types(consolidate.ConsolidateView, consolidate.ConsolidatePlanView),
     "copy": _types(prune.CopyView, prune.CopyPlanView),
     "diff": (DocumentType("difference", DifferenceDocument),),
-    "doctor": _types(doctor.DoctorView),
+    "doctor": _types(doctor.DoctorView, doctor.LoadView),
     "drill": _types(drill.DrillView, drill.DrillPlanView, drill.MachineDrillPlanView),
     "drills": _types(drill.DrillsView, drill.EvidenceView),
     "example": _types(setup.ExampleView, setup.ExamplesView),

@@ -1,17 +1,6 @@
 """Keys of the repository, below its prefix. Only this module builds and parses them.
 
-    zsnapdb.json                                           format version and repository id
-    init.lock                                              nothing: how the store answers was tried with it
-    <instance>/manifests/<backup-id>.json                  manifests; written last, never over another
-    <instance>/chunks/<backup-id>/<role>/00000001          chunks, from 1
-    <instance>/drills/<id>-<sequence>.json                 the evidence of a drill, written once (earlier: <id>.json)
-    <instance>/evidence/00000001.json                      the log of what was done, from 1, written once
-    <instance>/unfinished/<backup-id>.json                 the mark of a backup that was begun; removed when it ends
-    <instance>/<name>.lock                                 leases
-    <instance>/binlogs/…                                   archived binlogs: repository/binlog_descriptions.py
-    <instance>/pins/<backup-id>.json                       why a backup is not pruned
-    <instance>/checks/<time>-<random>.json                 the findings of one verification
-
+The form of a kind gives its keys, what is accepted as one, and the prefixes of listings.
 A backup exists if its manifest exists. Manifests lie apart from chunks so that one short listing names all backups,
 however many chunks there are.
 
@@ -30,35 +19,73 @@ from typing import ClassVar, Generic, Self, TypeVar
 from zsnapdb.base import patterns
 from zsnapdb.base.errors import DamagedError
 
-_INSTANCE = patterns.INSTANCE
-_ID = patterns.BACKUP_ID
-_ROLE = patterns.ROLE
-_BINLOG = patterns.BINLOG
-_SPAN = r"[0-9]{16}-[0-9]{16}"
-_ATTEMPT = r"[0-9a-f]+"
+_FIELDS = {
+    "instance": (patterns.INSTANCE, ""),
+    "lease": (patterns.INSTANCE, ""),
+    "id": (patterns.BACKUP_ID, ""),
+    "role": (patterns.ROLE, ""),
+    "binlog": (patterns.BINLOG, ""),
+    "attempt": ("[0-9a-f]+", ""),
+    "index": ("[0-9]{8,}", "08d"),
+    "number": ("[0-9]{8}", "08d"),
+    "start": ("[0-9]{16}", "016d"),
+    "end": ("[0-9]{16}", "016d"),
+    "sequence": ("(?:-[1-9][0-9]{0,15})?", ""),
+    "time": ("[0-9]{8}T[0-9]{6}Z", "%Y%m%dT%H%M%SZ"),
+    "random": ("[0-9a-f]{8}", "08x"),
+}
+"""The fields of keys: the regular expression of each, and the format specification of its value."""
 _PREFIX = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)+")
 _HINT = "a document in the repository was altered, or a newer zsnapdb wrote it"
 
 
 class Key(str):
-    """The place of one object below the repository's prefix. Each kind of key has its own form."""
+    """The place of one object below the repository's prefix. Each kind has its own form, with fields in braces."""
 
     __slots__ = ()
-    _FORM: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")
+    _PIECES: ClassVar[tuple[str, ...]] = ("",)
+    """The form, split: a text, a field, a text, and so on; the last is a text."""
+    _REGEX: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")
+
+    def __init_subclass__(cls, form: str = "") -> None:
+        if form:
+            cls._PIECES = tuple(re.split(r"\{(\w+)\}", form))
+            texts, fields = cls._PIECES[::2], cls._PIECES[1::2]
+            named = (f"(?P<{field}>{_FIELDS[field][0]})" for field in fields)
+            cls._REGEX = re.compile("".join(map("".join, zip(map(re.escape, texts), (*named, ""), strict=True))))
 
     def __new__(cls, path: str) -> Self:
         """Return the key. DamagedError if the path does not have the form of this kind."""
-        if cls._FORM.fullmatch(path) is None:
+        if cls._REGEX.fullmatch(path) is None:
             raise DamagedError(f"{path!r} is not a valid {cls.__name__} of a repository", hint=_HINT)
         return super().__new__(cls, path)
 
     @classmethod
     def parse(cls, path: str) -> Self | None:
         """Return the key, or None if the path does not have the form of this kind."""
-        return super().__new__(cls, path) if cls._FORM.fullmatch(path) is not None else None
+        return super().__new__(cls, path) if cls._REGEX.fullmatch(path) is not None else None
 
-    def _part(self, number: int) -> str:
-        return self.split("/")[number].removesuffix(".json")
+    @classmethod
+    def of(cls, *values: str | int | datetime) -> Self:
+        """Return the key with these values of its fields. DamagedError if one does not have the form of its field."""
+        return cls(cls._filled(values))
+
+    @classmethod
+    def below(cls, *values: str) -> KeyPrefix[Self]:
+        """Return the prefix of the keys with these values of their first fields: up to the next field."""
+        return KeyPrefix(cls._filled(values), cls)
+
+    @classmethod
+    def _filled(cls, values: tuple[str | int | datetime, ...]) -> str:
+        texts, fields = cls._PIECES[::2], cls._PIECES[1::2]
+        filled = (format(value, _FIELDS[field][1]) for field, value in zip(fields, values, strict=False))
+        return texts[0] + "".join(value + text for value, text in zip(filled, texts[1:], strict=False))
+
+    def field(self, name: str) -> str:
+        """Return the value of a field, as it is in the key."""
+        match = self._REGEX.fullmatch(self)
+        assert match is not None
+        return match[name]
 
 
 K = TypeVar("K", bound=Key)
@@ -80,24 +107,16 @@ class KeyPrefix(Generic[K]):
         return self.kind.parse(path) if path.startswith(self.path) else None
 
 
-class MarkerKey(Key):
+class MarkerKey(Key, form="zsnapdb.json"):
     """The place of the repository's marker."""
 
     __slots__ = ()
-    _FORM = re.compile(r"zsnapdb\.json")
 
 
-MARKER = MarkerKey("zsnapdb.json")
-
-
-class ProbeKey(Key):
+class ProbeKey(Key, form="init.lock"):
     """The place of the object with which a new repository proves its store."""
 
     __slots__ = ()
-    _FORM = re.compile(r"init\.lock")
-
-
-PROBE = ProbeKey("init.lock")
 
 
 class _BackupKey(Key):
@@ -107,238 +126,160 @@ class _BackupKey(Key):
 
     @property
     def backup_id(self) -> str:
-        return self._part(2)
+        return self.field("id")
 
 
-class ManifestKey(_BackupKey):
+class ManifestKey(_BackupKey, form="{instance}/manifests/{id}.json"):
     """The place of a backup's manifest."""
 
     __slots__ = ()
-    _FORM = re.compile(rf"{_INSTANCE}/manifests/{_ID}\.json")
 
 
-class UnfinishedKey(_BackupKey):
+class UnfinishedKey(_BackupKey, form="{instance}/unfinished/{id}.json"):
     """The place of the mark of an unfinished backup."""
 
     __slots__ = ()
-    _FORM = re.compile(rf"{_INSTANCE}/unfinished/{_ID}\.json")
 
 
-class PinKey(_BackupKey):
+class PinKey(_BackupKey, form="{instance}/pins/{id}.json"):
     """The place of a backup's pin."""
 
     __slots__ = ()
-    _FORM = re.compile(rf"{_INSTANCE}/pins/{_ID}\.json")
 
 
-class ChunkKey(_BackupKey):
-    """The place of one chunk of a backup."""
+class ChunkKey(_BackupKey, form="{instance}/chunks/{id}/{role}/{index}"):
+    """The place of one chunk of a backup. `index` counts from 1."""
 
     __slots__ = ()
-    _FORM = re.compile(rf"{_INSTANCE}/chunks/{_ID}/{_ROLE}/[0-9]{{8,}}")
 
 
-class DrillKey(Key):
+class DrillKey(Key, form="{instance}/drills/{id}{sequence}.json"):
     """The place of a drill's evidence."""
 
     __slots__ = ()
-    _FORM = re.compile(rf"{_INSTANCE}/drills/{_ID}(?:-[1-9][0-9]{{0,15}})?\.json")
 
     @property
     def drill_id(self) -> str:
-        return "-".join(self._part(2).split("-")[:2])
+        return self.field("id")
 
     @property
     def sequence(self) -> int | None:
         """The place of the drill among those of the instance. None if an earlier version stored it."""
-        number = self._part(2).removeprefix(self.drill_id)
+        number = self.field("sequence")
         return int(number[1:]) if number else None
 
 
-class EvidenceKey(Key):
-    """The place of a record of the evidence log."""
+class EvidenceKey(Key, form="{instance}/evidence/{number}.json"):
+    """The place of a record of the evidence log. `number` counts from 1."""
 
     __slots__ = ()
-    _FORM = re.compile(rf"{_INSTANCE}/evidence/[0-9]{{8}}\.json")
 
     @property
     def number(self) -> int:
-        return int(self._part(2))
+        return int(self.field("number"))
 
 
-class VerificationKey(Key):
-    """The place of the findings of one verification."""
+class VerificationKey(Key, form="{instance}/checks/{time}-{random}.json"):
+    """The place of the findings of one verification, by its time (UTC) and 32 random bits."""
 
     __slots__ = ()
-    _FORM = re.compile(rf"{_INSTANCE}/checks/[0-9]{{8}}T[0-9]{{6}}Z-[0-9a-f]{{8}}\.json")
 
 
-class LeaseKey(Key):
+class LeaseKey(Key, form="{instance}/{lease}.lock"):
     """The place of a lease."""
 
     __slots__ = ()
-    _FORM = re.compile(rf"{_INSTANCE}/{_INSTANCE}\.lock")
 
 
-class IncarnationKey(Key):
+class _HistoryKey(Key):
+    """The place of an object of one unbroken binlog history."""
+
+    __slots__ = ()
+
+    @property
+    def incarnation(self) -> str:
+        return self.field("id")
+
+
+class IncarnationKey(_HistoryKey, form="{instance}/binlogs/incarnations/{id}.json"):
     """The place of the description of one unbroken binlog history."""
 
     __slots__ = ()
-    _FORM = re.compile(rf"{_INSTANCE}/binlogs/incarnations/{_ID}\.json")
-
-    @property
-    def incarnation(self) -> str:
-        return self._part(3)
 
 
-class CompleteKey(Key):
+class CompleteKey(_HistoryKey, form="{instance}/binlogs/{id}/complete.json"):
     """The place of the record until when the archive of a binlog history is complete."""
 
     __slots__ = ()
-    _FORM = re.compile(rf"{_INSTANCE}/binlogs/{_ID}/complete\.json")
-
-    @property
-    def incarnation(self) -> str:
-        return self._part(2)
 
 
-class BinlogKey(Key):
+class BinlogKey(_HistoryKey):
     """The place of one object of an archived binlog: its description, a chunk or a segment."""
 
     __slots__ = ()
 
     @property
-    def incarnation(self) -> str:
-        return self._part(2)
-
-    @property
     def name(self) -> str:
         """The name of the binlog."""
-        return self._part(4)
+        return self.field("binlog")
 
 
-class RotatedBinlogKey(BinlogKey):
+class RotatedBinlogKey(BinlogKey, form="{instance}/binlogs/{id}/files/{binlog}.json"):
     """The place of the description of a rotated binlog."""
 
     __slots__ = ()
-    _FORM = re.compile(rf"{_INSTANCE}/binlogs/{_ID}/files/{_BINLOG}\.json")
 
 
-class BinlogChunkKey(BinlogKey):
-    """The place of one chunk of a rotated binlog."""
+class BinlogChunkKey(BinlogKey, form="{instance}/binlogs/{id}/chunks/{binlog}/{attempt}/{index}"):
+    """The place of one chunk of a rotated binlog. `index` counts from 1."""
 
     __slots__ = ()
-    _FORM = re.compile(rf"{_INSTANCE}/binlogs/{_ID}/chunks/{_BINLOG}/{_ATTEMPT}/[0-9]{{8,}}")
 
     @property
     def attempt(self) -> str:
-        return self._part(5)
+        return self.field("attempt")
 
 
-class SegmentKey(BinlogKey):
-    """The place of the description of a segment of an active binlog."""
+class SegmentKey(BinlogKey, form="{instance}/binlogs/{id}/active/{binlog}/{start}-{end}.json"):
+    """The place of the description of a segment of an active binlog. The keys of a binlog sort by `start`."""
 
     __slots__ = ()
-    _FORM = re.compile(rf"{_INSTANCE}/binlogs/{_ID}/active/{_BINLOG}/{_SPAN}\.json")
 
     @property
     def span(self) -> tuple[int, int]:
         """The offsets of the segment's first byte in the binlog, and of the byte after its last."""
-        start, _, end = self._part(5).partition("-")
-        return int(start), int(end)
+        return int(self.field("start")), int(self.field("end"))
 
 
-class SegmentBodyKey(BinlogKey):
-    """The place of the bytes of a segment."""
+class SegmentBodyKey(BinlogKey, form="{instance}/binlogs/{id}/segments/{binlog}/{start}-{end}-{attempt}"):
+    """The place of the bytes of a segment. `attempt` distinguishes bodies of the same segment."""
 
     __slots__ = ()
-    _FORM = re.compile(rf"{_INSTANCE}/binlogs/{_ID}/segments/{_BINLOG}/{_SPAN}-{_ATTEMPT}")
 
 
-def is_binlog_name(name: str) -> bool:
-    """Whether a binlog's name can be part of a key."""
-    return re.fullmatch(_BINLOG, name) is not None
+MARKER = MarkerKey.of()
+PROBE = ProbeKey.of()
 
-
-def manifests(instance: str) -> KeyPrefix[ManifestKey]:
-    """Return the prefix of an instance's manifests."""
-    return KeyPrefix(f"{instance}/manifests/", ManifestKey)
-
-
-def manifest(instance: str, backup_id: str) -> ManifestKey:
-    """Return the key of a backup's manifest."""
-    return ManifestKey(f"{instance}/manifests/{backup_id}.json")
-
-
-def all_chunks(instance: str) -> KeyPrefix[ChunkKey]:
-    """Return the prefix of the chunks of all backups of an instance. The next part of a key is a backup id."""
-    return KeyPrefix(f"{instance}/chunks/", ChunkKey)
-
-
-def chunks_of_backup(instance: str, backup_id: str) -> KeyPrefix[ChunkKey]:
-    """Return the prefix of all chunks of a backup."""
-    return KeyPrefix(f"{instance}/chunks/{backup_id}/", ChunkKey)
-
-
-def chunks(instance: str, backup_id: str, role: str) -> KeyPrefix[ChunkKey]:
-    """Return the prefix of the chunks of one volume of a backup."""
-    return KeyPrefix(f"{instance}/chunks/{backup_id}/{role}/", ChunkKey)
-
-
-def chunk(instance: str, backup_id: str, role: str, index: int) -> ChunkKey:
-    """Return the key of one chunk; `index` counts from 1."""
-    return ChunkKey(f"{instance}/chunks/{backup_id}/{role}/{index:08d}")
-
-
-def drills(instance: str) -> KeyPrefix[DrillKey]:
-    """Return the prefix of the evidence of an instance's drills."""
-    return KeyPrefix(f"{instance}/drills/", DrillKey)
+# A key of each kind by the values of its fields, and the prefix of such keys by the values of the first of them.
+manifest, manifests = ManifestKey.of, ManifestKey.below
+unfinished_backup, unfinished = UnfinishedKey.of, UnfinishedKey.below
+pin, pins = PinKey.of, PinKey.below
+chunk = ChunkKey.of
+all_chunks = chunks_of_backup = chunks = ChunkKey.below
+drills = DrillKey.below
+evidence, evidence_log = EvidenceKey.of, EvidenceKey.below
+verification, verifications = VerificationKey.of, VerificationKey.below
+incarnation, incarnations = IncarnationKey.of, IncarnationKey.below
+complete = CompleteKey.of
+rotated_binlog, rotated_binlogs = RotatedBinlogKey.of, RotatedBinlogKey.below
+binlog_chunk, binlog_chunks = BinlogChunkKey.of, BinlogChunkKey.below
+segment, segments = SegmentKey.of, SegmentKey.below
+segment_body, segment_bodies = SegmentBodyKey.of, SegmentBodyKey.below
 
 
 def drill(instance: str, drill_id: str, sequence: int | None = None) -> DrillKey:
     """Return the key of a drill's evidence. A listing of the keys orders the drills."""
-    number = f"-{sequence}" if sequence is not None else ""
-    return DrillKey(f"{instance}/drills/{drill_id}{number}.json")
-
-
-def evidence_log(instance: str) -> KeyPrefix[EvidenceKey]:
-    """Return the prefix of the records of an instance's evidence log."""
-    return KeyPrefix(f"{instance}/evidence/", EvidenceKey)
-
-
-def evidence(instance: str, number: int) -> EvidenceKey:
-    """Return the key of a record of the evidence log; `number` counts from 1."""
-    return EvidenceKey(f"{instance}/evidence/{number:08d}.json")
-
-
-def unfinished(instance: str) -> KeyPrefix[UnfinishedKey]:
-    """Return the prefix of the marks of an instance's unfinished backups."""
-    return KeyPrefix(f"{instance}/unfinished/", UnfinishedKey)
-
-
-def unfinished_backup(instance: str, backup_id: str) -> UnfinishedKey:
-    """Return the key of the mark of an unfinished backup."""
-    return UnfinishedKey(f"{instance}/unfinished/{backup_id}.json")
-
-
-def pins(instance: str) -> KeyPrefix[PinKey]:
-    """Return the prefix of an instance's pins."""
-    return KeyPrefix(f"{instance}/pins/", PinKey)
-
-
-def pin(instance: str, backup_id: str) -> PinKey:
-    """Return the key of a backup's pin."""
-    return PinKey(f"{instance}/pins/{backup_id}.json")
-
-
-def verifications(instance: str) -> KeyPrefix[VerificationKey]:
-    """Return the prefix of the findings of an instance's verifications."""
-    return KeyPrefix(f"{instance}/checks/", VerificationKey)
-
-
-def verification(instance: str, when: datetime, randomness: int) -> VerificationKey:
-    """Return the key of the findings of a verification at that time (UTC); `randomness` has 32 bits."""
-    return VerificationKey(f"{instance}/checks/{when:%Y%m%dT%H%M%SZ}-{randomness:08x}.json")
+    return DrillKey.of(instance, drill_id, f"-{sequence}" if sequence is not None else "")
 
 
 def lease(name: str) -> LeaseKey:
@@ -346,60 +287,6 @@ def lease(name: str) -> LeaseKey:
     return LeaseKey(f"{name}.lock")
 
 
-def incarnations(instance: str) -> KeyPrefix[IncarnationKey]:
-    """Return the prefix of the descriptions of an instance's binlog histories."""
-    return KeyPrefix(f"{instance}/binlogs/incarnations/", IncarnationKey)
-
-
-def incarnation(instance: str, incarnation_id: str) -> IncarnationKey:
-    """Return the key of the description of a binlog history."""
-    return IncarnationKey(f"{instance}/binlogs/incarnations/{incarnation_id}.json")
-
-
-def complete(instance: str, incarnation_id: str) -> CompleteKey:
-    """Return the key of the record until when the archive of a binlog history is complete."""
-    return CompleteKey(f"{instance}/binlogs/{incarnation_id}/complete.json")
-
-
-def rotated_binlogs(instance: str, incarnation_id: str) -> KeyPrefix[RotatedBinlogKey]:
-    """Return the prefix of the descriptions of a history's rotated binlogs."""
-    return KeyPrefix(f"{instance}/binlogs/{incarnation_id}/files/", RotatedBinlogKey)
-
-
-def rotated_binlog(instance: str, incarnation_id: str, name: str) -> RotatedBinlogKey:
-    """Return the key of the description of a rotated binlog."""
-    return RotatedBinlogKey(f"{instance}/binlogs/{incarnation_id}/files/{name}.json")
-
-
-def binlog_chunks(instance: str, incarnation_id: str, *names: str) -> KeyPrefix[BinlogChunkKey]:
-    """Return the prefix of the chunks of a history's rotated binlogs.
-
-    `names` may give the name of a binlog, and then of an attempt, for a longer prefix.
-    """
-    return KeyPrefix("/".join((instance, "binlogs", incarnation_id, "chunks", *names, "")), BinlogChunkKey)
-
-
-def binlog_chunk(instance: str, incarnation_id: str, name: str, attempt: str, index: int) -> BinlogChunkKey:
-    """Return the key of one chunk of a rotated binlog; `index` counts from 1."""
-    return BinlogChunkKey(f"{instance}/binlogs/{incarnation_id}/chunks/{name}/{attempt}/{index:08d}")
-
-
-def segments(instance: str, incarnation_id: str, *names: str) -> KeyPrefix[SegmentKey]:
-    """Return the prefix of the descriptions of the segments of a history's binlogs, or of one binlog, by its name."""
-    return KeyPrefix("/".join((instance, "binlogs", incarnation_id, "active", *names, "")), SegmentKey)
-
-
-def segment(instance: str, incarnation_id: str, name: str, start: int, end: int) -> SegmentKey:
-    """Return the key of the description of the segment from byte `start` to `end` of a binlog. Keys sort by `start`."""
-    return SegmentKey(f"{instance}/binlogs/{incarnation_id}/active/{name}/{start:016d}-{end:016d}.json")
-
-
-def segment_bodies(instance: str, incarnation_id: str, *names: str) -> KeyPrefix[SegmentBodyKey]:
-    """Return the prefix of the bodies of the segments of a history's binlogs, or of one binlog, by its name."""
-    return KeyPrefix("/".join((instance, "binlogs", incarnation_id, "segments", *names, "")), SegmentBodyKey)
-
-
-def segment_body(instance: str, incarnation_id: str, name: str, start: int, end: int, attempt: str) -> SegmentBodyKey:
-    """Return the key of the body of a segment. `attempt` distinguishes bodies of the same segment."""
-    span = f"{start:016d}-{end:016d}"
-    return SegmentBodyKey(f"{instance}/binlogs/{incarnation_id}/segments/{name}/{span}-{attempt}")
+def is_binlog_name(name: str) -> bool:
+    """Whether a binlog's name can be part of a key."""
+    return re.fullmatch(patterns.BINLOG, name) is not None

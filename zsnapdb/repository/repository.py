@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +18,7 @@ from zsnapdb.repository.manifest import Manifest, decode
 from zsnapdb.repository.marker import Marker
 from zsnapdb.repository.objects import RepositoryObjects
 from zsnapdb.store.base import Store, most_bytes
-from zsnapdb.stream.chunks import Body
+from zsnapdb.stream.chunks import Body, Chunk
 from zsnapdb.stream.crypto import ChunkCipher
 
 _NO_KEYS = Keyring()
@@ -308,3 +308,27 @@ class Repository(RepositoryObjects):
                 hint="another run has the same id, or the store cannot be trusted",
             )
         return digest
+
+
+def confirm(chunks: VolumeChunks, stored: Sequence[Chunk]) -> None:
+    """Return if every chunk is in the store with its size. ConsistencyError names the first that is not.
+
+    Listings of some stores lag, so a chunk that the listing does not show with its size is read itself.
+    """
+    listed_sizes = chunks.sizes()
+    for index, chunk in enumerate(stored, 1):
+        key = chunks.key(index)
+        if listed_sizes.get(key) == chunk.stored_size:
+            continue
+        try:
+            body = chunks.get_chunk(index)
+        except NotThere:
+            state = "is missing now"
+        else:
+            if len(body) == chunk.stored_size and hashlib.sha256(body).hexdigest() == chunk.stored_sha256:
+                continue
+            state = f"now has {len(body)} other bytes"
+        raise ConsistencyError(
+            f"the store accepted {key} with {chunk.stored_size} bytes, but the object {state}",
+            hint="the backup was not completed; the store loses objects, or another program writes below this prefix",
+        )

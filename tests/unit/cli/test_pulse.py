@@ -85,6 +85,6 @@ def test_every_command_prints_a_document_for_programs() -> None:
         one.words for one in known if not any("--json" in option.names for option in one.options)
     } - WITHOUT_DOCUMENT.keys()
     assert without == set()
-    hidden = {"unpin", "forget"}
+    hidden = {"unpin", "forget", "advise"}
     named = {" ".join(one.words) for one in known if one.words not in WITHOUT_DOCUMENT} - hidden
     assert named <= DOCUMENTS.keys()

@@ -83,6 +83,18 @@ def test_what_is_parsed_has_no_empty_or_dotted_part(text: str, kind: type[Key]) 
     assert key is None or all(part and not part.startswith(".") for part in key.split("/"))
 
 
+@given(st.sampled_from([kind for kind in KINDS if kind is not type(layout.MARKER)]), st.data())
+def test_a_key_gives_its_fields_and_is_below_the_prefix_of_them(kind: type[Key], data: st.DataObject) -> None:
+    key = kind(data.draw(st.from_regex(kind._REGEX, fullmatch=True)))
+    fields = {name: key.field(name) for name in kind._PIECES[1::2]}
+    assert key == "".join(fields.get(piece, piece) for piece in kind._PIECES)
+    assert kind.parse(key) == key
+    instance, *_ = fields.values()
+    if len(fields) > 1 and "lease" not in fields:
+        assert kind.below(instance).parse(key) == key
+        assert kind.below(f"{instance}x").parse(key) is None
+
+
 def test_a_key_below_another_prefix_is_not_of_this_one() -> None:
     assert layout.manifests("main2").parse(layout.manifest("main", ID)) is None
     assert layout.chunks("main", ID, "data").parse(layout.chunk("main", ID, "parent", 1)) is None

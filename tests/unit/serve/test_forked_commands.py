@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.command_line import ENVIRONMENT
-from zsnapdb.agent.adoption import AdoptedProcess
+from zsnapdb.agent.adoption import AdoptedProcess, children_of
 from zsnapdb.agent.children import apart
-from zsnapdb.agent.job_starter import JobStarter
-from zsnapdb.agent.process_work import children_of
+from zsnapdb.agent.fork_server import JobStarter
 from zsnapdb.base import run_id
 from zsnapdb.jobs.clone.meant import MeantClone
 from zsnapdb.serve.children import CLEAN, ChildRunner, CommandCall, CommandProcess, StartCommand

@@ -12,8 +12,7 @@ from tests.unit.support.faulty_store import Fault, FaultyStore
 from tests.unit.support.manifests import manifest
 from tests.unit.support.streams import stream_of
 from zsnapdb.base.errors import ConsistencyError, DamagedError, ZsnapdbError
-from zsnapdb.repository.confirm import confirm
-from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.repository import Repository, confirm
 from zsnapdb.store.base import Store
 from zsnapdb.store.layers import Pauses, RetryingStore
 from zsnapdb.store.local import LocalStore

@@ -14,9 +14,8 @@ from zsnapdb.config.repository import RepositorySettings, StreamSettings
 from zsnapdb.config.settings import InstanceSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.binlog.archiver import Archiver
+from zsnapdb.jobs.binlog.archiver import Archiver, Round
 from zsnapdb.jobs.binlog.files import BinlogSource
-from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.keyring import Keyring

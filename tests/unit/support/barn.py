@@ -14,8 +14,8 @@ from tests.unit.support.events import Recorder
 from tests.unit.support.guests import FakeGuard, MemoryGuests
 from tests.unit.support.machine_pool import MachinePool
 from zsnapdb.config import settings as config
-from zsnapdb.jobs.backup import snapshot_set
-from zsnapdb.jobs.backup.snapshot_set import Taken
+from zsnapdb.jobs.backup import source as sources
+from zsnapdb.jobs.backup.source import Taken
 from zsnapdb.jobs.backup.vm_source import MachineProof, MachineSource
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
@@ -53,7 +53,7 @@ class Barn:
 
     def take(self, **settings: Any) -> Taken[MachineProof]:
         source = self.source(**settings)
-        return snapshot_set.take(source, source.observe(), "web", SET, Recorder(self.reported), run_id="1")
+        return sources.take(source, source.observe(), "web", SET, Recorder(self.reported), run_id="1")
 
     def grade(self, **settings: Any) -> Grade:
         return self.take(**settings).proof.hold.reached.grade

@@ -19,8 +19,7 @@ from zsnapdb.base import whole_file
 from zsnapdb.base.errors import CommandError, DamagedError, NotOursError, PreflightError, RepositoryError, ServerError
 from zsnapdb.base.model import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.jobs.backup.low_priority import at_low_priority
-from zsnapdb.jobs.backup.snapshot_set import take
-from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
+from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener, take
 from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.base.events import Events, KeptWarnings
 from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance
@@ -41,9 +40,9 @@ from zsnapdb.jobs.record.record_file import BACKUPS
 from zsnapdb.jobs.record.record_file import read as record_file
 from zsnapdb.planning import order
 from zsnapdb.planning.clock_guard import CONFIRM
-from zsnapdb.planning.repository import local_retention
+from zsnapdb.planning.repository import local_sets
 from zsnapdb.planning.repository.host_record import BackupRecord
-from zsnapdb.planning.repository.local_retention import LocalSet
+from zsnapdb.planning.repository.local_sets import LocalSet
 from zsnapdb.planning.repository.retention import Decision
 from zsnapdb.repository.manifest import Manifest, VolumePart, decode
 from zsnapdb.stream.chunks import Codec
@@ -316,9 +315,9 @@ def listed(instance: Instance, *, opener: SourceOpener = open_source) -> list[Lo
 def _decided(instance: Instance, local: Sequence[LocalSet], events: Events) -> tuple[Decision, ...]:
     """Return which sets stay, and why. A doubt about the clock that keeps sets is a warning."""
     time, rules = removal_time(instance.host), instance.settings.local
-    decided = local_retention.decide_local(local, rules, time.at, is_sure=time.is_sure)
+    decided = local_sets.decide_local(local, rules, time.at, is_sure=time.is_sure)
     if time.doubt:
-        later = local_retention.decide_local(local, rules, time.wall)
+        later = local_sets.decide_local(local, rules, time.wall)
         kept = {one.backup_id for one in decided if one.keep} - {one.backup_id for one in later if one.keep}
         if kept:
             events.warn(f"{len(kept)} local sets stay that would expire by the clock: {time.doubt}: {CONFIRM}")

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from zsnapdb import __version__
-from zsnapdb.base.errors import DamagedError, RepositoryError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, LockError, RepositoryError, ZsnapdbError
 from zsnapdb.base.model import Progress, Snapshot, SnapshotSet, pool_of
 from zsnapdb.jobs.backup import held_bases, local_snapshot
 from zsnapdb.jobs.backup.source import SourceDescription
@@ -29,10 +29,10 @@ from zsnapdb.jobs.record.host_record import next_sequence, note_stored, stored
 from zsnapdb.planning.backup.at_rest import judge_storing
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm, form_of
+from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.repository import layout
 from zsnapdb.repository.backup_journal import BackupJournal, StartedBackup, StartedVolume, StreamFormat
 from zsnapdb.repository.catalogue import Summary
-from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.repository.layout import ChunkKey
 from zsnapdb.repository.manifest import (
@@ -44,7 +44,7 @@ from zsnapdb.repository.manifest import (
     VolumeType,
     expected_stream,
 )
-from zsnapdb.repository.repository import Repository, VolumeChunks
+from zsnapdb.repository.repository import Repository, VolumeChunks, confirm
 from zsnapdb.repository.unfinished import SnapshotMark, Unfinished, remove
 from zsnapdb.repository.writer_lease import WriterLease
 from zsnapdb.stream.chunks import Body, ChunkSink, Codec
@@ -52,7 +52,35 @@ from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.stream.upload import KnownChunk, Uploaded, UploadSettings, upload
 from zsnapdb.zfs import datasets, holds, snapshots, version
+from zsnapdb.zfs.command import run
 from zsnapdb.zfs.streams import SendStream, estimate
+
+_SWITCHES = ("myisam_use_mmap", "rocksdb_allow_mmap_writes")
+_AHEAD_SECONDS = 60.0
+"""How long the first of two writes may take, which happens without a lock. Most pages are written by it."""
+
+
+def is_written_through_memory(facts: ServerFacts) -> bool:
+    """Whether the server may change files of tables through its memory.
+
+    A table that was opened while a switch was on stays mapped, so MyISAM tables are enough.
+    """
+    return "MyISAM" in facts.engines or any(facts.variables.get(name) == "ON" for name in _SWITCHES)
+
+
+def write_back(mountpoints: Iterable[str], seconds: float = _AHEAD_SECONDS) -> None:
+    """Write the changed pages of the file systems back; afterwards a snapshot has them (sync(1), syncfs(2)).
+
+    LockError if that takes longer than `seconds`, or fails.
+    """
+    places = sorted(set(mountpoints))
+    try:
+        run(["sync", "--file-system", "--", *places], timeout=max(seconds, 0.1))
+    except ZsnapdbError as error:
+        raise LockError(
+            f"writing mapped files of {', '.join(places)} back: {error.message}",
+            hint=f"raise lock.deadline, or switch off on the server: {', '.join(_SWITCHES)}",
+        ) from error
 
 
 @dataclass(frozen=True)

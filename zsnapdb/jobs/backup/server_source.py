@@ -19,8 +19,8 @@ from zsnapdb.base.model import Position, SnapshotSet
 from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.backup.hooks import Hooked
 from zsnapdb.jobs.backup.low_priority import at_low_priority
-from zsnapdb.jobs.backup.mapped_files import is_written_through_memory, write_back
 from zsnapdb.jobs.backup.preflight import Observed, observe, role_of
+from zsnapdb.jobs.backup.send import is_written_through_memory, write_back
 from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance

@@ -2,32 +2,40 @@
 
 A source is the thing that is held still for a snapshot, with the way to prove its position: a database server on
 filesystems of this host (`server_source.py`), and others. The engine calls the phases below, in this order. The engine
-does not know what a source does in a phase. The engine makes the snapshot set, the streams, the chain and the
-repository.
+does not know what a source does in a phase. The engine makes the streams, the chain and the repository.
+
+`take` makes one consistent snapshot set: hold the source still, make all snapshots in one request, let the source go,
+prove the set. A set without a proof is removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from zsnapdb import __version__
 from zsnapdb.base.model import SnapshotSet
+from zsnapdb.jobs.backup.low_priority import (
+    at_low_priority,
+)
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
+    BASE_TAG,
     INSTANCE_PROPERTY,
     RUN_PROPERTY,
     STATE_PROPERTY,
+    TAKEN,
     VERSION_PROPERTY,
     snapshot_name,
 )
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.repository.manifest import SourcePart, VolumeType
-from zsnapdb.zfs import owned, snapshots
+from zsnapdb.zfs import holds, owned, snapshots
 
 
 class Observation(Protocol):
@@ -137,3 +145,42 @@ AnySource = Source[Any, Any, Any]
 
 SourceOpener = Callable[[Instance], AbstractContextManager[AnySource]]
 """Opens the source of an instance. ServerError, or another typed error, if the source cannot be reached."""
+
+
+@dataclass(frozen=True)
+class Taken(Generic[P]):
+    """A snapshot set, and what its source proved of the set. `holds_bases`: whether what it is sent from is held."""
+
+    set: SnapshotSet
+    proof: P
+    holds_bases: bool = False
+
+
+def take(
+    source: Source[O, H, P],
+    observed: O,
+    instance: str,
+    backup_id: str,
+    events: Events,
+    state: str = TAKEN,
+    *,
+    run_id: str,
+    bases: Sequence[str] = (),
+) -> Taken[P]:
+    """Make the snapshot set `backup_id` of the source of an instance, and prove the set.
+
+    The request marks the snapshots with `state`. Afterwards those that a backup is made of are held and bookmarked, so
+    that the next increment is possible even if they are removed, and the snapshots `bases` that it is sent from are
+    held; others need no hold, as ZFS destroys no snapshot that has clones. On an error the snapshots are removed. The
+    errors are those of the source; ConsistencyError if the snapshots are not of one transaction group.
+    """
+    request = SnapshotRequest(instance, backup_id, dict(observed.volumes), state, run_id)
+    with undone_on_error(request.withdraw):
+        hold = source.hold(observed, request, events)
+        with at_low_priority():
+            made = request.made()
+            proof = source.prove(observed, hold, made)
+            if state != TAKEN:
+                snapshots.set_on(request.names, proof.properties)
+                return Taken(made, proof)
+            return Taken(made, proof, holds.keep(request.names, proof.properties, dict.fromkeys(bases, BASE_TAG)))

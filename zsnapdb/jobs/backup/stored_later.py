@@ -13,8 +13,7 @@ from zsnapdb.base.model import SnapshotSet
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.hooks import DoneHooks
 from zsnapdb.jobs.backup.low_priority import at_low_priority
-from zsnapdb.jobs.backup.snapshot_set import take
-from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
+from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener, take
 from zsnapdb.jobs.base import known_local
 from zsnapdb.jobs.base.events import KeptWarnings
 from zsnapdb.jobs.base.exclusion import alone_at_source

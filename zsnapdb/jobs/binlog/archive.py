@@ -23,10 +23,8 @@ from zsnapdb.base.errors import (
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.binlog.archiver import Archiver
-from zsnapdb.jobs.binlog.completeness import CompletenessRecorder
+from zsnapdb.jobs.binlog.archiver import Archiver, CompletenessRecorder, Round
 from zsnapdb.jobs.binlog.files import BinlogSource, find_source
-from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.health.recoverable import read, repeated
 from zsnapdb.planning.backup.at_rest import judge_storing
 from zsnapdb.planning.backup.fitness import objection

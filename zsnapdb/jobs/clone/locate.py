@@ -6,7 +6,7 @@ from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.server_source import open_server, origin_of
-from zsnapdb.jobs.backup.snapshot_set import take
+from zsnapdb.jobs.backup.source import take
 from zsnapdb.jobs.base.exclusion import alone_at_source
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LIVE

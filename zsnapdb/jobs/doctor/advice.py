@@ -1,23 +1,27 @@
-"""Gathers the facts that the rules of `doctor` judge, and judges them. Changes nothing."""
+"""Gathers the facts that the rules of `doctor` judge, and judges them. Changes nothing.
+
+`watch` reads the load of a while, for `zsnapdb doctor --load`.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from zsnapdb.base.errors import PreflightError, ZsnapdbError
+from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.base.model import pool_of
 from zsnapdb.base.quantities import counted
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.backup.preflight import Observed
+from zsnapdb.jobs.backup.preflight import Observed, observe
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import address, create_plan, haproxy, pool, room
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.copies.sweeping import Leak
-from zsnapdb.mysql import accounts
+from zsnapdb.mysql import accounts, variables
 from zsnapdb.mysql.binlog import opening
 from zsnapdb.mysql.process.discovery import seen_by_root
 from zsnapdb.mysql.process.service import service_of, serving
@@ -26,6 +30,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.advice.catalogue import Silence, check_silences, judge_advice
 from zsnapdb.planning.advice.facts import AdviceFacts, MemoryFacts, RecoveryFacts, VolumeFacts
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, warning
+from zsnapdb.planning.load.rules import Load, LoadAdvice, LoadSample, LoadSetting, judge_load, load_between
 from zsnapdb.zfs import datasets, kernel_facts, pool_facts, version
 from zsnapdb.zfs.datasets import Property
 
@@ -179,7 +184,11 @@ def findings(settings: Settings, instance: Instance, here: ClonesHere) -> list[F
         *_room(settings, instance, here.known),
         *_pool(settings, instance),
         *_addresses(settings, instance),
-        *_left(instance, here.leaks),
+        *(
+            warning("clones", f"{leak.what}: {leak.where}", leak.hint)
+            for leak in here.leaks
+            if leak.instance in (instance.name, "")
+        ),
     ]
 
 
@@ -241,9 +250,68 @@ def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     return [ok("clones", f"HAProxy leads {counted(len(known.ports), 'port')} to clones")]
 
 
-def _left(instance: Instance, clone_leaks: Sequence[Leak]) -> list[FitnessFinding]:
-    return [
-        warning("clones", f"{leak.what}: {leak.where}", leak.hint)
-        for leak in clone_leaks
-        if leak.instance in (instance.name, "")
-    ]
+SHORTEST = 1.0
+LONGEST = 86400.0
+_MARGIN = 60.0
+"""Seconds that an answer of the server may take beside the while that is watched."""
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """The load of an instance in a while, and the advice that follows from it."""
+
+    instance: str
+    load: Load
+    advice: tuple[LoadAdvice, ...]
+
+
+def watch(instance: Instance, seconds: float, sleep: Callable[[float], None] = time.sleep) -> LoadReport:
+    """Read all counters, wait, read them again, and judge what happened.
+
+    UsageError if the while is shorter than a second or longer than a day. PreflightError as `backup` would raise it:
+    the datasets of an instance are known only if it can be backed up.
+    """
+    if not SHORTEST <= seconds <= LONGEST:
+        raise UsageError(
+            f"the load cannot be watched for {seconds:g} s", hint="choose from 1s to 1d, for example --for 10m"
+        )
+    with instance.session(read_timeout=seconds + _MARGIN) as session:
+        observed = observe(instance, session)
+        pool = pool_of(next(iter(observed.volumes.values())))
+        setting = _setting(gather(instance, session, observed), observed.blocks.page_size)
+        begin, began = _sample(session, pool), time.monotonic()
+        sleep(seconds)
+        end, ended = _sample(session, pool), time.monotonic()
+    load = load_between(begin, end, ended - began)
+    return LoadReport(instance.name, load, judge_load(load, setting))
+
+
+def _sample(session: Session, pool: str) -> LoadSample:
+    return LoadSample(
+        server=variables.load_status(session),
+        arc=kernel_facts.arc_counters(),
+        intent_log=kernel_facts.intent_log_counters(),
+        disks=kernel_facts.disk_requests(pool),
+        processor=kernel_facts.processor_ticks(),
+    )
+
+
+def _setting(facts: AdviceFacts, page_size: int) -> LoadSetting:
+    pool = facts.pool
+    return LoadSetting(
+        page_size=page_size,
+        buffer_pool=facts.variable_number("innodb_buffer_pool_size") or 0,
+        data_volumes=facts.data_volumes,
+        has_log_device=pool is not None and bool(pool.devices_of("log")),
+        has_cache_device=pool is not None and bool(pool.devices_of("cache")),
+        bypasses_arc=_bypasses_arc(facts),
+    )
+
+
+def _bypasses_arc(facts: AdviceFacts) -> bool:
+    """Whether the server reads its data past the ARC (zfsprops(7), direct; it came with OpenZFS 2.3)."""
+    return (
+        facts.zfs_release >= (2, 3)
+        and facts.variable_is("innodb_flush_method", "O_DIRECT", "O_DIRECT_NO_FSYNC")
+        and any(volume.properties.get("direct", "disabled") != "disabled" for volume in facts.data_volumes)
+    )

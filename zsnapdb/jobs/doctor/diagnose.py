@@ -42,7 +42,7 @@ from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
 from zsnapdb.planning.health.facts import ExchangedServer
 from zsnapdb.planning.health.objectives import Objective, Verdict
-from zsnapdb.planning.repository.signing import signing_note, trust_hint
+from zsnapdb.planning.repository.known import signing_note, trust_hint
 from zsnapdb.planning.server_copy.versions import BackupVersion, SeriesNeed, needs
 from zsnapdb.repository.manifest import is_of_server, server_source
 from zsnapdb.repository.marker import prove_conditional_writes

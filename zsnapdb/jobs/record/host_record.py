@@ -29,7 +29,7 @@ from zsnapdb.jobs.base.set_properties import (
 from zsnapdb.jobs.record import put_back_record
 from zsnapdb.jobs.record.own_documents import files_of
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name, read
-from zsnapdb.jobs.record.stored_check import StoredCheck as StoredCheck
+from zsnapdb.jobs.record.record_file import StoredCheck as StoredCheck
 from zsnapdb.planning import order
 from zsnapdb.planning.repository import host_record
 from zsnapdb.planning.repository.host_record import (

@@ -20,7 +20,7 @@ from zsnapdb.planning.clock_guard import CONFIRM
 from zsnapdb.planning.damage import KnownDamage
 from zsnapdb.planning.health.objectives import Health
 from zsnapdb.planning.repository.host_record import StoredFinding
-from zsnapdb.planning.repository.signing import signing_note
+from zsnapdb.planning.repository.known import signing_note
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile

@@ -2,6 +2,10 @@
 
 The findings are recorded in the repository. An error of the store is never a finding: the error ends the run, and the
 findings so far are recorded.
+
+Findings about archived binlogs are recorded under `<incarnation>/<file>`, but not those of an active binlog: its
+objects change until the next run. A document (marker, manifest, description, evidence, pin, mark, lease) is
+damaged if it does not fit its own signature or digest. Whether it says what it must, its readers check.
 """
 
 from __future__ import annotations
@@ -9,24 +13,26 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
+from zsnapdb.base import foreign_text
 from zsnapdb.base.errors import ConfigError, DamagedError, NotThere, RepositoryError, ZsnapdbError
 from zsnapdb.base.model import Progress
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host.archived_binlogs import archived_damage
 from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.repository import verify_binlogs, verify_documents
-from zsnapdb.jobs.repository.verify_documents import NO_DOCUMENTS, DocumentCheck
 from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.planning.repository.verification import Consequences, consequences, due
-from zsnapdb.repository import layout, verifications
-from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository import layout, marker, stored_document, verifications
+from zsnapdb.repository.binlog_archive import BinlogArchive, listed_damage, name_of, stored_sizes
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summaries
+from zsnapdb.repository.layout import Key, KeyPrefix
 from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Checks
@@ -35,6 +41,117 @@ from zsnapdb.stream.chunks import Body, Workspace, stream_hash, unseal
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.memory import SlotPool
 from zsnapdb.stream.records import Walker
+
+_READERS = 8
+_LEASES = ("writer", "consolidate")
+
+
+@dataclass(frozen=True)
+class DocumentCheck:
+    """The damage of stored documents by key, and how many were read.
+
+    `without_digest` is the number of those that an earlier version stored without signature and digest: chance damage
+    to them is found only where it breaks their form.
+    """
+
+    damage: dict[str, tuple[str, ...]]
+    read: int
+    without_digest: int
+
+    def without(self, keys: Iterable[Key]) -> DocumentCheck:
+        """Return the check without the damage of these documents."""
+        others = set(keys)
+        return replace(self, damage={key: damage for key, damage in self.damage.items() if key not in others})
+
+
+NO_DOCUMENTS = DocumentCheck({}, 0, 0)
+
+
+def check_documents(repository: Repository, instance: str) -> DocumentCheck:
+    """Read every document of the instance, and the marker. RepositoryError if the store cannot be reached."""
+    damage: dict[str, tuple[str, ...]] = {}
+    without_digest = read = 0
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="verify") as pool:
+        for key, found in pool.map(
+            lambda key: (key, _read_document(repository, key)), _document_keys(repository, instance)
+        ):
+            if isinstance(found, DamagedError):
+                damage[key] = (found.message,)
+            elif found is not None:
+                without_digest += not found
+            read += found is not None
+    return DocumentCheck(dict(sorted(damage.items())), read, without_digest)
+
+
+def _read_document(repository: Repository, key: Key) -> bool | DamagedError | None:
+    """Return whether the document has a signature or a digest, None if it was removed meanwhile, or its damage."""
+    place = repository.place(key)
+    try:
+        body = repository.get(key)
+    except NotThere:
+        if key == layout.MARKER:
+            return DamagedError(f"the marker {place} is missing", hint="run `zsnapdb init`, which writes it again")
+        return None
+    try:
+        if key == layout.MARKER:
+            marker.Marker.parse(body, place)
+            return marker.has_digest(body)
+        document = stored_document.opened(body, place)
+        foreign_text.parsed(document.line)
+    except DamagedError as error:
+        return error
+    except ValueError:
+        return DamagedError(f"{place} is no document", hint="the object was altered")
+    return document.has_digest
+
+
+def _document_keys(repository: Repository, instance: str) -> Iterator[Key]:
+    yield layout.MARKER
+    prefixes: tuple[Callable[[str], KeyPrefix[Any]], ...] = (
+        layout.manifests,
+        layout.pins,
+        layout.verifications,
+        layout.drills,
+        layout.evidence_log,
+        layout.unfinished,
+    )
+    for prefix in prefixes:
+        yield from (listed.key for listed in repository.list(prefix(instance)))
+    yield from (layout.lease(f"{instance}/{name}") for name in _LEASES)
+    for listed in repository.list(layout.incarnations(instance)):
+        yield listed.key
+        place = (instance, listed.key.incarnation)
+        yield layout.complete(*place)
+        yield from (one.key for one in repository.list(layout.rotated_binlogs(*place)))
+        yield from (one.key for one in repository.list(layout.segments(*place)))
+
+
+def look_at_binlogs(
+    archive: BinlogArchive, files: Sequence[ArchivedFile], depth: Depth, concurrency: int, events: Events
+) -> Iterator[tuple[ArchivedFile, tuple[str, ...] | None, int]]:
+    """Yield each binlog, its damage (None if it was changed or removed in the meantime) and the bytes that were read.
+
+    Reads `concurrency` files at once, with one chunk of each in memory.
+    """
+    sizes = stored_sizes(archive, files)
+    total, done = sum(file.stored_size for file in files), 0
+
+    def check(file: ArchivedFile) -> tuple[str, ...]:
+        damage = listed_damage(archive, file, sizes)
+        return archived_damage(archive, file) if depth is Depth.READ and not damage else damage
+
+    pool = ThreadPoolExecutor(concurrency, thread_name_prefix="verify")
+    try:
+        for file, damage in zip(files, pool.map(check, files), strict=True):
+            done += file.stored_size
+            if depth is Depth.READ:
+                events.progress(Progress("verify binlogs", done, total))
+            gone = bool(damage) and file not in archive.load().files
+            yield file, None if gone else damage, file.stored_size if depth is Depth.READ else 0
+    finally:
+        # An interrupt does not wait until the other files are read.
+        pool.shutdown(cancel_futures=True)
+
 
 _LISTERS = 8
 _SAVE_SECONDS = 30.0
@@ -60,7 +177,7 @@ class VerifyPlan:
     def digests(self) -> dict[str, str]:
         """The digests of the manifests and of the descriptions of binlogs, by name."""
         names = {backup.backup_id: backup.digest for backup in self.backups.backups}
-        return names | {verify_binlogs.name_of(file): file.digest for file in self.archive.files if file.is_rotated}
+        return names | {name_of(file): file.digest for file in self.archive.files if file.is_rotated}
 
     @property
     def backups_size(self) -> int:
@@ -135,7 +252,7 @@ def _plan(
 ) -> VerifyPlan:
     backups = instance.summaries(repository)
     archive = BinlogArchive(repository, instance.name).load()
-    files = {verify_binlogs.name_of(file): file for file in archive.files}
+    files = {name_of(file): file for file in archive.files}
     everything = VerifyPlan(instance.name, depth, backups, (), Checks(), archive, ())
     known = verifications.read(repository, instance.name).about(everything.digests)
     damaged = known.damaged()
@@ -169,12 +286,12 @@ def verify(
             total += size
             notebook.note(name, depth, damage)
         archive, concurrency = BinlogArchive(repository, instance.name), instance.repository.stream.concurrency
-        for file, damage, size in verify_binlogs.look(archive, planned.binlogs, depth, concurrency, instance.events):
+        for file, damage, size in look_at_binlogs(archive, planned.binlogs, depth, concurrency, instance.events):
             total += size
             if file.is_rotated:
-                notebook.note(verify_binlogs.name_of(file), depth, damage)
+                notebook.note(name_of(file), depth, damage)
             elif damage:
-                active_damage[verify_binlogs.name_of(file)] = damage
+                active_damage[name_of(file)] = damage
     except BaseException:
         notebook.save()
         raise
@@ -185,7 +302,7 @@ def verify(
     binlogs = {
         **{name: damage for name, damage in damaged.items() if "/" in name},
         **active_damage,
-        **verify_binlogs.unreadable(planned.archive),
+        **{f"description {number}": (error.message,) for number, error in enumerate(planned.archive.damaged, 1)},
     }
     there = [backup for backup in planned.backups.backups if backup.backup_id not in notebook.gone]
     meaning = consequences(there, bad)
@@ -201,7 +318,7 @@ def verify(
         time.monotonic() - began,
         notebook.unrecorded,
         missing,
-        verify_documents.check(repository, instance.name).without(layout.manifest(instance.name, one) for one in bad),
+        check_documents(repository, instance.name).without(layout.manifest(instance.name, one) for one in bad),
     )
 
 

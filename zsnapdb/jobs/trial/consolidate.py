@@ -34,10 +34,9 @@ from zsnapdb.planning.backup.fitness import FitnessFinding, objection
 from zsnapdb.planning.restore.steps import Receive
 from zsnapdb.planning.trial import consolidation
 from zsnapdb.repository import layout
-from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.repository.manifest import Manifest, VolumePart
-from zsnapdb.repository.repository import Repository, VolumeChunks
+from zsnapdb.repository.repository import Repository, VolumeChunks, confirm
 from zsnapdb.repository.verifications import known_damage
 from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.stream.chunks import Body

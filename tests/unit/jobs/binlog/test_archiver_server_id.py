@@ -11,9 +11,8 @@ from tests.unit.support.archived_server import Server
 from tests.unit.support.binlog_file import ROTATE, File
 from zsnapdb.base.gtid import GtidPosition
 from zsnapdb.base.model import BinlogCoordinates, Flavour
-from zsnapdb.jobs.binlog.archiver import Archiver
+from zsnapdb.jobs.binlog.archiver import Archiver, Round
 from zsnapdb.jobs.binlog.files import BinlogSource
-from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.mysql.binlog.bytes import fingerprint
 from zsnapdb.planning.binlog.route import NEWEST, BackupPoint, EndKind, Route, follow
 from zsnapdb.planning.binlog.takeover import repeated_gtids

@@ -14,10 +14,8 @@ from tests.unit.support.events import Recorder
 from tests.unit.support.faulty_store import Fault, FaultyStore
 from zsnapdb.base.errors import NotThere, RepositoryError, ServerError
 from zsnapdb.base.model import BinlogCoordinates
-from zsnapdb.jobs.binlog import completeness
-from zsnapdb.jobs.binlog.archiver import Archiver
-from zsnapdb.jobs.binlog.completeness import CompletenessRecorder
-from zsnapdb.jobs.binlog.round import Round
+from zsnapdb.jobs.binlog import archiver as archiving
+from zsnapdb.jobs.binlog.archiver import Archiver, CompletenessRecorder, Round
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.binlog.completeness import CommitHorizon
 from zsnapdb.planning.facts import Dialect
@@ -135,9 +133,9 @@ def test_a_server_that_does_not_tell_is_warned_of_and_archiving_goes_on(
     def refusing(_: Session, forms: Dialect) -> CommitHorizon:
         raise ServerError("SHOW MASTER STATUS: denied")
 
-    monkeypatch.setattr(completeness, "commit_horizon", refusing)
-    monkeypatch.setattr(completeness, "clock", lambda _: 0.0)
-    monkeypatch.setattr(completeness, "dialect", lambda _: FORMS)
+    monkeypatch.setattr(archiving, "commit_horizon", refusing)
+    monkeypatch.setattr(archiving, "clock", lambda _: 0.0)
+    monkeypatch.setattr(archiving, "dialect", lambda _: FORMS)
     assert recorder.before(object.__new__(Session)) is None
     assert "denied" in server.reported[-1]
     result = server.look()
@@ -153,9 +151,9 @@ def test_the_server_is_asked_only_if_a_record_may_be_due(
         questions.append(session)
         return FORMS
 
-    monkeypatch.setattr(completeness, "dialect", forms_of)
-    monkeypatch.setattr(completeness, "commit_horizon", lambda *_: horizon(server))
-    monkeypatch.setattr(completeness, "clock", lambda _: float(now))
+    monkeypatch.setattr(archiving, "dialect", forms_of)
+    monkeypatch.setattr(archiving, "commit_horizon", lambda *_: horizon(server))
+    monkeypatch.setattr(archiving, "clock", lambda _: float(now))
     session = object.__new__(Session)
     server.commit()
     archiver = server.archiver()
@@ -172,9 +170,9 @@ def test_the_server_is_asked_only_if_a_record_may_be_due(
 def test_a_repository_that_refused_a_record_is_not_asked_in_every_round(
     server: Server, recorder: CompletenessRecorder, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(completeness, "commit_horizon", lambda *_: horizon(server))
-    monkeypatch.setattr(completeness, "clock", lambda _: float(server.clock + 100))
-    monkeypatch.setattr(completeness, "dialect", lambda _: FORMS)
+    monkeypatch.setattr(archiving, "commit_horizon", lambda *_: horizon(server))
+    monkeypatch.setattr(archiving, "clock", lambda _: float(server.clock + 100))
+    monkeypatch.setattr(archiving, "dialect", lambda _: FORMS)
     session = object.__new__(Session)
     server.commit()
     archiver = server.archiver()

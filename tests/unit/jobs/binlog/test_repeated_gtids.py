@@ -11,7 +11,7 @@ from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.events import Recorder
 from zsnapdb.jobs.binlog import archive
 from zsnapdb.jobs.binlog.archive import NewHistoryWatch
-from zsnapdb.jobs.binlog.completeness import CompletenessRecorder
+from zsnapdb.jobs.binlog.archiver import CompletenessRecorder
 from zsnapdb.jobs.doctor import diagnose
 from zsnapdb.jobs.health.recoverable import repeated
 from zsnapdb.report.binlog import ArchivingView

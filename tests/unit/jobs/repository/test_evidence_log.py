@@ -23,7 +23,7 @@ from zsnapdb.config.repository import EncryptionSettings
 from zsnapdb.config.settings import MaskingSettings, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import masking as clone_masking
-from zsnapdb.jobs.health import evidence, policy
+from zsnapdb.jobs.health import evidence
 from zsnapdb.jobs.health.evidence import EvidenceLog, note_end, recorded, recorded_keys
 from zsnapdb.jobs.repository import evidence_report, init, keys
 from zsnapdb.planning.evidence.policy import POLICY, PolicyChange
@@ -43,7 +43,7 @@ def new_site(tmp_path: Path) -> Site:
 @pytest.fixture
 def site(new_site: Site) -> Site:
     """A site whose policy was recorded before: its log has records of runs alone."""
-    with policy.compared(keeping(new_site), keeping(new_site).open_repository().id):
+    with evidence.compared(keeping(new_site), keeping(new_site).open_repository().id):
         pass
     return new_site
 

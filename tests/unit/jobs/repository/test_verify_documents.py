@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.kept_repositories import KeptRepository, unpack
-from zsnapdb.jobs.repository import verify_documents
-from zsnapdb.jobs.repository.verify import verify
+from zsnapdb.jobs.repository.verify import check_documents, verify
 from zsnapdb.report.repository.verify import VerifyView
 from zsnapdb.repository import stored_document
 from zsnapdb.repository.verifications import Depth
@@ -44,7 +43,7 @@ def kept(unpacked: Path, tmp_path: Path) -> KeptRepository:
 def test_verify_finds_a_changed_letter_in_every_document(kept: KeptRepository) -> None:
     instance, folder = kept.instance, kept.folder / "plain"
     repository = instance.open_repository()
-    found = verify_documents.check(repository, "main")
+    found = check_documents(repository, "main")
     assert (found.damage, found.without_digest) == ({}, 0)
     assert found.read == len(documents(folder))
     kinds = set()
@@ -52,7 +51,7 @@ def test_verify_finds_a_changed_letter_in_every_document(kept: KeptRepository) -
         body, name = file.read_bytes(), str(file.relative_to(folder))
         at = body.index(b"\n") // 2
         file.write_bytes(body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :])
-        assert list(verify_documents.check(repository, "main").damage) == [name]
+        assert list(check_documents(repository, "main").damage) == [name]
         file.write_bytes(body)
         kinds |= {part for part in Path(name).parts if part in KINDS}
     assert {"zsnapdb.json", "manifests", "binlogs"} <= kinds
