@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -11,7 +13,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tools import debian_package, image_trial, readme_trial
+from tools import debian_package, image_trial, readme_trial, release
 from tools.references.pages import MAN, ROOT, made
 
 from tests.lab import guides
@@ -41,10 +43,14 @@ def test_what_hints_refer_to_is_in_the_package() -> None:
             pytest.fail(f"{name} is referred to, and no package holds it ({known or 'there is no such file'})")
 
 
-def test_a_source_distribution_holds_what_its_tests_need(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+def test_release_is_reproducible_and_its_source_holds_what_its_tests_need(tmp_path: Path) -> None:
+    release.release(tmp_path)
     (archive,) = tmp_path.glob("*.tar.gz")
+    listed = json.loads((tmp_path / "sbom.json").read_text(encoding="utf-8"))["components"]
+    assert {"boto3", "fastapi", "temporalio"} <= {one["name"] for one in listed}
+    sums = dict(line.split("  ")[::-1] for line in (tmp_path / "SHA256SUMS").read_text(encoding="utf-8").splitlines())
+    assert {path.name for path in tmp_path.iterdir()} == {"SHA256SUMS", *sums}
+    assert {hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in sums} == set(sums.values())
     with tarfile.open(archive) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
     needed = [
