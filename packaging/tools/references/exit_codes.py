@@ -26,7 +26,7 @@ error too. A code that is not listed, such as that of a signal (137), counts as 
 |---|---|---|
 TABLE
 
-With `--once RUN` a repeated command does nothing twice ([backup](../backup.md#once-however-often-it-is-asked-for)). An
+With `--once RUN` a repeated command does nothing twice ([scripting](../scripting.md#repeatable-commands)). An
 exit code of a command that printed its result and no error is a verdict, and nothing to be repeated: of `doctor`,
 `status`, `fleet status`, `verify`, `drill`, `prune` and `config check`.
 """
