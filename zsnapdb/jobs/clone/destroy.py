@@ -21,6 +21,7 @@ from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, SOURC
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet
 from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CloneSource, Commit, commits_among
 from zsnapdb.jobs.clone.volumes import SeenSnapshots, drop_detaching, is_detaching, remove_folders
+from zsnapdb.jobs.copies.catalogue import dependents
 from zsnapdb.jobs.copies.properties import PHASE_PROPERTY, CopyPhase
 from zsnapdb.jobs.copies.sweeping import GoesToo
 from zsnapdb.jobs.host.local_sets import described_sets
@@ -87,7 +88,7 @@ def _snapshots(seen: SeenSnapshots) -> list[OwnSnapshot]:
     for snapshot, values in seen.items():
         mark = values[COMMIT_PROPERTY]
         is_commit = mark.is_local and snapshot.name == f"{SNAPSHOT_PREFIX}{mark.value}"
-        clones = tuple(c for c in values["clones"].value.split(",") if c not in ("", datasets.UNSET))
+        clones = dependents(values["clones"].value)
         if not is_detaching(snapshot.name):
             result.append(
                 OwnSnapshot(
@@ -323,7 +324,7 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
 def drop_live(source: CloneSource) -> None:
     """Remove the live set that was taken for a clone which could not be made; other sources stay."""
     if source.kind is SourceKind.LIVE:
-        owned.destroy_set([snapshot.full_name for snapshot in source.set.snapshots.values()], source.set.backup_id)
+        owned.destroy_set(source.names, source.set.backup_id)
 
 
 def unused_live(instance: Instance, only: str | None = None) -> list[SnapshotSet]:

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from pydantic import SecretStr
 
-from zsnapdb.base.errors import ConfigError, ConsistencyError, UnknownNameError, UsageError, ZsnapdbError
+from zsnapdb.base.errors import ConfigError, ConsistencyError, UnknownNameError, ZsnapdbError
 from zsnapdb.base.model import backup_time, is_backup_id
 from zsnapdb.config.clones import PoolSettings
 from zsnapdb.config.settings import Settings
@@ -155,8 +155,7 @@ def _refuse_used(instance: Instance, info: CloneInfo, session: Session) -> None:
 def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> dict[str, str]:
     """Return the properties by which the slot becomes the clone of the request. The errors are those of `hand_out`."""
     label = request.name or info.name
-    if not properties.is_clone_name(label):
-        raise UsageError(f"invalid clone name {label!r}", hint="use at most 32 of: small letters, digits, - and _")
+    properties.refuse_name(label)
     others = _admitted_beside(settings, request, info, label)
     now = instance.host.latest()
     taken = replace(

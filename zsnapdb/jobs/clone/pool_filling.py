@@ -64,18 +64,13 @@ def fill(settings: Settings, instance: Instance) -> FilledPool:
         plan = plan_fill(settings, instance)
         dropped = [slot.name for slot, _ in plan.drops if _drop(settings, instance, slot.name)]
         made = []
+        # A slot that nobody fills any more goes with its lease, as any clone.
+        ttl = min(2 * settings_of(instance).max_age, settings.clones.max_ttl)
         for _ in range(plan.makes):
-            request = CloneRequest(
-                OWNER, name=random_name(instance), ttl=_lease_seconds(settings, instance), waits=True
-            )
+            request = CloneRequest(OWNER, name=random_name(instance), ttl=ttl, waits=True)
             made.append(create(settings, instance, request).info)
         address.follow_if_there(settings, instance.host)
         return FilledPool(plan, tuple(made), tuple(dropped))
-
-
-def _lease_seconds(settings: Settings, instance: Instance) -> float:
-    """Return the lease of a slot. One that nobody fills any more goes with its lease, as any clone."""
-    return min(2 * settings_of(instance).max_age, settings.clones.max_ttl)
 
 
 def _drop(settings: Settings, instance: Instance, name: str) -> bool:

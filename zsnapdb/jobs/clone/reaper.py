@@ -171,14 +171,12 @@ def _reusable_sets(settings: Settings, kind: str, time: RemovalTime, *, act: boo
         what=f"{kind} set",
         known=lambda: reusable_sets.known(settings, kind),
         lock=lambda item: item.lock,
-        leaks=_leaks_of_set,
+        leaks=lambda item: (
+            [Leak(f"half-made {kind} set", item.anchor, item.instance)] if item.phase in HALF_MADE else []
+        ),
         judge=lambda item: _judge_reusable_set(settings, item, time, act=act),
         remove=reusable_sets.remove_unused,
     )
-
-
-def _leaks_of_set(item: ReusableSet) -> list[Leak]:
-    return [Leak(f"half-made {item.kind} set", item.anchor, item.instance)] if item.phase in HALF_MADE else []
 
 
 def _judge_clone(

@@ -310,7 +310,7 @@ def _case(settings: Settings, info: CloneInfo) -> SwapCase:
 
 
 def _objection(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo) -> str | None:
-    rules = masking_policy.rules_of(settings.instance[info.instance].masking, requested=info.asks_for_masking)
+    rules = masking_policy.rules_of_clone(settings, info)
     # One that has too much would be refused when it gets the quota, and nobody could have it any more.
     wish, now = (
         SlotWish(info.original_key, rules, info.profile, info.bind_address, info.written_quota),

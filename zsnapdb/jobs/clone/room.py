@@ -291,12 +291,10 @@ def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBac
     """Raise PreflightError if the source must be received or replayed first, and may not be; see `refuse`."""
     if isinstance(source, RemoteBackup):
         refuse_received(settings, home, source.manifest.backup_id, needed_for(source))
-    elif isinstance(source, RestorePlan) and not _is_reached(settings, source):
+    elif isinstance(source, RestorePlan) and (
+        reusable_sets.find_reached(settings, source.instance, source.point_identity) is None
+    ):
         refuse_received(settings, home, source.restore_id, needed_for(source))
-
-
-def _is_reached(settings: Settings, source: RestorePlan) -> bool:
-    return reusable_sets.find_reached(settings, source.instance, source.point_identity) is not None
 
 
 def promise(settings: Settings, home: str, set_id: str, facts: Mapping[str, str], needed: int) -> None:

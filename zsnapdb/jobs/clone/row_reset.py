@@ -124,16 +124,13 @@ def _state(settings: Settings, host: Host, info: CloneInfo) -> HandedState:
     state = handed.read(host, info)
     if state is None:
         raise PreflightError("it is not known how the server was when its user got it", hint=_HINT)
-    _refuse(None if state.rules == _rules(settings, info) else "the rules of masking are others now")
+    is_masked_so = state.rules == masking_policy.rules_of_clone(settings, info)
+    _refuse(None if is_masked_so else "the rules of masking are others now")
     _refuse(None if state.counters is not None else f"it has more than {planning.MOST_TABLES} tables")
     _refuse(
         None if state.locks_accounts else "the accounts of its source can log in, and keep changes out of the binlog"
     )
     return state
-
-
-def _rules(settings: Settings, info: CloneInfo) -> str:
-    return masking_policy.rules_of(settings.instance[info.instance].masking, requested=info.asks_for_masking)
 
 
 def _refuse(reason: str | None) -> None:

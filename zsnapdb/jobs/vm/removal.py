@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from zsnapdb.base.errors import NotThere, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.removal_time import removal_time
-from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies import sweeping
-from zsnapdb.jobs.copies.catalogue import KnownCopies
+from zsnapdb.jobs.copies.catalogue import KnownCopies, dependents, destroying
 from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase, settle_lease
 from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome, SweepVerdict
 from zsnapdb.jobs.vm import catalogue
@@ -43,11 +42,11 @@ class OthersSnapshots:
 
 def others(anchor: str, mark: Mark) -> OthersSnapshots:
     """Return the snapshots below the anchor without our mark, and all clones of snapshots below it."""
-    foreign, clones = [], []
+    foreign, clones = list[str](), list[str]()
     for snapshot, values in snapshots.below(anchor, (mark.name, "clones")).items():
         if not mark.is_on(values):
             foreign.append(snapshot.full_name)
-        clones += [clone for clone in values["clones"].value.split(",") if clone not in ("", datasets.UNSET)]
+        clones += dependents(values["clones"].value)
     return OthersSnapshots(tuple(sorted(foreign)), tuple(sorted(clones)), tuple(datasets.bookmarks_below(anchor)))
 
 
@@ -79,16 +78,12 @@ def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine)
     It can be repeated. PreflightError, and nothing is changed, if a domain with its UUID is not its own. NotOursError
     if a dataset below its anchor does not carry its mark.
     """
-    mark = catalogue.machine_mark(machine.name)
-    members = owned.members(machine.anchor, mark)
-    known = own_domain(hypervisor, machine)
-    if members:
-        datasets.set_properties(machine.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.DESTROYING})
-    if known is not None:
-        hypervisor.power_off(machine.uuid)
-        hypervisor.undefine(machine.uuid)
-    owned.destroy_datasets([name for name in members if name != machine.anchor], mark, with_snapshots=True)
-    owned.destroy_datasets([name for name in members if name == machine.anchor], mark)
+    mark, known = catalogue.machine_mark(machine.name), own_domain(hypervisor, machine)
+    with destroying(machine.anchor, mark) as members:
+        if known is not None:
+            hypervisor.power_off(machine.uuid)
+            hypervisor.undefine(machine.uuid)
+        owned.destroy_datasets(members, mark, with_snapshots=True)
     for file in (
         nvram_file(settings, "machines", machine.name),
         first_nvram_file(settings, machine.name),
@@ -101,20 +96,13 @@ def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine)
 def remove_base(settings: Settings, base: MachineBase) -> None:
     """Destroy the base's datasets, its file, and the snapshots of a domain's disks that it was cloned from."""
     mark = catalogue.base_mark(base.name)
-    members = owned.members(base.anchor, mark)
-    origins = _origins(list(base.volumes.values()))
-    if members:
-        datasets.set_properties(base.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.DESTROYING})
-    owned.destroy_datasets([name for name in members if name != base.anchor], mark, with_snapshots=True)
-    for origin in origins:
-        with contextlib.suppress(NotThere):
-            owned.destroy_snapshot(origin, mark)
-    owned.destroy_datasets([name for name in members if name == base.anchor], mark)
+    origins = [volume.origin for volume in zvols.describe(list(base.volumes.values())).values() if volume.origin]
+    with destroying(base.anchor, mark) as members:
+        owned.destroy_datasets(members, mark, with_snapshots=True)
+        for origin in origins:
+            with contextlib.suppress(NotThere):
+                owned.destroy_snapshot(origin, mark)
     nvram_file(settings, "bases", base.name).unlink(missing_ok=True)
-
-
-def _origins(volumes: Sequence[str]) -> list[str]:
-    return [volume.origin for volume in zvols.describe(list(volumes)).values() if volume.origin]
 
 
 _UNUSED = CloneUse(0, None)
