@@ -138,7 +138,6 @@ def _started_with_account(clone: CloneServer, password: SecretStr) -> Session:
 
 
 def _write_files_for_later_starts(clone: CloneServer, password: SecretStr, internal: SecretStr) -> None:
-    """Make the files ready for later starts: remove the init file, write the option file and the credentials."""
     copy = clone.copy
     server_files.remove(copy.folder / "init.sql")
     copy.write_option_file(clone.identity())

@@ -157,7 +157,6 @@ def _masking(
     *,
     is_stored: bool = False,
 ) -> MaskingChoice:
-    """Return how the clone of the request is masked by these rules, if it is made of a source of that kind."""
     return masking_choice(
         MaskingCase(
             kind,
@@ -256,7 +255,6 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
 
 
 def _refuse_files_in(root: Path) -> None:
-    """Raise ExistsError if the folder where the clone would be mounted is not empty."""
     if root.exists() and any(root.iterdir()):
         raise ExistsError(
             f"the folder {root}, where the clone would be mounted, is not empty",

@@ -196,7 +196,6 @@ def _steps(work: ServerWork, handlers: Handlers) -> list[Step]:
 
 
 def _is_planned(planned: RestorePlan, local: CloneSource) -> bool:
-    """Whether the snapshots are those of the plan, by their GUIDs."""
     (volumes,) = (step for step in planned.steps if isinstance(step, MountVolumes))
     wanted = {part.dataset: part.guid for part in volumes.parts}
     return {planned.layout.datasets.get(role): one.guid for role, one in local.set.snapshots.items()} == wanted
@@ -214,7 +213,6 @@ def _clone_base(work: ServerWork, local: CloneSource) -> None:
 
 
 def _replay(work: ServerWork) -> None:
-    """Recover the server, replay the binlogs, check the server; then remove its identity from the files."""
     mount(work.datasets)
     run_steps(work, _steps(work, SERVER_STEPS), SERVER_STEPS)
     work.copy.remove_identity()

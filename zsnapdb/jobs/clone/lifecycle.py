@@ -170,7 +170,6 @@ def _start(settings: Settings, host: Host, info: CloneInfo, events: Events) -> C
 
 
 def _start_steps(settings: Settings, info: CloneInfo) -> tuple[str, ...]:
-    """Return the steps of a start in words. Raises the errors of a start that are known before it."""
     refuse_running_elsewhere(info)
     program = server_program.fitting(server_settings(settings, info), info.flavour, info.origin.version)
     how = (

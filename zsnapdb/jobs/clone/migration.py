@@ -292,7 +292,6 @@ def check(settings: Settings, instance: Instance, request: MigrationRequest) -> 
 
 
 def _hook(words: Sequence[str], limits: MigrationSettings, folder: Path, instance: str) -> Hook:
-    """Return the command with the path of its program."""
     command = tuple(words) or limits.command
     if not command:
         raise UsageError(
@@ -328,7 +327,6 @@ def _after(run: MigrationRun, read: Callable[[], Read]) -> tuple[Read | None, Mi
 def _touched(
     settings: Settings, clone: RunningClone, hook: Hook
 ) -> tuple[tuple[TouchedTable, ...], dict[TableName, int], MigrationRun]:
-    """Run the migration on the clone; return the tables that it touched, their sizes before, and how it ran."""
     before = _state(clone)
     contract.start_again(server_of(settings, clone.info))
     after, run = _after(_run(clone, hook), lambda: _state(clone))
@@ -359,7 +357,6 @@ def _state(clone: RunningClone) -> _TableState:
 
 
 def _all_definitions(clone: RunningClone) -> dict[str, str]:
-    """Return the definitions of everything that a migration can define, by name."""
     with clone.session(read_timeout=_LONG_SECONDS) as session:
         return all_definitions_of(session)
 
@@ -377,7 +374,6 @@ def _measured(
     sizes: Mapping[TableName, int],
     planned: PlannedLoad | None,
 ) -> CheckedMigration:
-    """Run the migration beside readers and writers of the tables and the load, and then again without them."""
     names = planning.watched(tables, sizes)
     instance.events.tell(f"it runs again beside a reader and a writer of {len(names)} tables")
     before = _all_definitions(clone)
@@ -413,7 +409,6 @@ def _measured(
 
 
 def _again(clone: RunningClone, hook: Hook, before: Mapping[str, str]) -> SecondRun:
-    """Run the migration once more, and compare the definitions."""
     after, run = _after(_run(clone, hook), lambda: _all_definitions(clone))
     if run.failure:
         return SecondRun.FAILS
@@ -428,7 +423,6 @@ def _own_bytes(settings: Settings, instance: Instance, clone: RunningClone) -> i
 
 @contextmanager
 def _watch(clone: RunningClone, names: Sequence[TableName]) -> Iterator[TableWatch]:
-    """Watch the tables in the block. The watch ends in any case."""
     watch = TableWatch.start(lambda: clone.session(read_timeout=2 * _LONG_SECONDS), names)
     try:
         yield watch

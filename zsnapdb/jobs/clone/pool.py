@@ -117,7 +117,7 @@ def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, inf
             datasets.set_properties(info.current, {"quota": str(min(request.quota, info.quota or request.quota))})
         datasets.set_properties(info.top, facts)
         handed_out = address.lead(settings, of_dataset(settings, host, info.name), instance.events)
-    seconds = CreateDurations(source=0.0, clone=0.0, identity=0.0, start=time.monotonic() - began)
+    seconds = CreateDurations(start=time.monotonic() - began)
     return Created(handed_out, password, seconds, is_of_pool=True)
 
 
@@ -144,7 +144,6 @@ def set_aside(instance: Instance, info: CloneInfo, error: ZsnapdbError) -> None:
 
 
 def _refuse_used(instance: Instance, info: CloneInfo, session: Session) -> None:
-    """Raise ConsistencyError if somebody is connected to the slot, or wrote into it since it was made."""
     state = handed.read(instance.host, info)
     status = binlog_status(session)
     is_same = state is not None and (state.file, str(state.offset)) == (status.get("File"), status.get("Position"))
@@ -189,7 +188,6 @@ def _admitted_beside(settings: Settings, request: CloneRequest, info: CloneInfo,
 
 
 def _candidates(settings: Settings, instance: Instance, request: CloneRequest) -> Iterator[CloneInfo]:
-    """Yield the slots that fit the request, those with the newest data first."""
     if instance.settings.pool is None or not _may_be_of_pool(request):
         return
     for info in reversed(slots_of(settings, instance)):

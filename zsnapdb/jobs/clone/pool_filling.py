@@ -74,7 +74,6 @@ def fill(settings: Settings, instance: Instance) -> FilledPool:
 
 
 def _drop(settings: Settings, instance: Instance, name: str) -> bool:
-    """Destroy the slot if it is still nobody's and nobody works on it; return whether it did."""
     with if_free(locks.name_of_clone(name)) as is_free:
         if not is_free:
             return False
@@ -127,7 +126,6 @@ def refuse_pool(settings: Settings, instance: Instance) -> None:
 
 
 def _seen(settings: Settings, instance: Instance) -> tuple[list[PoolSlot], HostRoom]:
-    """Return the clones that wait already, and what the host has for more."""
     above = _home(settings, instance)
     if above is None:
         return [], HostRoom(None, None)

@@ -140,7 +140,6 @@ def reading(clone: RunningClone, *, of_users: bool = False) -> Iterator[Session]
 
 
 def _columns(session: Session, schema: str, name: str, moment: Moment) -> list[Column]:
-    """Return the table's columns in their order. NotThere if the moment has no such table."""
     columns = tables.columns(session, schema, name)
     if not columns:
         raise UnknownNameError(

@@ -212,7 +212,6 @@ def find_reached(settings: Settings, instance: str, identity: str) -> CloneSourc
 
 
 def _point(sets: Iterable[ReusableSet], is_wanted: Callable[[ReusableSet], bool]) -> CloneSource | None:
-    """Return the first complete set of a point that is wanted, as a source of clones; None if there is none."""
     complete = (one for one in sets if (one.source, one.phase) == (SourceKind.POINT, CopyPhase.READY))
     point = next(filter(is_wanted, complete), None)
     return _source_of(point, SourceKind.POINT, is_prepared=True) if point is not None else None

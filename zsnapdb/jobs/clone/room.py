@@ -26,7 +26,7 @@ from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup
 from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
 from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.planning.clone import room as planning
-from zsnapdb.planning.clone.room import COMPARED, LEAST, clone_quota, form_quota, home_quota
+from zsnapdb.planning.clone.room import LEAST, clone_quota, form_quota, home_quota
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Preflight
 from zsnapdb.repository.manifest import Manifest
@@ -38,8 +38,6 @@ _GUARD = f"{PROPERTY}:floor-quota"
 
 LEAST_QUOTA = LEAST
 """With less of its own, in bytes, no clone can have a server."""
-COMPARED_QUOTA = COMPARED
-"""What the clone of a state may write on which it is compared with another, in bytes."""
 
 
 @dataclass(frozen=True)

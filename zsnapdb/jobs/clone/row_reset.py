@@ -63,8 +63,6 @@ class UndoneRows:
 
 @dataclass(frozen=True)
 class _Since:
-    """What was written since: the changes in their order, the number of transactions, and where the binlog ends."""
-
     changes: tuple[RowChange, ...]
     transactions: int
     file: str
@@ -102,7 +100,6 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
 
 
 def _moved(copy: Copy, state: HandedState, since: _Since) -> HandedState:
-    """Return the state with the end of the binlog up to which everything is undone."""
     folder = handed.binlog_folder(copy)
     if folder is None:
         raise PreflightError("the server writes no binlog", hint=_HINT)
@@ -245,7 +242,6 @@ class _Tables:
 
 
 def _undo(own: Session, changes: tuple[RowChange, ...]) -> None:
-    """Undo the changes in one transaction, prove each row, and commit. PreflightError if nothing was undone."""
     if not changes:
         return
     for statement in (*undo.opening(changes), *undo.changing(changes)):
@@ -259,7 +255,6 @@ def _undo(own: Session, changes: tuple[RowChange, ...]) -> None:
 
 
 def _set_counters_back(own: Session, state: HandedState) -> None:
-    """Give every counter its value again. PreflightError if one cannot have it."""
     wanted, now = state.by_table, counters(own, planning.MOST_TABLES)
     if now is None or wanted is None or now.keys() != wanted.keys():
         raise PreflightError("there are other tables with counters than there were", hint=_HINT)

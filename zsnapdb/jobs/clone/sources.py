@@ -154,7 +154,6 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
 
 
 def _replaced(instance: Instance, restore_id: str) -> CloneSource | None:
-    """Return the last state of the server that this restore replaced; None if it is not here."""
     server = production.named(instance, restore_id)
     if server is None or server.set is None:
         return None

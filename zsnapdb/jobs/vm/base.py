@@ -158,7 +158,7 @@ def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePl
             else:
                 _clone_domain(settings, planned, marks)
             if planned.nvram is not None:
-                kept = catalogue.nvram_file(settings, "bases", planned.name)
+                kept = catalogue.base_nvram(settings, planned.name)
                 make_private(kept.parent)
                 copy_nvram(planned.nvram, kept)
             copies.snapshot_together([f"{name}@{catalogue.BASE_SNAPSHOT}" for name in planned.volumes.values()], marks)

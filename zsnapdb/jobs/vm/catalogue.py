@@ -18,7 +18,7 @@ from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.copies.record import CREATED, LEASE, OWNER, PHASE, choice_or, stored, text
-from zsnapdb.planning.clone.lease import CloneLease, Policy, policy
+from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.planning.vm.request import NAME, ZvolSpace
 from zsnapdb.planning.vm.seed import GuestIdentity
@@ -144,11 +144,6 @@ class SeenMachine:
     addresses: tuple[str, ...] = ()
 
 
-def lease_policy(settings: Settings) -> Policy:
-    """Return the limits of leases: those of clones of servers."""
-    return policy(settings.clones)
-
-
 def homes(settings: Settings) -> list[str]:
     """Return the existing datasets on this host under which bases and machines may live."""
     return copies.homes(settings.vms.dataset, _HOME)
@@ -166,24 +161,19 @@ def home(settings: Settings, pool: str | None) -> str:
     return copies.home(settings.vms.dataset, pool, _HOME, "vms.dataset")
 
 
-def nvram_file(settings: Settings, kind: str, name: str) -> Path:
-    """Return where the NVRAM file of a base or machine lies."""
-    return settings.vms.folder / kind / f"{name}.nvram"
+MACHINE_FILES = NVRAM, FIRST_NVRAM, SEED, SERIAL_LOG = "nvram", "first.nvram", "seed.iso", "serial.log"
+"""The files of a machine: its NVRAM, and what that was at first, which a reset goes back to; the image from which
+cloud-init takes the identity of its guest; the output of its first serial line."""
 
 
-def first_nvram_file(settings: Settings, name: str) -> Path:
-    """Return where the NVRAM file lies that the machine had at first; a reset goes back to it."""
-    return settings.vms.folder / "machines" / f"{name}.first.nvram"
+def machine_file(settings: Settings, name: str, what: str) -> Path:
+    """Return where this one of its files (`MACHINE_FILES`) lies for the machine."""
+    return settings.vms.folder / "machines" / f"{name}.{what}"
 
 
-def seed_file(settings: Settings, name: str) -> Path:
-    """Return where the image lies from which cloud-init takes the identity of the machine's guest."""
-    return settings.vms.folder / "machines" / f"{name}.seed.iso"
-
-
-def serial_log(settings: Settings, name: str) -> Path:
-    """Return where the output of a machine's first serial line lies."""
-    return settings.vms.folder / "machines" / f"{name}.serial.log"
+def base_nvram(settings: Settings, name: str) -> Path:
+    """Return where the NVRAM file of the base lies."""
+    return settings.vms.folder / "bases" / f"{name}.nvram"
 
 
 def known_bases(settings: Settings) -> KnownCopies[MachineBase]:
@@ -213,7 +203,6 @@ def machines(settings: Settings) -> list[Machine]:
 
 
 def _volumes(found: CopyDatasets) -> dict[str, str]:
-    """Return the volumes by the target of their disk."""
     return {
         dataset[len(found.anchor) + 1 :]: dataset
         for dataset, values in found.members.items()
@@ -222,7 +211,6 @@ def _volumes(found: CopyDatasets) -> dict[str, str]:
 
 
 def _named(found: CopyDatasets) -> str:
-    """Return the name of the copy. ValueError if zsnapdb gives no such name."""
     if not NAME.fullmatch(found.name):
         raise ValueError(f"{found.name!r} is not a name of a machine")
     return found.name

@@ -113,7 +113,7 @@ def _of_base(settings: Settings, base: MachineBase) -> MachineOrigin:
         snapshots=made,
         guids={target: guids[name] for target, name in made.items()},
         spaces=catalogue.spaces(base.volumes),
-        nvram=catalogue.nvram_file(settings, "bases", base.name) if parse(xml).nvram is not None else None,
+        nvram=catalogue.base_nvram(settings, base.name) if parse(xml).nvram is not None else None,
     )
 
 
@@ -141,7 +141,6 @@ def _of_backup(settings: Settings, hypervisor: Hypervisor, named: MachineOriginN
 
 
 def _chosen(named: MachineOriginName, there: Sequence[SnapshotSet]) -> SnapshotSet:
-    """Return the backup, of those whose snapshots are on this host. NotThere if it is none of them."""
     fitting = [s for s in there if named.backup in (None, LATEST_BACKUP) or s.backup_id == named.backup]
     if fitting:
         return fitting[-1]

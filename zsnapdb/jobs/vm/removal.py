@@ -14,18 +14,10 @@ from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.copies import sweeping
 from zsnapdb.jobs.copies.catalogue import KnownCopies, dependents, destroying
 from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase, settle_lease
-from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome, SweepVerdict
+from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome
 from zsnapdb.jobs.vm import catalogue
-from zsnapdb.jobs.vm.catalogue import (
-    Machine,
-    MachineBase,
-    first_nvram_file,
-    nvram_file,
-    own_domain,
-    seed_file,
-    serial_log,
-)
-from zsnapdb.planning.clone.lease import CloneUse, judge, judge_at
+from zsnapdb.jobs.vm.catalogue import MACHINE_FILES, Machine, MachineBase, base_nvram, machine_file, own_domain
+from zsnapdb.planning.clone.lease import CloneUse, JudgedLease, judge, judge_at, policy
 from zsnapdb.vm.hypervisor import Hypervisor, connected
 from zsnapdb.zfs import datasets, owned, snapshots, zvols
 from zsnapdb.zfs.owned import Mark
@@ -84,13 +76,8 @@ def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine)
             hypervisor.power_off(machine.uuid)
             hypervisor.undefine(machine.uuid)
         owned.destroy_datasets(members, mark, with_snapshots=True)
-    for file in (
-        nvram_file(settings, "machines", machine.name),
-        first_nvram_file(settings, machine.name),
-        seed_file(settings, machine.name),
-        serial_log(settings, machine.name),
-    ):
-        file.unlink(missing_ok=True)
+    for what in MACHINE_FILES:
+        machine_file(settings, machine.name, what).unlink(missing_ok=True)
 
 
 def remove_base(settings: Settings, base: MachineBase) -> None:
@@ -102,7 +89,7 @@ def remove_base(settings: Settings, base: MachineBase) -> None:
         for origin in origins:
             with contextlib.suppress(NotThere):
                 owned.destroy_snapshot(origin, mark)
-    nvram_file(settings, "bases", base.name).unlink(missing_ok=True)
+    base_nvram(settings, base.name).unlink(missing_ok=True)
 
 
 _UNUSED = CloneUse(0, None)
@@ -176,7 +163,7 @@ def _bases(settings: Settings, also: Collection[GoesToo] = ()) -> CopyKind[Machi
         known=lambda: _half_made_bases(settings),
         lock=lambda base: catalogue.name_of_base(base.name),
         leaks=_leaks_of_base,
-        judge=lambda base: SweepVerdict.leak(f"half made (phase {base.phase})"),
+        judge=lambda base: JudgedLease.leak(f"half made (phase {base.phase})"),
         remove=lambda base: _remove_base(settings, base, snapshots_may_go=may_go),
     )
 
@@ -186,16 +173,15 @@ def _half_made_bases(settings: Settings) -> KnownCopies[MachineBase]:
     return replace(known, copies=[base for base in known.copies if base.phase in HALF_MADE])
 
 
-def _judge_machine(settings: Settings, host: Host, machine: Machine, *, act: bool) -> SweepVerdict:
+def _judge_machine(settings: Settings, host: Host, machine: Machine, *, act: bool) -> JudgedLease:
     if machine.phase in HALF_MADE:
-        return SweepVerdict.leak(f"half made (phase {machine.phase})")
+        return JudgedLease.leak(f"half made (phase {machine.phase})")
     foreign = others(machine.anchor, catalogue.machine_mark(machine.name))
     obstacles = [f"{clone} is a clone of it" for clone in foreign.clones]
-    limits, time, lease = catalogue.lease_policy(settings), removal_time(host), machine.lease
+    limits, time, lease = policy(settings.clones), removal_time(host), machine.lease
     if act:
         lease = settle_lease(machine.anchor, machine.created, lease, time)
-    verdict = judge_at(lambda at: judge(lease, obstacles, _UNUSED, limits, at), time)
-    return SweepVerdict(verdict.verdict, verdict.reason)
+    return judge_at(lambda at: judge(lease, obstacles, _UNUSED, limits, at), time)
 
 
 def _remove_machine(settings: Settings, machine: Machine, *, snapshots_may_go: bool) -> None:

@@ -347,7 +347,6 @@ def masking_choice(case: MaskingCase) -> MaskingChoice:
 
 
 def _objection(case: MaskingCase) -> str | None:
-    """Return why no form is made for this clone; None if one is."""
     if case.kind in _NOT_PREPARED:
         return _NOT_PREPARED[case.kind]
     if not case.starts:
