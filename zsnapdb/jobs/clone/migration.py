@@ -49,7 +49,7 @@ from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.table_watch import TableWatch
 from zsnapdb.planning.clone import migration as planning
 from zsnapdb.planning.clone.diff import schema_difference
-from zsnapdb.planning.clone.masking import MARGIN_NS, Changes, FileState, TableFiles
+from zsnapdb.planning.clone.masking import MARGIN_NS, Changes, FileState, files_of
 from zsnapdb.planning.clone.migration import (
     LoadFindings,
     MigrationFindings,
@@ -334,7 +334,7 @@ def _touched(
     if after is None:
         # Its files say nothing without a slow shutdown.
         return (), sizes, run
-    stored = {_files_of(table) for table in (*before.stored, *after.stored)}
+    stored = {files_of(table) for table in (*before.stored, *after.stored)}
     changes = Changes(before.files, after.files, before.at_ns)
     return planning.touched(before.definitions, after.definitions, stored, changes), sizes, run
 
@@ -359,10 +359,6 @@ def _state(clone: RunningClone) -> _TableState:
 def _all_definitions(clone: RunningClone) -> dict[str, str]:
     with clone.session(read_timeout=_LONG_SECONDS) as session:
         return all_definitions_of(session)
-
-
-def _files_of(table: CatalogueTable) -> TableFiles:
-    return TableFiles(table.schema, table.name, needs_file=table.row_place is RowPlace.FILES)
 
 
 def _measured(

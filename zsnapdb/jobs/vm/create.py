@@ -188,9 +188,7 @@ def _machine(settings: Settings, origin: MachineOrigin, name: str, wanted: Machi
         nvram=str(catalogue.machine_file(settings, name, catalogue.NVRAM)),
         memory=wanted.memory,
         cpus=wanted.cpus,
-        seed=str(catalogue.machine_file(settings, name, catalogue.SEED))
-        if wanted.identity is GuestIdentity.CLOUD_INIT
-        else None,
+        seed=str(seed_image) if wanted.identity is GuestIdentity.CLOUD_INIT else None,
     )
     return PlannedMachine(name, anchor, own, volumes, clone_xml(origin.xml, identity))
 
