@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -74,13 +74,17 @@ def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> C
     ]
     without = {dataset for item in prepared for dataset in item.members}
     own = [replace(s, clones=tuple(clone for clone in s.clones if clone not in without)) for s in own]
-    heirs = _heirs({clone: s.full_name for s in own for clone in s.clones if clone not in members})
-    obstacles += [f"{dataset}, which is not ours, is a clone of {base}" for dataset, base in heirs.foreign.items()]
+    cloned = {clone: s.full_name for s in own for clone in s.clones if clone not in members}
+    marks = datasets.properties_of(sorted(cloned), [CLONE_PROPERTY]) if cloned else {}
+    heirs = {name: seen[CLONE_PROPERTY].value for name, seen in marks.items() if seen[CLONE_PROPERTY].is_local}
+    obstacles += [
+        f"{name}, which is not ours, is a clone of {base}" for name, base in cloned.items() if name not in heirs
+    ]
     if obstacles:
         return CloneRemoval(removal({}, (), {}), prepared, tuple(obstacles))
     origins = {dataset: values["origin"].value for dataset, values in members.items()}
     origins = {dataset: "" if origin == datasets.UNSET else origin for dataset, origin in origins.items()}
-    return CloneRemoval(removal(origins, own, heirs.clones), prepared, has_detaching=has_detaching)
+    return CloneRemoval(removal(origins, own, heirs), prepared, has_detaching=has_detaching)
 
 
 def _snapshots(seen: SeenSnapshots) -> list[OwnSnapshot]:
@@ -96,25 +100,6 @@ def _snapshots(seen: SeenSnapshots) -> list[OwnSnapshot]:
                 )
             )
     return result
-
-
-@dataclass(frozen=True)
-class _Heirs:
-    """The datasets that were cloned from the clone's snapshots: of other clones (with their names), and foreign ones.
-
-    `foreign` has the snapshot that each was cloned from.
-    """
-
-    clones: Mapping[str, str]
-    foreign: Mapping[str, str]
-
-
-def _heirs(dependents: Mapping[str, str]) -> _Heirs:
-    marks = datasets.properties_of(sorted(dependents), [CLONE_PROPERTY]) if dependents else {}
-    ours = {
-        dataset: values[CLONE_PROPERTY].value for dataset, values in marks.items() if values[CLONE_PROPERTY].is_local
-    }
-    return _Heirs(ours, {dataset: base for dataset, base in dependents.items() if dataset not in ours})
 
 
 def refuse_obstacles(name: str, planned: CloneRemoval) -> None:

@@ -206,7 +206,8 @@ def _judge_clone(
 def _remove_clone(settings: Settings, host: Host, info: CloneInfo, also: Collection[GoesToo]) -> None:
     beats = info.lease.heartbeat
     if info.phase in HALF_MADE:
-        _remove_half_made(host, info, also)
+        _let_foreign_go(info.top, info.name, also)
+        remove_all(host, info.top, info.name, info.mount)
     elif (
         beats is not None
         and beats.is_over(at := removal_time(host).at)
@@ -223,11 +224,6 @@ def _is_abandoned(info: CloneInfo) -> bool:
         return False
     with if_free(locks.name_of_maker(info.name)) as is_free:
         return is_free
-
-
-def _remove_half_made(host: Host, info: CloneInfo, also: Collection[GoesToo]) -> None:
-    _let_foreign_go(info.top, info.name, also)
-    remove_all(host, info.top, info.name, info.mount)
 
 
 def _let_foreign_go(top: str, name: str, also: Collection[GoesToo]) -> None:
