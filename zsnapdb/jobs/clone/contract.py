@@ -129,13 +129,11 @@ def _started_with_account(clone: CloneServer, password: SecretStr) -> Session:
 
 
 def _write_files_for_later_starts(clone: CloneServer, password: SecretStr, internal: SecretStr) -> None:
-    copy = clone.copy
+    copy, record = clone.copy, clone.record
     server_files.remove(copy.folder / "init.sql")
     copy.write_option_file(clone.identity())
-    credentials.write(
-        clone.record.client_file, password, clone.record.bind_address, clone.record.port, copy.settings.user
-    )
-    credentials.write_internal(clone.record.internal_file, internal)
+    credentials.write(record.client_file, password, record.bind_address, record.port, copy.settings.user)
+    credentials.write_internal(record.internal_file, internal)
 
 
 def check(session: Session, facts: ServerFacts, clone: CloneServer) -> None:

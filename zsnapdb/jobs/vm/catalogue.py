@@ -7,7 +7,9 @@ import contextlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.model import PROPERTY
@@ -135,6 +137,9 @@ class Machine(MachineRecord):
     own_bytes: int
 
 
+M = TypeVar("M", MachineBase, Machine)
+
+
 @dataclass(frozen=True)
 class SeenMachine:
     """A machine, what its domain does now, and the addresses of its guest that are known."""
@@ -178,9 +183,7 @@ def base_nvram(settings: Settings, name: str) -> Path:
 
 def known_bases(settings: Settings) -> KnownCopies[MachineBase]:
     """Return the bases on this host, by name."""
-    above = [f"{top}/bases" for top in homes(settings)]
-    seen = copies.known("base", above, (*record.columns(BaseRecord), "type", "used"), BASE_PROPERTY, _base)
-    return KnownCopies(seen.what, sorted(seen.copies, key=lambda base: base.name), seen.unreadable)
+    return _known(settings, "base", "bases", MachineBase, BASE_PROPERTY)
 
 
 def bases(settings: Settings) -> list[MachineBase]:
@@ -190,11 +193,13 @@ def bases(settings: Settings) -> list[MachineBase]:
 
 def known_machines(settings: Settings) -> KnownCopies[Machine]:
     """Return the machines on this host, by name."""
-    above = [f"{top}/machines" for top in homes(settings)]
-    seen = copies.known(
-        "virtual machine", above, (*record.columns(MachineRecord), "type", "used", "origin"), MACHINE_PROPERTY, _machine
-    )
-    return KnownCopies(seen.what, sorted(seen.copies, key=lambda machine: machine.name), seen.unreadable)
+    return _known(settings, "virtual machine", "machines", Machine, MACHINE_PROPERTY)
+
+
+def _known(settings: Settings, what: str, folder: str, kind: type[M], mark: str) -> KnownCopies[M]:
+    above = [f"{top}/{folder}" for top in homes(settings)]
+    seen = copies.known(what, above, (*record.columns(kind), "type", "used"), mark, partial(_read, kind))
+    return KnownCopies(seen.what, sorted(seen.copies, key=lambda copy: copy.name), seen.unreadable)
 
 
 def machines(settings: Settings) -> list[Machine]:
@@ -202,32 +207,14 @@ def machines(settings: Settings) -> list[Machine]:
     return list(known_machines(settings).copies)
 
 
-def _volumes(found: CopyDatasets) -> dict[str, str]:
-    return {
-        dataset[len(found.anchor) + 1 :]: dataset
-        for dataset, values in found.members.items()
-        if values["type"].value == "volume"
-    }
-
-
-def _named(found: CopyDatasets) -> str:
+def _read(kind: type[M], found: CopyDatasets) -> M:
+    """Return the base or machine. ValueError also if zsnapdb gives no such name."""
     if not NAME.fullmatch(found.name):
         raise ValueError(f"{found.name!r} is not a name of a machine")
-    return found.name
-
-
-def _base(found: CopyDatasets) -> MachineBase:
-    known = record.read(BaseRecord, found)
-    return MachineBase(
-        name=_named(found), anchor=found.anchor, volumes=_volumes(found), own_bytes=found.number("used"), **known
-    )
-
-
-def _machine(found: CopyDatasets) -> Machine:
-    known = record.read(MachineRecord, found)
-    return Machine(
-        name=_named(found), anchor=found.anchor, volumes=_volumes(found), own_bytes=found.number("used"), **known
-    )
+    types = {dataset: values["type"].value for dataset, values in found.members.items()}
+    volumes = {name[len(found.anchor) + 1 :]: name for name, type_ in types.items() if type_ == "volume"}
+    known = record.read(kind, found)
+    return kind(name=found.name, anchor=found.anchor, volumes=volumes, own_bytes=found.number("used"), **known)
 
 
 def ready_machine(settings: Settings, name: str) -> Machine:

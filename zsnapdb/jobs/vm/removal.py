@@ -110,10 +110,6 @@ def _leaks_of_machine(machine: Machine) -> list[Leak]:
     return [Leak(f"half-made virtual machine (phase {machine.phase})", machine.anchor, "")] if is_half_made else []
 
 
-def _leaks_of_base(base: MachineBase) -> list[Leak]:
-    return [Leak(f"half-made base (phase {base.phase})", base.anchor, "")]
-
-
 def _orphaned_domains(settings: Settings) -> list[Leak]:
     """Return the domains that zsnapdb defined and whose datasets are gone. libvirt is asked only if it can be used."""
     if not catalogue.homes(settings):
@@ -162,7 +158,7 @@ def _bases(settings: Settings, also: Collection[GoesToo] = ()) -> CopyKind[Machi
         what="vm base",
         known=lambda: _half_made_bases(settings),
         lock=lambda base: catalogue.name_of_base(base.name),
-        leaks=_leaks_of_base,
+        leaks=lambda base: [Leak(f"half-made base (phase {base.phase})", base.anchor, "")],
         judge=lambda base: JudgedLease.leak(f"half made (phase {base.phase})"),
         remove=lambda base: _remove_base(settings, base, snapshots_may_go=may_go),
     )
