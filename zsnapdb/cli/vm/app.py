@@ -174,6 +174,7 @@ def clone(
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.jobs.vm import create as job
     from zsnapdb.jobs.vm import readiness
+    from zsnapdb.planning.vm.seed import guest_identity
     from zsnapdb.report.vm import machines as report
 
     settings, host = on_host(config)
@@ -188,7 +189,7 @@ def clone(
         network=network,
         starts=not no_start,
         marker=readiness.marker(wait_for),
-        identity=job.chosen_identity(identity),
+        identity=guest_identity(identity),
     )
     if plan:
         show(report.MachinesPlanView(job.plan(settings, host, request)), json)

@@ -15,7 +15,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import branches
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.create import OWNER, ephemeral_clone
-from zsnapdb.jobs.clone.query import reading
+from zsnapdb.jobs.clone.query import reading, row_changes
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import Commit
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
@@ -28,7 +28,6 @@ from zsnapdb.planning.clone.diff import Change, DifferenceKind, RowCount, Shape,
 from zsnapdb.planning.clone.room import COMPARED
 from zsnapdb.planning.sql_text import TableName
 
-_BATCH = 1000
 _LONG_SECONDS = 6 * 3600.0
 
 
@@ -136,13 +135,7 @@ def _table(name: TableName, old: _Side, new: _Side, most: ShownDifference) -> Co
     except PreflightError as error:
         return _by_checksum(name, old, new, error.message)
     counts, seen = dict.fromkeys(DifferenceKind, 0), (RowCount(), RowCount())
-    before, after = (
-        count.through(
-            side.session.stream(planning.select(shape, columns, name.schema, str(name.table)), batch=_BATCH)[1]
-        )
-        for count, side, columns in zip(seen, (old, new), (shape.earlier, shape.common), strict=True)
-    )
-    changes = planning.counted(planning.merge(shape, before, after), counts)
+    changes = row_changes(name, shape, (old.session, new.session), counts, seen)
     first = most.fitting_rows(changes)
     # The rest is counted alone.
     deque(changes, maxlen=0)

@@ -232,7 +232,6 @@ def _rename(settings: Settings, host: Host, info: CloneInfo, known: Branches, br
 
 
 def _start_again(settings: Settings, host: Host, before: CloneInfo) -> None:
-    """Start the server again that was shut down, if the clone still has its old data."""
     info = of_dataset(settings, host, before.name)
     if before.pid is not None and info.pid is None and info.revision == before.revision:
         start_locked(settings, host, info)

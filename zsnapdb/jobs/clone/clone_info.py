@@ -216,6 +216,16 @@ class CloneRecord(CloneClaim):
     """The id of the run that made it, or handed it out; "" if an older version did."""
 
     @property
+    def client_file(self) -> Path:
+        """The credentials file of the account of the clone's users."""
+        return self.mount / PRIVATE_FOLDER / "client.cnf"
+
+    @property
+    def internal_file(self) -> Path:
+        """The file with the password of the account with which zsnapdb itself works in the clone."""
+        return self.mount / PRIVATE_FOLDER / INTERNAL_FILE
+
+    @property
     def original(self) -> str:
         """The snapshot set that the clone was created from, as `--from` takes it."""
         return self.original_words.partition(" ")[0]
@@ -295,16 +305,6 @@ class CloneInfo(CloneRecord):
     def process(self) -> server.ServerProcess:
         """The clone's server process, running or not."""
         return server.ServerProcess(self.mount / PRIVATE_FOLDER)
-
-    @property
-    def client_file(self) -> Path:
-        """The credentials file of the account of the clone's users."""
-        return self.mount / PRIVATE_FOLDER / "client.cnf"
-
-    @property
-    def internal_file(self) -> Path:
-        """The file with the password of the account with which zsnapdb itself works in the clone."""
-        return self.mount / PRIVATE_FOLDER / INTERNAL_FILE
 
     @property
     def host(self) -> str:

@@ -131,28 +131,18 @@ def writes_paused(info: CloneInfo) -> Iterator[None]:
     The lock has a deadline and a watchdog, like the lock of a backup. While a running statement blocks the lock it is
     requested again, up to a minute; then LockNotGranted. LockError if the lock was lost before the block ended.
     """
-    if info.pid is None:
-        yield
-        return
-    with contextlib.ExitStack() as stack:
-        _enter_lock(stack, info)
-        yield
-
-
-def _enter_lock(stack: contextlib.ExitStack, info: CloneInfo) -> None:
-    """Take the lock for as long as the stack is open. LockNotGranted if it is still refused after the patience."""
     give_up = time.monotonic() + _PATIENCE_SECONDS
-    for pause in delays():
-        try:
-            stack.enter_context(_write_lock(info))
-            return
-        except LockNotGranted as error:
-            if time.monotonic() + pause > give_up:
-                raise LockNotGranted(
-                    error.message,
-                    hint=f"end the statement on clone {info.label} (`KILL QUERY`) or wait until it ends; commit again",
-                ) from error
-            time.sleep(pause)
+    with contextlib.ExitStack() as stack:
+        for pause in delays() if info.pid is not None else ():
+            try:
+                stack.enter_context(_write_lock(info))
+                break
+            except LockNotGranted as error:
+                if time.monotonic() + pause > give_up:
+                    end = f"end the statement on clone {info.label} (`KILL QUERY`) or wait until it ends"
+                    raise LockNotGranted(error.message, hint=f"{end}; commit again") from error
+                time.sleep(pause)
+        yield
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from pydantic import SecretStr
 
@@ -99,7 +98,7 @@ def start_again(clone: CloneServer) -> None:
     """
     give_files(clone.copy)
     clone.copy.make_private()
-    password, internal = credentials.read(_users_file(clone)), credentials.read(_internal_file(clone))
+    password, internal = credentials.read(clone.record.client_file), credentials.read(clone.record.internal_file)
     with locks.turn(), undone_on_error(clone.copy.process().kill):
         if internal is not None:
             with clone.start(clone.identity(), internal) as session:
@@ -122,14 +121,6 @@ def make_users(session: Session, clone: CloneServer, password: SecretStr) -> Non
     accounts.make_users(session, ACCOUNT, hosts, password, clone.record.rights, clone.record.origin.flavour)
 
 
-def _users_file(clone: CloneServer) -> Path:
-    return clone.copy.folder / "client.cnf"
-
-
-def _internal_file(clone: CloneServer) -> Path:
-    return clone.copy.folder / credentials.INTERNAL_FILE
-
-
 def _started_with_account(clone: CloneServer, password: SecretStr) -> Session:
     """Start the server with an init file; the server runs that file before it accepts connections."""
     sql = credentials.internal_account_sql(clone.record.origin, password, lock=clone.locks_accounts)
@@ -138,12 +129,11 @@ def _started_with_account(clone: CloneServer, password: SecretStr) -> Session:
 
 
 def _write_files_for_later_starts(clone: CloneServer, password: SecretStr, internal: SecretStr) -> None:
-    """Make the files ready for later starts: remove the init file, write the option file and the credentials."""
-    copy = clone.copy
+    copy, record = clone.copy, clone.record
     server_files.remove(copy.folder / "init.sql")
     copy.write_option_file(clone.identity())
-    credentials.write(_users_file(clone), password, clone.record.bind_address, clone.record.port, copy.settings.user)
-    credentials.write_internal(_internal_file(clone), internal)
+    credentials.write(record.client_file, password, record.bind_address, record.port, copy.settings.user)
+    credentials.write_internal(record.internal_file, internal)
 
 
 def check(session: Session, facts: ServerFacts, clone: CloneServer) -> None:

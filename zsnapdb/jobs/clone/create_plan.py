@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from zsnapdb.base.errors import ExistsError, PreflightError, UsageError
+from zsnapdb.base.errors import ExistsError, PreflightError
 from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import CloneSettings, ServerSettings, Settings
 from zsnapdb.jobs.base.host import Host
@@ -20,7 +20,7 @@ from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneRecord
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.locate import home_for, locate, origin_of_live, pool_for
-from zsnapdb.jobs.clone.properties import is_clone_name, requested_text
+from zsnapdb.jobs.clone.properties import refuse_name, requested_text
 from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
 from zsnapdb.jobs.clone.room import HomeRoom
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, origin_at, origin_in, with_volumes
@@ -157,7 +157,6 @@ def _masking(
     *,
     is_stored: bool = False,
 ) -> MaskingChoice:
-    """Return how the clone of the request is masked by these rules, if it is made of a source of that kind."""
     return masking_choice(
         MaskingCase(
             kind,
@@ -174,24 +173,16 @@ def _masking(
 
 def _of_snapshots(source: CloneSource, masking: MaskingChoice) -> PlannedSource:
     names = {role: snapshot.full_name for role, snapshot in source.set.snapshots.items()}
-    return PlannedSource(
-        source.kind,
-        source,
-        source.set.backup_id,
-        source.origin,
-        masking,
-        names,
-        is_prepared=source.is_prepared,
-        rules=source.rules,
-    )
+    prepared, rules = source.is_prepared, source.rules
+    set_id = source.set.backup_id
+    return PlannedSource(source.kind, source, set_id, source.origin, masking, names, (), prepared, rules=rules)
 
 
 def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made_from: PlannedSource) -> ClonePlan:
     """Return what `create` would do with this source; change nothing. The errors are those of `plan`."""
     origin = made_from.origin
     name = request.name or random_name(instance)
-    if not is_clone_name(name):
-        raise UsageError(f"invalid clone name {name!r}", hint="use at most 32 of: small letters, digits, - and _")
+    refuse_name(name)
     server_program.fitting(instance.settings.server, origin.flavour, origin.version)
     restorable.refuse(instance.settings.server, origin)
     for text in restorable.zone_differences(instance.settings.server, origin):
@@ -264,7 +255,6 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
 
 
 def _refuse_files_in(root: Path) -> None:
-    """Raise ExistsError if the folder where the clone would be mounted is not empty."""
     if root.exists() and any(root.iterdir()):
         raise ExistsError(
             f"the folder {root}, where the clone would be mounted, is not empty",

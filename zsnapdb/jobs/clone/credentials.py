@@ -89,7 +89,6 @@ def text_for_clones(login: Login) -> str:
 
 
 def _mount_of(file: Path) -> Path:
-    """Return where the clone with this file in its private folder is mounted."""
     return file.parent.parent
 
 

@@ -66,7 +66,8 @@ def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None,
         source = _original(settings, host, info)
     else:
         instance = with_volumes(Instance.of(settings, info.instance).on_host(host))
-        source = locate(settings, instance, requested, _rules(settings, info), accepts_older=accepts_older)
+        rules = masking_policy.rules_of_clone(settings, info)
+        source = locate(settings, instance, requested, rules, accepts_older=accepts_older)
     room.refuse_source(settings, info.top.rpartition("/")[0], source)
     if isinstance(source, CloneSource):
         reusable_sets.begun_after(settings, host, info, source)
@@ -86,14 +87,14 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
     Where the clone must be masked, that is the form that is masked by the rules of now, if there is one.
     PreflightError if that set is neither on this host nor in the repository any more.
     """
-    rules, here = _rules(settings, info), _here(info)
+    rules, here = masking_policy.rules_of_clone(settings, info), _here(info)
     if here is not None:
-        if not rules or masking_policy.are_masked(_names(here), rules):
+        if not rules or masking_policy.are_masked(here.names, rules):
             return here
         masked = reusable_sets.prepared_form(home(settings, here.pool), here, rules)
         if masked.rules:
             return masked
-        if not masking_policy.have_rules(_names(here)):
+        if not masking_policy.have_rules(here.names):
             return here
     # Where it was masked by other rules, it is masked anew from what was not.
     instance = with_volumes(Instance.of(settings, info.instance).on_host(host))
@@ -119,18 +120,6 @@ def _proved(info: CloneInfo, found: CloneSource | RemoteBackup) -> CloneSource |
             hint=f"`--from {info.original}` takes what is called so now",
         )
     return found
-
-
-def _rules(settings: Settings, info: CloneInfo) -> str:
-    """Return the digest of the rules by which the clone must be masked; "" if it need not be."""
-    configured = settings.instance.get(info.instance)
-    if configured is None:
-        return ""
-    return masking_policy.rules_of(configured.masking, requested=info.asks_for_masking)
-
-
-def _names(source: CloneSource) -> list[str]:
-    return [snapshot.full_name for snapshot in source.set.snapshots.values()]
 
 
 def _here(info: CloneInfo) -> CloneSource | None:
@@ -189,7 +178,7 @@ def _source(
             return source
         return bring_here(settings, with_volumes(Instance.of(settings, info.instance, events).on_host(host)), source)
     instance = with_volumes(Instance.of(settings, info.instance, events).on_host(host))
-    rules = _rules(settings, info)
+    rules = masking_policy.rules_of_clone(settings, info)
     return bring_here(settings, instance, locate(settings, instance, requested, rules, accepts_older=accepts_older))
 
 

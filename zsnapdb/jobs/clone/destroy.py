@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, SOURC
 from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet
 from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CloneSource, Commit, commits_among
 from zsnapdb.jobs.clone.volumes import SeenSnapshots, drop_detaching, is_detaching, remove_folders
+from zsnapdb.jobs.copies.catalogue import dependents
 from zsnapdb.jobs.copies.properties import PHASE_PROPERTY, CopyPhase
 from zsnapdb.jobs.copies.sweeping import GoesToo
 from zsnapdb.jobs.host.local_sets import described_sets
@@ -73,13 +74,17 @@ def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> C
     ]
     without = {dataset for item in prepared for dataset in item.members}
     own = [replace(s, clones=tuple(clone for clone in s.clones if clone not in without)) for s in own]
-    heirs = _heirs({clone: s.full_name for s in own for clone in s.clones if clone not in members})
-    obstacles += [f"{dataset}, which is not ours, is a clone of {base}" for dataset, base in heirs.foreign.items()]
+    cloned = {clone: s.full_name for s in own for clone in s.clones if clone not in members}
+    marks = datasets.properties_of(sorted(cloned), [CLONE_PROPERTY]) if cloned else {}
+    heirs = {name: seen[CLONE_PROPERTY].value for name, seen in marks.items() if seen[CLONE_PROPERTY].is_local}
+    obstacles += [
+        f"{name}, which is not ours, is a clone of {base}" for name, base in cloned.items() if name not in heirs
+    ]
     if obstacles:
         return CloneRemoval(removal({}, (), {}), prepared, tuple(obstacles))
     origins = {dataset: values["origin"].value for dataset, values in members.items()}
     origins = {dataset: "" if origin == datasets.UNSET else origin for dataset, origin in origins.items()}
-    return CloneRemoval(removal(origins, own, heirs.clones), prepared, has_detaching=has_detaching)
+    return CloneRemoval(removal(origins, own, heirs), prepared, has_detaching=has_detaching)
 
 
 def _snapshots(seen: SeenSnapshots) -> list[OwnSnapshot]:
@@ -87,7 +92,7 @@ def _snapshots(seen: SeenSnapshots) -> list[OwnSnapshot]:
     for snapshot, values in seen.items():
         mark = values[COMMIT_PROPERTY]
         is_commit = mark.is_local and snapshot.name == f"{SNAPSHOT_PREFIX}{mark.value}"
-        clones = tuple(c for c in values["clones"].value.split(",") if c not in ("", datasets.UNSET))
+        clones = dependents(values["clones"].value)
         if not is_detaching(snapshot.name):
             result.append(
                 OwnSnapshot(
@@ -95,25 +100,6 @@ def _snapshots(seen: SeenSnapshots) -> list[OwnSnapshot]:
                 )
             )
     return result
-
-
-@dataclass(frozen=True)
-class _Heirs:
-    """The datasets that were cloned from the clone's snapshots: of other clones (with their names), and foreign ones.
-
-    `foreign` has the snapshot that each was cloned from.
-    """
-
-    clones: Mapping[str, str]
-    foreign: Mapping[str, str]
-
-
-def _heirs(dependents: Mapping[str, str]) -> _Heirs:
-    marks = datasets.properties_of(sorted(dependents), [CLONE_PROPERTY]) if dependents else {}
-    ours = {
-        dataset: values[CLONE_PROPERTY].value for dataset, values in marks.items() if values[CLONE_PROPERTY].is_local
-    }
-    return _Heirs(ours, {dataset: base for dataset, base in dependents.items() if dataset not in ours})
 
 
 def refuse_obstacles(name: str, planned: CloneRemoval) -> None:
@@ -323,7 +309,7 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
 def drop_live(source: CloneSource) -> None:
     """Remove the live set that was taken for a clone which could not be made; other sources stay."""
     if source.kind is SourceKind.LIVE:
-        owned.destroy_set([snapshot.full_name for snapshot in source.set.snapshots.values()], source.set.backup_id)
+        owned.destroy_set(source.names, source.set.backup_id)
 
 
 def unused_live(instance: Instance, only: str | None = None) -> list[SnapshotSet]:

@@ -128,7 +128,6 @@ def _detach(settings: Settings, host: Host, planned: DetachPlan, patience: float
 
 
 def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> None:
-    """Send the volumes as they are now into new datasets that carry the clone's mark."""
     marks = {CLONE_PROPERTY: info.name}
     made = volumes.snapshot(info.volumes, short, marks)
     if layout.top not in layout.datasets.values():

@@ -5,6 +5,7 @@ Both run steps of a restore plan. The result is a received set (`reusable_sets`)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,11 +72,7 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
         with undone_on_error(lambda: reusable_sets.remove_if_exists(home, RECEIVED, set_id)):
             work = ServerWork(settings, instance, repository, planned)
             run_steps(work, _steps(work, VOLUME_STEPS), VOLUME_STEPS)
-            for role, dataset in planned.layout.datasets.items():
-                datasets.set_properties(
-                    dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"}
-                )
-            datasets.set_properties(anchor, _ready(instance))
+            _complete(instance, anchor, set_id, planned.layout.datasets)
         received = reusable_sets.find_received(home, set_id, manifest.guids())
         assert received is not None
         return received
@@ -140,12 +137,7 @@ def reach(
             snapshot(layout.datasets, snapshot_name(set_id), {KEPT_PROPERTY: set_id})
             for dataset in reversed(work.datasets):
                 datasets.unmount(dataset)
-            for role, dataset in layout.datasets.items():
-                datasets.set_properties(
-                    dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"}
-                )
-            ready = _ready(instance) | {properties.POINT_PROPERTY: planned.point_identity}
-            datasets.set_properties(anchor, ready)
+            _complete(instance, anchor, set_id, layout.datasets, {properties.POINT_PROPERTY: planned.point_identity})
         remove_folders(Path(planned.layout.mount))
         remove_folders(own_settings.restore.mount_root)
         received = reusable_sets.find_ready_point(home, set_id)
@@ -204,7 +196,6 @@ def _steps(work: ServerWork, handlers: Handlers) -> list[Step]:
 
 
 def _is_planned(planned: RestorePlan, local: CloneSource) -> bool:
-    """Whether the snapshots are those of the plan, by their GUIDs."""
     (volumes,) = (step for step in planned.steps if isinstance(step, MountVolumes))
     wanted = {part.dataset: part.guid for part in volumes.parts}
     return {planned.layout.datasets.get(role): one.guid for role, one in local.set.snapshots.items()} == wanted
@@ -222,17 +213,18 @@ def _clone_base(work: ServerWork, local: CloneSource) -> None:
 
 
 def _replay(work: ServerWork) -> None:
-    """Recover the server, replay the binlogs, check the server; then remove its identity from the files."""
     mount(work.datasets)
     run_steps(work, _steps(work, SERVER_STEPS), SERVER_STEPS)
     work.copy.remove_identity()
     server_files.remove_tree(work.copy.folder)
 
 
-def _ready(instance: Instance) -> dict[str, str]:
-    """Return the properties of a set that is complete: nobody has used it for as long as it was being made."""
-    return {
-        **room.KEPT,
-        copy_properties.PHASE_PROPERTY: CopyPhase.READY,
-        properties.USED_PROPERTY: stamp(instance.host.latest()),
-    }
+def _complete(
+    instance: Instance, anchor: str, set_id: str, volumes: Mapping[str, str], more: Mapping[str, str] | None = None
+) -> None:
+    """Make the set a complete one. Nobody has used it for as long as it was being made."""
+    for role, dataset in volumes.items():
+        datasets.set_properties(dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"})
+    used = {properties.USED_PROPERTY: stamp(instance.host.latest())}
+    ready = {copy_properties.PHASE_PROPERTY: CopyPhase.READY}
+    datasets.set_properties(anchor, {**room.KEPT, **ready, **used, **(more or {})})

@@ -170,7 +170,6 @@ def _start(settings: Settings, host: Host, info: CloneInfo, events: Events) -> C
 
 
 def _start_steps(settings: Settings, info: CloneInfo) -> tuple[str, ...]:
-    """Return the steps of a start in words. Raises the errors of a start that are known before it."""
     refuse_running_elsewhere(info)
     program = server_program.fitting(server_settings(settings, info), info.flavour, info.origin.version)
     how = (
@@ -181,7 +180,7 @@ def _start_steps(settings: Settings, info: CloneInfo) -> tuple[str, ...]:
         masking_policy.refuse_unmasked(settings, info)
         return (how,)
     masking = settings.instance[info.instance].masking
-    masks = masking_policy.masks_at_start(masking, info) and masking.run
+    masks = masking_policy.masks_at_start(settings, info) and masking.run
     scripts = tuple(f"mask the clone: {' '.join(words)}" for words in masking.run if masks)
     lines = planned_lines(info.origin.flavour) if masks else ()
     return (*scripts, *lines, "write its credentials with a new password", how)
@@ -197,7 +196,7 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
     clone = server_of(settings, info)
     if info.phase is CopyPhase.NEW:
         instance = Instance.of(settings, info.instance).on_host(host)
-        rules = masking_policy.rules_of(instance.settings.masking, requested=info.asks_for_masking)
+        rules = masking_policy.rules_of_clone(settings, info)
         started = start_first(instance, clone, rules, info.volumes.values(), password or fresh_password())
         datasets.set_properties(
             info.top,
@@ -283,8 +282,7 @@ def rename(settings: Settings, host: Host, name: str, new: str) -> CloneInfo:
 
     UsageError if no clone may have that name, ExistsError if another has it.
     """
-    if not properties.is_clone_name(new):
-        raise UsageError(f"invalid clone name {new!r}", hint="use at most 32 of: small letters, digits, - and _")
+    properties.refuse_name(new)
     with held(settings, host, name) as info, locks.names_and_ports():
         refuse_label([other for other in claims(settings).copies if other.name != info.name], new)
         datasets.set_properties(info.top, {properties.LABEL_PROPERTY: new})

@@ -38,8 +38,8 @@ def locate(
     asked. DamagedError if that backup cannot be used, unless `accepts_older` is set.
     """
     local = find_local(settings, instance, requested)
-    is_latest = requested != LATEST or local is None or not _stored_after(instance, local)
-    if local is not None and is_latest:
+    newer = stored_after(instance, local.set, version.pool_guid(local.pool)) if local and requested == LATEST else ()
+    if local is not None and not newer:
         return reusable_sets.prepared_form(home(settings, local.pool), local, rules)
     repository = instance.open_repository()
     known = repository.backup_ids(instance.name)
@@ -85,10 +85,6 @@ def bring_here(settings: Settings, instance: Instance, source: CloneSource | Rem
     return fetch.fetch(settings, instance, home_of_clones, source)
 
 
-def _stored_after(instance: Instance, local: CloneSource) -> tuple[str, ...]:
-    return stored_after(instance, local.set, version.pool_guid(local.pool))
-
-
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
     """Return whether ZFS made the stored backup no later than the local set, in the same pool."""
     is_same_pool = version.pool_guid(local.pool) == stored.pool_guid
@@ -121,7 +117,7 @@ def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> 
     if original == target.backup_id or not is_backup_id(original):
         return None
     local = find_local(settings, instance, original)
-    if local is None or {role: one.guid for role, one in local.set.snapshots.items()} != target.guids():
+    if local is None or local.guids != target.guids():
         return None
     return local
 

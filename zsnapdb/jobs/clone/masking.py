@@ -308,7 +308,6 @@ def _with_options(copy: Copy, options: tuple[str, ...]) -> Copy:
 def _steps(
     session: Session, facts: ServerFacts, masking: MaskingSettings, names: Mapping[str, str]
 ) -> tuple[MaskingStep, ...]:
-    """Run the masking files in their order. HookError if one fails."""
     environment = {"ZSNAPDB_HOOK": When.MASK.value, "ZSNAPDB_FLAVOUR": facts.flavour.value, **names}
     return tuple(_step(session, words, masking, environment) for words in masking.run)
 

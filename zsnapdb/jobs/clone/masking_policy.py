@@ -44,6 +44,12 @@ def rules_of(settings: MaskingSettings, *, requested: bool) -> str:
     return masking.digest(settings) if masks_new_clone(settings, requested=requested) else ""
 
 
+def rules_of_clone(settings: Settings, info: CloneInfo) -> str:
+    """Return the digest of the rules by which the clone must be masked now; "" also if its instance is gone."""
+    configured = settings.instance.get(info.instance)
+    return rules_of(configured.masking, requested=info.asks_for_masking) if configured is not None else ""
+
+
 def rules_for(source: CloneSource, rules: str) -> str:
     """Return the digest of the rules by which the source is still to be masked; "" if it is a masked clone's commit.
 
@@ -51,14 +57,13 @@ def rules_for(source: CloneSource, rules: str) -> str:
     """
     if not rules or not is_masked_commit(source):
         return rules
-    refuse_other_rules([made.full_name for made in source.set.snapshots.values()], rules)
+    refuse_other_rules(source.names, rules)
     return ""
 
 
 def is_masked_commit(source: CloneSource) -> bool:
     """Whether the source is a commit of a masked clone, which says so of itself."""
-    names = [made.full_name for made in source.set.snapshots.values()]
-    return source.kind is SourceKind.COMMIT and not source.rules and are_masked(names, "")
+    return source.kind is SourceKind.COMMIT and not source.rules and are_masked(source.names, "")
 
 
 def masked_by(names: Collection[str]) -> str:
@@ -125,9 +130,9 @@ def ensure(
     return report
 
 
-def masks_at_start(settings: MaskingSettings, info: CloneInfo) -> bool:
+def masks_at_start(settings: Settings, info: CloneInfo) -> bool:
     """Return whether the first start of the clone masks it: it must be masked, and its source was not."""
-    rules = rules_of(settings, requested=info.asks_for_masking)
+    rules = rules_of_clone(settings, info)
     origins = _origins(info.volumes.values()) if rules else []
     return bool(rules) and not (origins and are_masked(origins, rules))
 

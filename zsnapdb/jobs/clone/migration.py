@@ -49,7 +49,7 @@ from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.table_watch import TableWatch
 from zsnapdb.planning.clone import migration as planning
 from zsnapdb.planning.clone.diff import schema_difference
-from zsnapdb.planning.clone.masking import MARGIN_NS, Changes, FileState, TableFiles
+from zsnapdb.planning.clone.masking import MARGIN_NS, Changes, FileState, files_of
 from zsnapdb.planning.clone.migration import (
     LoadFindings,
     MigrationFindings,
@@ -292,7 +292,6 @@ def check(settings: Settings, instance: Instance, request: MigrationRequest) -> 
 
 
 def _hook(words: Sequence[str], limits: MigrationSettings, folder: Path, instance: str) -> Hook:
-    """Return the command with the path of its program."""
     command = tuple(words) or limits.command
     if not command:
         raise UsageError(
@@ -328,7 +327,6 @@ def _after(run: MigrationRun, read: Callable[[], Read]) -> tuple[Read | None, Mi
 def _touched(
     settings: Settings, clone: RunningClone, hook: Hook
 ) -> tuple[tuple[TouchedTable, ...], dict[TableName, int], MigrationRun]:
-    """Run the migration on the clone; return the tables that it touched, their sizes before, and how it ran."""
     before = _state(clone)
     contract.start_again(server_of(settings, clone.info))
     after, run = _after(_run(clone, hook), lambda: _state(clone))
@@ -336,7 +334,7 @@ def _touched(
     if after is None:
         # Its files say nothing without a slow shutdown.
         return (), sizes, run
-    stored = {_files_of(table) for table in (*before.stored, *after.stored)}
+    stored = {files_of(table) for table in (*before.stored, *after.stored)}
     changes = Changes(before.files, after.files, before.at_ns)
     return planning.touched(before.definitions, after.definitions, stored, changes), sizes, run
 
@@ -359,13 +357,8 @@ def _state(clone: RunningClone) -> _TableState:
 
 
 def _all_definitions(clone: RunningClone) -> dict[str, str]:
-    """Return the definitions of everything that a migration can define, by name."""
     with clone.session(read_timeout=_LONG_SECONDS) as session:
         return all_definitions_of(session)
-
-
-def _files_of(table: CatalogueTable) -> TableFiles:
-    return TableFiles(table.schema, table.name, needs_file=table.row_place is RowPlace.FILES)
 
 
 def _measured(
@@ -377,7 +370,6 @@ def _measured(
     sizes: Mapping[TableName, int],
     planned: PlannedLoad | None,
 ) -> CheckedMigration:
-    """Run the migration beside readers and writers of the tables and the load, and then again without them."""
     names = planning.watched(tables, sizes)
     instance.events.tell(f"it runs again beside a reader and a writer of {len(names)} tables")
     before = _all_definitions(clone)
@@ -413,7 +405,6 @@ def _measured(
 
 
 def _again(clone: RunningClone, hook: Hook, before: Mapping[str, str]) -> SecondRun:
-    """Run the migration once more, and compare the definitions."""
     after, run = _after(_run(clone, hook), lambda: _all_definitions(clone))
     if run.failure:
         return SecondRun.FAILS
@@ -428,7 +419,6 @@ def _own_bytes(settings: Settings, instance: Instance, clone: RunningClone) -> i
 
 @contextmanager
 def _watch(clone: RunningClone, names: Sequence[TableName]) -> Iterator[TableWatch]:
-    """Watch the tables in the block. The watch ends in any case."""
     watch = TableWatch.start(lambda: clone.session(read_timeout=2 * _LONG_SECONDS), names)
     try:
         yield watch

@@ -14,9 +14,6 @@ from zsnapdb.jobs.clone.request import Created, CreateDurations
 from zsnapdb.jobs.copies.properties import HALF_MADE
 from zsnapdb.planning.clone.pool import PoolMark
 
-_NO_SECONDS = CreateDurations(source=0.0, clone=0.0, identity=0.0, start=0.0)
-"""How long it took is not known any more."""
-
 
 def created(settings: Settings, instance: Instance) -> Created | None:
     """Return the clone that the run of this id made or was handed; None if there is none.
@@ -34,7 +31,8 @@ def created(settings: Settings, instance: Instance) -> Created | None:
                 with held(settings, instance.host, info.id) as now_there:
                     info = address.open_to(settings, now_there, instance.events)
             is_of_pool = info.pool is PoolMark.HANDED_OUT
-            return Created(info, credentials.read(info.client_file), _NO_SECONDS, is_of_pool=is_of_pool)
+            # How long it took is not known any more.
+            return Created(info, credentials.read(info.client_file), CreateDurations(), is_of_pool=is_of_pool)
         destroy.destroy(settings, instance.host, info.id)
     return None
 

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from pydantic import SecretStr
 
-from zsnapdb.base.errors import ConfigError, ConsistencyError, UnknownNameError, UsageError, ZsnapdbError
+from zsnapdb.base.errors import ConfigError, ConsistencyError, UnknownNameError, ZsnapdbError
 from zsnapdb.base.model import backup_time, is_backup_id
 from zsnapdb.config.clones import PoolSettings
 from zsnapdb.config.settings import Settings
@@ -117,7 +117,7 @@ def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, inf
             datasets.set_properties(info.current, {"quota": str(min(request.quota, info.quota or request.quota))})
         datasets.set_properties(info.top, facts)
         handed_out = address.lead(settings, of_dataset(settings, host, info.name), instance.events)
-    seconds = CreateDurations(source=0.0, clone=0.0, identity=0.0, start=time.monotonic() - began)
+    seconds = CreateDurations(start=time.monotonic() - began)
     return Created(handed_out, password, seconds, is_of_pool=True)
 
 
@@ -144,7 +144,6 @@ def set_aside(instance: Instance, info: CloneInfo, error: ZsnapdbError) -> None:
 
 
 def _refuse_used(instance: Instance, info: CloneInfo, session: Session) -> None:
-    """Raise ConsistencyError if somebody is connected to the slot, or wrote into it since it was made."""
     state = handed.read(instance.host, info)
     status = binlog_status(session)
     is_same = state is not None and (state.file, str(state.offset)) == (status.get("File"), status.get("Position"))
@@ -155,8 +154,7 @@ def _refuse_used(instance: Instance, info: CloneInfo, session: Session) -> None:
 def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> dict[str, str]:
     """Return the properties by which the slot becomes the clone of the request. The errors are those of `hand_out`."""
     label = request.name or info.name
-    if not properties.is_clone_name(label):
-        raise UsageError(f"invalid clone name {label!r}", hint="use at most 32 of: small letters, digits, - and _")
+    properties.refuse_name(label)
     others = _admitted_beside(settings, request, info, label)
     now = instance.host.latest()
     taken = replace(
@@ -190,7 +188,6 @@ def _admitted_beside(settings: Settings, request: CloneRequest, info: CloneInfo,
 
 
 def _candidates(settings: Settings, instance: Instance, request: CloneRequest) -> Iterator[CloneInfo]:
-    """Yield the slots that fit the request, those with the newest data first."""
     if instance.settings.pool is None or not _may_be_of_pool(request):
         return
     for info in reversed(slots_of(settings, instance)):

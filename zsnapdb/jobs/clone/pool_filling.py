@@ -64,22 +64,16 @@ def fill(settings: Settings, instance: Instance) -> FilledPool:
         plan = plan_fill(settings, instance)
         dropped = [slot.name for slot, _ in plan.drops if _drop(settings, instance, slot.name)]
         made = []
+        # A slot that nobody fills any more goes with its lease, as any clone.
+        ttl = min(2 * settings_of(instance).max_age, settings.clones.max_ttl)
         for _ in range(plan.makes):
-            request = CloneRequest(
-                OWNER, name=random_name(instance), ttl=_lease_seconds(settings, instance), waits=True
-            )
+            request = CloneRequest(OWNER, name=random_name(instance), ttl=ttl, waits=True)
             made.append(create(settings, instance, request).info)
         address.follow_if_there(settings, instance.host)
         return FilledPool(plan, tuple(made), tuple(dropped))
 
 
-def _lease_seconds(settings: Settings, instance: Instance) -> float:
-    """Return the lease of a slot. One that nobody fills any more goes with its lease, as any clone."""
-    return min(2 * settings_of(instance).max_age, settings.clones.max_ttl)
-
-
 def _drop(settings: Settings, instance: Instance, name: str) -> bool:
-    """Destroy the slot if it is still nobody's and nobody works on it; return whether it did."""
     with if_free(locks.name_of_clone(name)) as is_free:
         if not is_free:
             return False
@@ -132,7 +126,6 @@ def refuse_pool(settings: Settings, instance: Instance) -> None:
 
 
 def _seen(settings: Settings, instance: Instance) -> tuple[list[PoolSlot], HostRoom]:
-    """Return the clones that wait already, and what the host has for more."""
     above = _home(settings, instance)
     if above is None:
         return [], HostRoom(None, None)

@@ -173,7 +173,6 @@ def is_done(source: CloneSource, rules: str) -> bool:
 def _prepare(
     settings: Settings, instance: Instance, top: str, source: CloneSource, rules: str, quota: int
 ) -> PreparedSet:
-    """Make the prepared form under its lock, and return it."""
     set_id, name = source.set.backup_id, name_of(source, rules)
     anchor = anchor_of(top, PREPARED, name)
     reusable_sets.remove_if_exists(top, PREPARED, name)

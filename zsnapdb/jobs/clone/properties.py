@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from zsnapdb.base.errors import UsageError
 from zsnapdb.base.model import PROPERTY
 from zsnapdb.base.patterns import printable
 from zsnapdb.zfs.owned import Mark
@@ -82,6 +83,12 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 def is_clone_name(text: str) -> bool:
     """Whether a clone may have that name."""
     return _NAME.fullmatch(text) is not None
+
+
+def refuse_name(text: str) -> None:
+    """Raise UsageError if no clone may have that name."""
+    if not is_clone_name(text):
+        raise UsageError(f"invalid clone name {text!r}", hint="use at most 32 of: small letters, digits, - and _")
 
 
 def clone_mark(name: str) -> Mark:

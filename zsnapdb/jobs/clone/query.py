@@ -19,10 +19,10 @@ from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.session import Address, Row, Session
 from zsnapdb.planning.clone import diff as planning
 from zsnapdb.planning.clone.diff import Change, Column, DifferenceKind, RowCount, Shape
-from zsnapdb.planning.sql_text import parse_table
+from zsnapdb.planning.sql_text import TableName, parse_table
 
 _READER = "zsnapdb_reader"
-_BATCH = 100
+_BATCH, _COMPARED_BATCH = 100, 1000
 _LONGEST_SECONDS = 86400.0
 
 Rows = Callable[[tuple[str, ...], Iterator[Row]], None]
@@ -99,20 +99,23 @@ def diff(
     counts = dict.fromkeys(DifferenceKind, 0)
     with past(settings, instance, first) as old, past(settings, instance, second) as new:
         shape = planning.shape(_columns(old, schema, name, first), _columns(new, schema, name, second), table)
-        rows = (
-            session.stream(planning.select(shape, columns, schema, name), batch=_BATCH)[1]
-            for session, columns in ((old, shape.earlier), (new, shape.common))
-        )
-        emit(shape, planning.counted(planning.merge(shape, *rows), counts))
-    return Difference(
-        table,
-        first,
-        second,
-        shape,
-        counts[DifferenceKind.ADDED],
-        counts[DifferenceKind.REMOVED],
-        counts[DifferenceKind.CHANGED],
-    )
+        emit(shape, row_changes(named, shape, (old, new), counts))
+    return Difference(table, first, second, shape, *(counts[kind] for kind in DifferenceKind))
+
+
+def row_changes(
+    table: TableName,
+    shape: Shape,
+    sessions: tuple[Session, Session],
+    counts: dict[DifferenceKind, int],
+    seen: tuple[RowCount, RowCount] | None = None,
+) -> Iterator[Change]:
+    """Yield the rows of a table that differ between two servers, counted by their kinds. `seen` counts all rows."""
+    seen = seen or (RowCount(), RowCount())
+    queries = [planning.select(shape, one, table.schema, str(table.table)) for one in (shape.earlier, shape.common)]
+    sides = zip(seen, sessions, queries, strict=True)
+    rows = (passed.through(one.stream(sql, batch=_COMPARED_BATCH)[1]) for passed, one, sql in sides)
+    return planning.counted(planning.merge(shape, *rows), counts)
 
 
 @contextlib.contextmanager
@@ -140,7 +143,6 @@ def reading(clone: RunningClone, *, of_users: bool = False) -> Iterator[Session]
 
 
 def _columns(session: Session, schema: str, name: str, moment: Moment) -> list[Column]:
-    """Return the table's columns in their order. NotThere if the moment has no such table."""
     columns = tables.columns(session, schema, name)
     if not columns:
         raise UnknownNameError(

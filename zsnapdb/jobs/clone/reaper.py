@@ -38,7 +38,7 @@ from zsnapdb.jobs.clone.volumes import mend
 from zsnapdb.jobs.copies import sweeping
 from zsnapdb.jobs.copies.catalogue import KnownCopies
 from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
-from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome, SweepVerdict, carried_out
+from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome, carried_out
 from zsnapdb.jobs.host import production
 from zsnapdb.jobs.host.production import ReplacedServer
 from zsnapdb.jobs.steps import restore_journal
@@ -85,7 +85,6 @@ def _leaks_of(info: CloneInfo) -> list[Leak]:
 
 
 def _droppable(info: CloneInfo) -> list[str]:
-    """Return the old revisions that have no commits."""
     if not info.leftovers:
         return []
     committed = {snapshot.dataset for commit in commits(info.top) for snapshot in commit.set.snapshots.values()}
@@ -171,26 +170,24 @@ def _reusable_sets(settings: Settings, kind: str, time: RemovalTime, *, act: boo
         what=f"{kind} set",
         known=lambda: reusable_sets.known(settings, kind),
         lock=lambda item: item.lock,
-        leaks=_leaks_of_set,
+        leaks=lambda item: (
+            [Leak(f"half-made {kind} set", item.anchor, item.instance)] if item.phase in HALF_MADE else []
+        ),
         judge=lambda item: _judge_reusable_set(settings, item, time, act=act),
         remove=reusable_sets.remove_unused,
     )
 
 
-def _leaks_of_set(item: ReusableSet) -> list[Leak]:
-    return [Leak(f"half-made {item.kind} set", item.anchor, item.instance)] if item.phase in HALF_MADE else []
-
-
 def _judge_clone(
     settings: Settings, info: CloneInfo, time: RemovalTime, *, act: bool, also: Collection[GoesToo]
-) -> SweepVerdict:
+) -> JudgedLease:
     """Judge one clone under its lock. `act`: mend it first if it is to be mended, and note for the next sweep."""
     if info.phase in HALF_MADE:
-        return SweepVerdict.leak(f"half made (phase {info.phase})")
+        return JudgedLease.leak(f"half made (phase {info.phase})")
     if _is_abandoned(info):
-        return SweepVerdict.leak("the command that made it for itself is gone")
+        return JudgedLease.leak("the command that made it for itself is gone")
     if info.is_of_nobody and not info.waits and not info.lease.is_protected(time.at):
-        return SweepVerdict(LeaseVerdict.REAP, "nobody gets it out of its pool any more")
+        return JudgedLease(LeaseVerdict.REAP, "nobody gets it out of its pool any more")
     for revision in info.takes_over if act else ():
         taken_over.settle(revision)
     if act:
@@ -199,17 +196,18 @@ def _judge_clone(
     if info.phase is CopyPhase.CHANGING or old:
         error = _mend(info, also) if act else None
         if error is not None:
-            return SweepVerdict(LeaseVerdict.KEEP, "its reset or detach was interrupted", error)
+            return JudgedLease(LeaseVerdict.KEEP, "its reset or detach was interrupted", error)
     verdict = _verdict(settings, info, time, notes=act)
     stays = old and verdict.verdict is not LeaseVerdict.REAP
     note = f"; its old data goes: {', '.join(old)}" if stays else ""
-    return SweepVerdict(verdict.verdict, f"{verdict.reason}{note}")
+    return replace(verdict, reason=f"{verdict.reason}{note}")
 
 
 def _remove_clone(settings: Settings, host: Host, info: CloneInfo, also: Collection[GoesToo]) -> None:
     beats = info.lease.heartbeat
     if info.phase in HALF_MADE:
-        _remove_half_made(host, info, also)
+        _let_foreign_go(info.top, info.name, also)
+        remove_all(host, info.top, info.name, info.mount)
     elif (
         beats is not None
         and beats.is_over(at := removal_time(host).at)
@@ -228,13 +226,7 @@ def _is_abandoned(info: CloneInfo) -> bool:
         return is_free
 
 
-def _remove_half_made(host: Host, info: CloneInfo, also: Collection[GoesToo]) -> None:
-    _let_foreign_go(info.top, info.name, also)
-    remove_all(host, info.top, info.name, info.mount)
-
-
 def _let_foreign_go(top: str, name: str, also: Collection[GoesToo]) -> None:
-    """Destroy the snapshots that others made below `top`. PreflightError if `also` does not let them go."""
     volumes.let_go(volumes.refuse(top, name, may_go=GoesToo.FOREIGN_SNAPSHOTS in also), name)
 
 
@@ -291,19 +283,18 @@ def use_of(info: CloneInfo, time: RemovalTime, *, notes: bool = False) -> CloneU
     return CloneUse(use.clients, idle_since)
 
 
-def _judge_reusable_set(settings: Settings, item: ReusableSet, time: RemovalTime, *, act: bool) -> SweepVerdict:
+def _judge_reusable_set(settings: Settings, item: ReusableSet, time: RemovalTime, *, act: bool) -> JudgedLease:
     if item.phase in HALF_MADE:
-        return SweepVerdict.leak("half made")
+        return JudgedLease.leak("half made")
     if item.is_of_nobody:
         reason = f"it was received for {item.caused_by}, and no clone depends on it"
-        return SweepVerdict(LeaseVerdict.REAP, reason)
+        return JudgedLease(LeaseVerdict.REAP, reason)
     if act and _is_wrong(read_stamp(item.used), time):
         item = replace(item, used=stamp(time.latest))
         datasets.set_properties(item.anchor, {properties.USED_PROPERTY: item.used})
     unused = UnusedSet(len(item.clones), item.used, item.kind == PREPARED)
     keep, short = settings.clones.keep_unused, room.shortage(settings, pool_of(item.anchor))
-    judged = judge_at(lambda at: judge_set(unused, keep, short, at), time)
-    return SweepVerdict(judged.verdict, judged.reason)
+    return judge_at(lambda at: judge_set(unused, keep, short, at), time)
 
 
 def _is_wrong(recorded: datetime, time: RemovalTime) -> bool:

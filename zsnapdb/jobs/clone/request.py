@@ -94,10 +94,10 @@ class CreateDurations:
     source from the files. `start`: start and recovery of the server. Masking is in none of them.
     """
 
-    source: float
-    clone: float
-    identity: float
-    start: float
+    source: float = 0.0
+    clone: float = 0.0
+    identity: float = 0.0
+    start: float = 0.0
 
 
 @dataclass(frozen=True)

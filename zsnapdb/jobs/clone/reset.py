@@ -217,7 +217,6 @@ def _reset(
     accepts_older: bool,
     replaces: bool,
 ) -> ResetClone:
-    """Reset the clone in the cheapest way; the caller holds its lock."""
     began = time.monotonic()
 
     def undo() -> ResetClone:
@@ -310,7 +309,7 @@ def _case(settings: Settings, info: CloneInfo) -> SwapCase:
 
 
 def _objection(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo) -> str | None:
-    rules = masking_policy.rules_of(settings.instance[info.instance].masking, requested=info.asks_for_masking)
+    rules = masking_policy.rules_of_clone(settings, info)
     # One that has too much would be refused when it gets the quota, and nobody could have it any more.
     wish, now = (
         SlotWish(info.original_key, rules, info.profile, info.bind_address, info.written_quota),
@@ -328,7 +327,6 @@ def _still_fits(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo
 
 
 def _make_ready(settings: Settings, instance: Instance, info: CloneInfo, slot: CloneInfo, password: SecretStr) -> None:
-    """Give the clone, which nobody else gets any more, the password and the quota of the user's."""
     pool.give_login(settings, instance, slot, info.rights, password)
     if info.written_quota != slot.quota:
         datasets.set_properties(slot.current, {"quota": str(info.written_quota or "none")})
@@ -337,7 +335,6 @@ def _make_ready(settings: Settings, instance: Instance, info: CloneInfo, slot: C
 
 
 def _exchange(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo, events: Events) -> CloneInfo:
-    """End the server of before, make the other clone the user's, and lead the port to it."""
     with locks.names_and_ports(), uninterrupted(events.warn):
         # From here nobody reads the old data; and a file in the old folder is no login any more.
         info.process.kill()

@@ -147,8 +147,7 @@ def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> 
         name
         for snapshot, names in dependents.items()
         if snapshot.dataset in found.members
-        for name in names.split(",")
-        if name not in ("", datasets.UNSET)
+        for name in copies.dependents(names)
     }
     roles = {dataset: values[properties.ROLE_PROPERTY] for dataset, values in found.members.items()}
     return ReusableSet(
@@ -193,29 +192,28 @@ def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSour
     if stored is None or stored.phase is not CopyPhase.READY or stored.source is SourceKind.POINT:
         return None
     source = _source_of(stored, stored.source, is_prepared=False)
-    return source if {role: one.guid for role, one in source.set.snapshots.items()} == guids else None
+    return source if source.guids == guids else None
 
 
 def find_ready_point(home: str, set_id: str) -> CloneSource | None:
     """Return the point that was reached below this home of clones, which need not exist itself; None if none was."""
     stored = find(home, RECEIVED, set_id)
-    if stored is None or (stored.phase, stored.source) != (CopyPhase.READY, SourceKind.POINT):
-        return None
-    return _source_of(stored, SourceKind.POINT, is_prepared=True)
+    return _point([stored] if stored is not None else [], lambda _: True)
 
 
 def find_point(settings: Settings, instance: str, set_id: str) -> CloneSource | None:
     """Return the point that was reached earlier for a clone; None if there is none. No repository knows its id."""
-    key = (RECEIVED, SourceKind.POINT, set_id, instance, CopyPhase.READY)
-    points = (k for k in listing(settings) if (k.kind, k.source, k.set_id, k.instance, k.phase) == key)
-    point = next(points, None)
-    return _source_of(point, SourceKind.POINT, is_prepared=True) if point is not None else None
+    return _point(known(settings, RECEIVED).copies, lambda one: (one.instance, one.set_id) == (instance, set_id))
 
 
 def find_reached(settings: Settings, instance: str, identity: str) -> CloneSource | None:
     """Return the set of exactly this point (`RestorePlan.point_identity`) that was reached earlier, or None."""
-    points = (k for k in listing(settings) if (k.instance, k.point, k.phase) == (instance, identity, CopyPhase.READY))
-    point = next(points, None)
+    return _point(known(settings, RECEIVED).copies, lambda one: (one.instance, one.point) == (instance, identity))
+
+
+def _point(sets: Iterable[ReusableSet], is_wanted: Callable[[ReusableSet], bool]) -> CloneSource | None:
+    complete = (one for one in sets if (one.source, one.phase) == (SourceKind.POINT, CopyPhase.READY))
+    point = next(filter(is_wanted, complete), None)
     return _source_of(point, SourceKind.POINT, is_prepared=True) if point is not None else None
 
 
@@ -289,11 +287,15 @@ def remove(stored: ReusableSet) -> None:
     PreflightError, before anything is destroyed, if the set has clones.
     """
     refuse_clones(stored)
-    members = owned.members(stored.anchor, *_marks(stored))
-    # From now on no process makes a clone from the set. If this run is interrupted, the next sweep removes the set.
-    datasets.set_properties(stored.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.DESTROYING})
-    _end_servers(members)
-    owned.destroy_datasets(members, *_marks(stored), with_snapshots=True)
+    # A dataset that is still being received carries the mark of a restore.
+    marks = Mark(KEPT_PROPERTY, stored.name), Mark(RESTORED_PROPERTY)
+    with copies.destroying(stored.anchor, *marks) as members:
+        for dataset in members:
+            # A killed run may have left a server on the files.
+            point = Path(datasets.properties(dataset, ["mountpoint"])["mountpoint"].value)
+            for root in (point, point.parent) if point.is_absolute() else ():
+                server.ServerProcess(root / PRIVATE_FOLDER).kill()
+        owned.destroy_datasets(members, *marks, with_snapshots=True)
 
 
 def remove_if_exists(home: str, kind: str, name: str) -> None:
@@ -328,20 +330,6 @@ def remove_unused(item: ReusableSet) -> None:
         if not is_free:
             raise BusyError(f"a clone of {item.anchor} is being made", hint="the next sweep looks again")
         remove(item)
-
-
-def _end_servers(members: list[str]) -> None:
-    """End a server that a killed run left on the files."""
-    for dataset in members:
-        point = Path(datasets.properties(dataset, ["mountpoint"])["mountpoint"].value)
-        if point.is_absolute():
-            for root in (point, point.parent):
-                server.ServerProcess(root / PRIVATE_FOLDER).kill()
-
-
-def _marks(stored: ReusableSet) -> tuple[Mark, Mark]:
-    """Return the marks of the set's datasets. A dataset that is still being received carries the mark of a restore."""
-    return Mark(KEPT_PROPERTY, stored.name), Mark(RESTORED_PROPERTY)
 
 
 T = TypeVar("T")

@@ -26,7 +26,7 @@ from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup
 from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
 from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.planning.clone import room as planning
-from zsnapdb.planning.clone.room import COMPARED, LEAST, clone_quota, form_quota, home_quota
+from zsnapdb.planning.clone.room import LEAST, clone_quota, form_quota, home_quota
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Preflight
 from zsnapdb.repository.manifest import Manifest
@@ -38,8 +38,6 @@ _GUARD = f"{PROPERTY}:floor-quota"
 
 LEAST_QUOTA = LEAST
 """With less of its own, in bytes, no clone can have a server."""
-COMPARED_QUOTA = COMPARED
-"""What the clone of a state may write on which it is compared with another, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -291,12 +289,10 @@ def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBac
     """Raise PreflightError if the source must be received or replayed first, and may not be; see `refuse`."""
     if isinstance(source, RemoteBackup):
         refuse_received(settings, home, source.manifest.backup_id, needed_for(source))
-    elif isinstance(source, RestorePlan) and not _is_reached(settings, source):
+    elif isinstance(source, RestorePlan) and (
+        reusable_sets.find_reached(settings, source.instance, source.point_identity) is None
+    ):
         refuse_received(settings, home, source.restore_id, needed_for(source))
-
-
-def _is_reached(settings: Settings, source: RestorePlan) -> bool:
-    return reusable_sets.find_reached(settings, source.instance, source.point_identity) is not None
 
 
 def promise(settings: Settings, home: str, set_id: str, facts: Mapping[str, str], needed: int) -> None:

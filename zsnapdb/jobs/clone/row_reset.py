@@ -63,8 +63,6 @@ class UndoneRows:
 
 @dataclass(frozen=True)
 class _Since:
-    """What was written since: the changes in their order, the number of transactions, and where the binlog ends."""
-
     changes: tuple[RowChange, ...]
     transactions: int
     file: str
@@ -102,7 +100,6 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
 
 
 def _moved(copy: Copy, state: HandedState, since: _Since) -> HandedState:
-    """Return the state with the end of the binlog up to which everything is undone."""
     folder = handed.binlog_folder(copy)
     if folder is None:
         raise PreflightError("the server writes no binlog", hint=_HINT)
@@ -124,16 +121,13 @@ def _state(settings: Settings, host: Host, info: CloneInfo) -> HandedState:
     state = handed.read(host, info)
     if state is None:
         raise PreflightError("it is not known how the server was when its user got it", hint=_HINT)
-    _refuse(None if state.rules == _rules(settings, info) else "the rules of masking are others now")
+    is_masked_so = state.rules == masking_policy.rules_of_clone(settings, info)
+    _refuse(None if is_masked_so else "the rules of masking are others now")
     _refuse(None if state.counters is not None else f"it has more than {planning.MOST_TABLES} tables")
     _refuse(
         None if state.locks_accounts else "the accounts of its source can log in, and keep changes out of the binlog"
     )
     return state
-
-
-def _rules(settings: Settings, info: CloneInfo) -> str:
-    return masking_policy.rules_of(settings.instance[info.instance].masking, requested=info.asks_for_masking)
 
 
 def _refuse(reason: str | None) -> None:
@@ -248,7 +242,6 @@ class _Tables:
 
 
 def _undo(own: Session, changes: tuple[RowChange, ...]) -> None:
-    """Undo the changes in one transaction, prove each row, and commit. PreflightError if nothing was undone."""
     if not changes:
         return
     for statement in (*undo.opening(changes), *undo.changing(changes)):
@@ -262,7 +255,6 @@ def _undo(own: Session, changes: tuple[RowChange, ...]) -> None:
 
 
 def _set_counters_back(own: Session, state: HandedState) -> None:
-    """Give every counter its value again. PreflightError if one cannot have it."""
     wanted, now = state.by_table, counters(own, planning.MOST_TABLES)
     if now is None or wanted is None or now.keys() != wanted.keys():
         raise PreflightError("there are other tables with counters than there were", hint=_HINT)

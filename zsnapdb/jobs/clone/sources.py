@@ -24,7 +24,7 @@ from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.clone.request import LATEST as LATEST
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies import record
-from zsnapdb.jobs.copies.catalogue import CopyDatasets
+from zsnapdb.jobs.copies.catalogue import CopyDatasets, dependents
 from zsnapdb.jobs.copies.record import ORIGIN, Form, optional, own_text, plain, stored
 from zsnapdb.jobs.host import production
 from zsnapdb.jobs.host.local_sets import as_backed_up_last, described_sets, newest_set
@@ -68,11 +68,21 @@ class CloneSource:
     prepared_of: str = ""
 
     @property
+    def guids(self) -> dict[str, int]:
+        """The GUIDs of the snapshots, by role."""
+        return {role: one.guid for role, one in self.set.snapshots.items()}
+
+    @property
     def key(self) -> str:
         """The identity of the data (`key_of`), also of what was prepared."""
         if self.prepared_of:
             return self.prepared_of
-        return key_of({role: one.guid for role, one in self.set.snapshots.items()})
+        return key_of(self.guids)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the snapshots."""
+        return [one.full_name for one in self.set.snapshots.values()]
 
     @property
     def pool(self) -> str:
@@ -144,7 +154,6 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
 
 
 def _replaced(instance: Instance, restore_id: str) -> CloneSource | None:
-    """Return the last state of the server that this restore replaced; None if it is not here."""
     server = production.named(instance, restore_id)
     if server is None or server.set is None:
         return None
@@ -310,8 +319,7 @@ def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> l
         known = record.read(CommitRecord, CopyDatasets(commit_id, commit_id, {commit_id: facts}))
         if set(made) != set(known["origin"].volumes) or len({snapshot.createtxg for snapshot in made.values()}) != 1:
             continue
-        dependents = {name for _, values in members.values() for name in values["clones"].value.split(",")}
-        clones = tuple(sorted(dependents - {"", datasets.UNSET}))
+        clones = tuple(sorted({one for _, seen in members.values() for one in dependents(seen["clones"].value)}))
         of = facts[properties.CLONE_PROPERTY].value
         result.append(Commit(set=SnapshotSet(commit_id, made), clone=of, clones=clones, **known))
     return result

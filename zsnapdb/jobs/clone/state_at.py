@@ -162,7 +162,6 @@ def takes_history(requested: str) -> bool:
 
 
 def _candidates(instance: Instance) -> list[Candidate]:
-    """Return the snapshot sets on this host, of backups and of `zsnapdb snapshot`, oldest first."""
     return [
         Candidate(
             local.set.backup_id,

@@ -120,7 +120,6 @@ def _ask(session: Session, tables: _Tables, question: RowQuestion, asked: dict[s
 
 
 def _refuse_others(session: Session, expected: Sequence[Expectation], gtid: str, when: str) -> None:
-    """Raise ConsistencyError if a row is not what the binlog says."""
     for statement in planning.SESSION:
         session.query(statement)
     wrong = [one for one in expected if bool(session.query(one.question)) is one.is_absent]
@@ -138,7 +137,6 @@ def _object(gtid: str, objection: str | None) -> None:
 
 
 def _try(settings: Settings, instance: Instance, gtid: str, changes: Sequence[RowChange], before: StateBefore) -> None:
-    """Undo the changes on a clone of the server that is taken now, and compare the rows with those before."""
     with (
         ephemeral_clone(settings, instance, CloneRequest(OWNER, source=LIVE_STATE)) as clone,
         clone.session(read_timeout=_LONGEST_SECONDS) as session,
@@ -161,7 +159,6 @@ def _try(settings: Settings, instance: Instance, gtid: str, changes: Sequence[Ro
 
 @contextlib.contextmanager
 def _state(settings: Settings, instance: Instance, at: str, gtid: str) -> Iterator[Session]:
-    """Yield a session on a clone at a point. PreflightError if the point cannot be reached."""
     try:
         point = _point(settings, with_volumes(instance), at)
     except ZsnapdbError as error:

@@ -81,8 +81,6 @@ class Rehearsal:
 
 
 class _Clock:
-    """Collects phases; each phase begins when the previous phase ends."""
-
     def __init__(self, events: Events) -> None:
         self.phases: list[RehearsalPhase] = []
         self._events = events
@@ -247,7 +245,6 @@ def _check(session: Session, table: CatalogueTable) -> Checked:
 
 
 def _run_query(session: Session, query: str) -> Result:
-    """Return the result of the query: the number of rows and a hash of them, computed as they arrive."""
     digest, count = hashlib.sha256(), 0
     _, rows = session.stream(query, batch=_BATCH)
     for row in rows:

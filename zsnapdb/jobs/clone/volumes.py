@@ -24,6 +24,7 @@ from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, ROLE_PROPERTY, clone_mark
 from zsnapdb.jobs.clone.sources import CloneSource
 from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.catalogue import snapshot_together
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
@@ -123,13 +124,8 @@ def mount_for_good(volumes: Iterable[str]) -> None:
 
 def snapshot(volumes: Mapping[str, str], short: str, properties: Mapping[str, str]) -> dict[str, Snapshot]:
     """Snapshot all volumes in one transaction group, and return the snapshots by role."""
-    names = {role: f"{dataset}@{short}" for role, dataset in volumes.items()}
-    pending = snapshots.PendingSnapshots.of(list(names.values()), properties)
-    pending.start()
-    pending.finish()
-    made = snapshots.describe(list(names.values()))
-    snapshots.check_one_group(made)
-    return dict(zip(names, made, strict=True))
+    made = snapshot_together([f"{dataset}@{short}" for dataset in volumes.values()], properties)
+    return dict(zip(volumes, made, strict=True))
 
 
 def is_detaching(snapshot: str) -> bool:

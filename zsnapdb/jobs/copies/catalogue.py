@@ -7,12 +7,13 @@ nothing about the dataset (zfsprops(7)).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from zsnapdb.base.errors import DamagedError, NotThere, PreflightError, UnknownNameError
-from zsnapdb.base.model import pool_of
+from zsnapdb.base.model import Snapshot, pool_of
 from zsnapdb.base.patterns import is_line
 from zsnapdb.jobs.base.set_properties import INSTANCE_PROPERTY
 from zsnapdb.jobs.copies.properties import (
@@ -25,9 +26,10 @@ from zsnapdb.jobs.copies.properties import (
     read_lease,
 )
 from zsnapdb.planning.clone.lease import CloneLease
-from zsnapdb.zfs import datasets
+from zsnapdb.zfs import datasets, owned, snapshots
 from zsnapdb.zfs.command import is_number
 from zsnapdb.zfs.datasets import Property
+from zsnapdb.zfs.owned import Mark
 
 Properties = Mapping[str, Property]
 
@@ -115,6 +117,35 @@ class KnownCopies(Generic[C]):
     what: str
     copies: Sequence[C]
     unreadable: Sequence[UnreadableCopy] = ()
+
+
+def dependents(clones: str) -> tuple[str, ...]:
+    """Return the datasets that were cloned from a snapshot, by its property `clones`."""
+    return tuple(name for name in clones.split(",") if name not in ("", datasets.UNSET))
+
+
+def snapshot_together(names: Sequence[str], properties: Mapping[str, str]) -> list[Snapshot]:
+    """Make all snapshots in one request, prove that it was one transaction group, and return them in this order."""
+    pending = snapshots.PendingSnapshots.of(list(names), properties)
+    pending.start()
+    pending.finish()
+    made = snapshots.describe(list(names))
+    snapshots.check_one_group(made)
+    return made
+
+
+@contextlib.contextmanager
+def destroying(anchor: str, *marks: Mark) -> Iterator[list[str]]:
+    """Yield the datasets of a copy below its anchor, which the block destroys, and destroy the anchor after it.
+
+    Nobody begins anything with the copy any more. If this is interrupted, the next sweep goes on. NotOursError, and
+    nothing is changed, if a dataset carries none of the marks.
+    """
+    members = owned.members(anchor, *marks)
+    if members:
+        datasets.set_properties(anchor, {PHASE_PROPERTY: CopyPhase.DESTROYING})
+    yield [name for name in members if name != anchor]
+    owned.destroy_datasets([name for name in members if name == anchor], *marks, with_snapshots=True)
 
 
 def homes(configured: str | None, below: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.copies.catalogue import KnownCopies, NamedCopy
-from zsnapdb.planning.clone.lease import LeaseVerdict
+from zsnapdb.planning.clone.lease import JudgedLease, LeaseVerdict
 
 C = TypeVar("C", bound=NamedCopy)
 
@@ -53,24 +53,6 @@ class ReapOutcome:
 
 
 @dataclass(frozen=True)
-class SweepVerdict:
-    """What is decided about one copy, and why. `error`: what stands in its way.
-
-    `is_leak`: a run that died left it behind. Then no limit of a sweep keeps it.
-    """
-
-    verdict: LeaseVerdict
-    reason: str
-    error: ZsnapdbError | None = None
-    is_leak: bool = False
-
-    @classmethod
-    def leak(cls, reason: str) -> SweepVerdict:
-        """Return the judgement of what a run that died left behind: it goes."""
-        return cls(LeaseVerdict.REAP, reason, is_leak=True)
-
-
-@dataclass(frozen=True)
 class CopyKind(Generic[C]):
     """Copies of one kind, called `what`: which there are, the lock of each, and what becomes of one.
 
@@ -82,7 +64,7 @@ class CopyKind(Generic[C]):
     known: Callable[[], KnownCopies[C]]
     lock: Callable[[C], str]
     leaks: Callable[[C], Sequence[Leak]]
-    judge: Callable[[C], SweepVerdict]
+    judge: Callable[[C], JudgedLease]
     remove: Callable[[C], object]
     instance: Callable[[C], str] = lambda _: ""
     again: Callable[[C], C | None] | None = None
@@ -130,18 +112,18 @@ def sweep(kind: CopyKind[C], *, act: bool, limit: int | None = None) -> Iterator
             goes = judged.verdict is LeaseVerdict.REAP
             if goes and not judged.is_leak and limit is not None and taken >= limit:
                 reason = f"{judged.reason}; the next sweep removes it: clones.reap_limit is {limit}"
-                judged = SweepVerdict(LeaseVerdict.KEEP, reason)
+                judged = JudgedLease(LeaseVerdict.KEEP, reason)
             outcome = ReapOutcome(what, name, judged.verdict, judged.reason, judged.error, kind.instance(copy))
             done = carried_out(outcome, partial(kind.remove, copy), act=act)
             taken += done.verdict is LeaseVerdict.REAP
             yield done
 
 
-def _judged(kind: CopyKind[C], copy: C) -> SweepVerdict:
+def _judged(kind: CopyKind[C], copy: C) -> JudgedLease:
     try:
         return kind.judge(copy)
     except ZsnapdbError as error:
-        return SweepVerdict(LeaseVerdict.KEEP, "it could not be judged", error)
+        return JudgedLease(LeaseVerdict.KEEP, "it could not be judged", error)
 
 
 def carried_out(outcome: ReapOutcome, remove: Callable[[], object], *, act: bool) -> ReapOutcome:

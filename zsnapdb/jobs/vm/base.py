@@ -27,7 +27,7 @@ from zsnapdb.planning.vm.domain import parse
 from zsnapdb.vm import images
 from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
 from zsnapdb.vm.images import DiskImage
-from zsnapdb.zfs import datasets, owned, snapshots, zvols
+from zsnapdb.zfs import datasets, owned, zvols
 
 _MIB = 1 << 20
 
@@ -158,10 +158,10 @@ def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePl
             else:
                 _clone_domain(settings, planned, marks)
             if planned.nvram is not None:
-                kept = catalogue.nvram_file(settings, "bases", planned.name)
+                kept = catalogue.base_nvram(settings, planned.name)
                 make_private(kept.parent)
                 copy_nvram(planned.nvram, kept)
-            _snapshot([f"{name}@{catalogue.BASE_SNAPSHOT}" for name in planned.volumes.values()], marks)
+            copies.snapshot_together([f"{name}@{catalogue.BASE_SNAPSHOT}" for name in planned.volumes.values()], marks)
             datasets.set_properties(planned.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
     return planned
 
@@ -173,26 +173,15 @@ def _copy_image(settings: Settings, planned: MachineBasePlan, image: DiskImage, 
 
 
 def _clone_domain(settings: Settings, planned: MachineBasePlan, marks: Mapping[str, str]) -> None:
-    made = _snapshot(list(planned.source_snapshots.values()), marks)
+    taken = copies.snapshot_together(list(planned.source_snapshots.values()), marks)
     with connected(settings.vms.uri) as hypervisor:
         known = hypervisor.find(planned.uuid)
     if known is None or known.state is not MachineState.OFF:
         raise ConsistencyError(
             f"the {planned.made_of} was started while its disks were snapshotted", hint="shut it down and try again"
         )
-    for target, dataset in planned.volumes.items():
-        snapshot = planned.source_snapshots[target]
-        datasets.clone(snapshot, made[snapshot], dataset, {**explicit_values("volume"), **marks})
-
-
-def _snapshot(names: list[str], marks: Mapping[str, str]) -> dict[str, int]:
-    """Snapshot all volumes in one request, prove that it was one transaction group, and return the GUIDs by name."""
-    pending = snapshots.PendingSnapshots.of(names, marks)
-    pending.start()
-    pending.finish()
-    described = snapshots.describe(names)
-    snapshots.check_one_group(described)
-    return {one.full_name: one.guid for one in described}
+    for snapshot, dataset in zip(taken, planned.volumes.values(), strict=True):
+        datasets.clone(snapshot.full_name, snapshot.guid, dataset, {**explicit_values("volume"), **marks})
 
 
 def _undo(settings: Settings, planned: MachineBasePlan, new: BaseRecord) -> None:

@@ -7,7 +7,9 @@ import contextlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.model import PROPERTY
@@ -18,7 +20,7 @@ from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.copies.record import CREATED, LEASE, OWNER, PHASE, choice_or, stored, text
-from zsnapdb.planning.clone.lease import CloneLease, Policy, policy
+from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.planning.vm.request import NAME, ZvolSpace
 from zsnapdb.planning.vm.seed import GuestIdentity
@@ -135,6 +137,9 @@ class Machine(MachineRecord):
     own_bytes: int
 
 
+M = TypeVar("M", MachineBase, Machine)
+
+
 @dataclass(frozen=True)
 class SeenMachine:
     """A machine, what its domain does now, and the addresses of its guest that are known."""
@@ -142,11 +147,6 @@ class SeenMachine:
     machine: Machine
     state: MachineState
     addresses: tuple[str, ...] = ()
-
-
-def lease_policy(settings: Settings) -> Policy:
-    """Return the limits of leases: those of clones of servers."""
-    return policy(settings.clones)
 
 
 def homes(settings: Settings) -> list[str]:
@@ -166,31 +166,24 @@ def home(settings: Settings, pool: str | None) -> str:
     return copies.home(settings.vms.dataset, pool, _HOME, "vms.dataset")
 
 
-def nvram_file(settings: Settings, kind: str, name: str) -> Path:
-    """Return where the NVRAM file of a base or machine lies."""
-    return settings.vms.folder / kind / f"{name}.nvram"
+MACHINE_FILES = NVRAM, FIRST_NVRAM, SEED, SERIAL_LOG = "nvram", "first.nvram", "seed.iso", "serial.log"
+"""The files of a machine: its NVRAM, and what that was at first, which a reset goes back to; the image from which
+cloud-init takes the identity of its guest; the output of its first serial line."""
 
 
-def first_nvram_file(settings: Settings, name: str) -> Path:
-    """Return where the NVRAM file lies that the machine had at first; a reset goes back to it."""
-    return settings.vms.folder / "machines" / f"{name}.first.nvram"
+def machine_file(settings: Settings, name: str, what: str) -> Path:
+    """Return where this one of its files (`MACHINE_FILES`) lies for the machine."""
+    return settings.vms.folder / "machines" / f"{name}.{what}"
 
 
-def seed_file(settings: Settings, name: str) -> Path:
-    """Return where the image lies from which cloud-init takes the identity of the machine's guest."""
-    return settings.vms.folder / "machines" / f"{name}.seed.iso"
-
-
-def serial_log(settings: Settings, name: str) -> Path:
-    """Return where the output of a machine's first serial line lies."""
-    return settings.vms.folder / "machines" / f"{name}.serial.log"
+def base_nvram(settings: Settings, name: str) -> Path:
+    """Return where the NVRAM file of the base lies."""
+    return settings.vms.folder / "bases" / f"{name}.nvram"
 
 
 def known_bases(settings: Settings) -> KnownCopies[MachineBase]:
     """Return the bases on this host, by name."""
-    above = [f"{top}/bases" for top in homes(settings)]
-    seen = copies.known("base", above, (*record.columns(BaseRecord), "type", "used"), BASE_PROPERTY, _base)
-    return KnownCopies(seen.what, sorted(seen.copies, key=lambda base: base.name), seen.unreadable)
+    return _known(settings, "base", "bases", MachineBase, BASE_PROPERTY)
 
 
 def bases(settings: Settings) -> list[MachineBase]:
@@ -200,11 +193,13 @@ def bases(settings: Settings) -> list[MachineBase]:
 
 def known_machines(settings: Settings) -> KnownCopies[Machine]:
     """Return the machines on this host, by name."""
-    above = [f"{top}/machines" for top in homes(settings)]
-    seen = copies.known(
-        "virtual machine", above, (*record.columns(MachineRecord), "type", "used", "origin"), MACHINE_PROPERTY, _machine
-    )
-    return KnownCopies(seen.what, sorted(seen.copies, key=lambda machine: machine.name), seen.unreadable)
+    return _known(settings, "virtual machine", "machines", Machine, MACHINE_PROPERTY)
+
+
+def _known(settings: Settings, what: str, folder: str, kind: type[M], mark: str) -> KnownCopies[M]:
+    above = [f"{top}/{folder}" for top in homes(settings)]
+    seen = copies.known(what, above, (*record.columns(kind), "type", "used"), mark, partial(_read, kind))
+    return KnownCopies(seen.what, sorted(seen.copies, key=lambda copy: copy.name), seen.unreadable)
 
 
 def machines(settings: Settings) -> list[Machine]:
@@ -212,34 +207,14 @@ def machines(settings: Settings) -> list[Machine]:
     return list(known_machines(settings).copies)
 
 
-def _volumes(found: CopyDatasets) -> dict[str, str]:
-    """Return the volumes by the target of their disk."""
-    return {
-        dataset[len(found.anchor) + 1 :]: dataset
-        for dataset, values in found.members.items()
-        if values["type"].value == "volume"
-    }
-
-
-def _named(found: CopyDatasets) -> str:
-    """Return the name of the copy. ValueError if zsnapdb gives no such name."""
+def _read(kind: type[M], found: CopyDatasets) -> M:
+    """Return the base or machine. ValueError also if zsnapdb gives no such name."""
     if not NAME.fullmatch(found.name):
         raise ValueError(f"{found.name!r} is not a name of a machine")
-    return found.name
-
-
-def _base(found: CopyDatasets) -> MachineBase:
-    known = record.read(BaseRecord, found)
-    return MachineBase(
-        name=_named(found), anchor=found.anchor, volumes=_volumes(found), own_bytes=found.number("used"), **known
-    )
-
-
-def _machine(found: CopyDatasets) -> Machine:
-    known = record.read(MachineRecord, found)
-    return Machine(
-        name=_named(found), anchor=found.anchor, volumes=_volumes(found), own_bytes=found.number("used"), **known
-    )
+    types = {dataset: values["type"].value for dataset, values in found.members.items()}
+    volumes = {name[len(found.anchor) + 1 :]: name for name, type_ in types.items() if type_ == "volume"}
+    known = record.read(kind, found)
+    return kind(name=found.name, anchor=found.anchor, volumes=volumes, own_bytes=found.number("used"), **known)
 
 
 def ready_machine(settings: Settings, name: str) -> Machine:

@@ -25,7 +25,7 @@ from zsnapdb.jobs.vm import catalogue, origins, readiness, removal
 from zsnapdb.jobs.vm.catalogue import Machine, MachineRecord, SeenMachine
 from zsnapdb.jobs.vm.origins import MachineOrigin
 from zsnapdb.jobs.vm.readiness import ReadyMarker
-from zsnapdb.planning.clone.lease import CloneLease, first_lease, quota_of, stamp
+from zsnapdb.planning.clone.lease import CloneLease, first_lease, policy, quota_of, stamp
 from zsnapdb.planning.dataset_properties import explicit_values
 from zsnapdb.planning.vm import request, seed
 from zsnapdb.planning.vm.clone_domain import CloneNetwork, DomainIdentity, clone_xml
@@ -92,8 +92,6 @@ class MadeMachines:
 
 
 class _Phases:
-    """Measures the phases of one run."""
-
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
@@ -102,11 +100,6 @@ class _Phases:
         began = time.monotonic()
         yield
         self.seconds[name] = round(time.monotonic() - began, 3)
-
-
-def chosen_identity(text: str) -> GuestIdentity:
-    """Return what `--identity` names. UsageError for anything else."""
-    return seed.guest_identity(text)
 
 
 def plan(settings: Settings, host: Host, wanted: MachinesRequest) -> MachinesPlan:
@@ -137,7 +130,7 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
         origin=origin,
         machines=tuple(_machine(settings, origin, name, wanted) for name in names),
         network=_network(settings, wanted, hypervisor),
-        lease=first_lease(wanted.ttl, catalogue.lease_policy(settings), host.latest()),
+        lease=first_lease(wanted.ttl, policy(settings.clones), host.latest()),
         owner=owner_text(wanted.owner),
         starts=wanted.starts,
         marker=wanted.marker,
@@ -146,7 +139,6 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
 
 
 def _existing(dataset: str) -> str:
-    """Return the dataset, or the nearest existing one above it."""
     while not datasets.exists(dataset) and "/" in dataset:
         dataset = dataset.rpartition("/")[0]
     return dataset
@@ -184,7 +176,7 @@ def _network(settings: Settings, wanted: MachinesRequest, hypervisor: Hypervisor
 def _machine(settings: Settings, origin: MachineOrigin, name: str, wanted: MachinesRequest) -> PlannedMachine:
     anchor = f"{origin.home}/machines/{name}"
     volumes = {target: f"{anchor}/{target}" for target in origin.snapshots}
-    own = str(uuid.uuid4())
+    own, seed_image = str(uuid.uuid4()), catalogue.machine_file(settings, name, catalogue.SEED)
     identity = DomainIdentity(
         name=name,
         uuid=own,
@@ -192,11 +184,11 @@ def _machine(settings: Settings, origin: MachineOrigin, name: str, wanted: Machi
         dataset=anchor,
         disks={target: str(zvols.link_of(dataset)) for target, dataset in volumes.items()},
         network=_chosen_network(settings, wanted.network),
-        serial_log=str(catalogue.serial_log(settings, name)),
-        nvram=str(catalogue.nvram_file(settings, "machines", name)),
+        serial_log=str(catalogue.machine_file(settings, name, catalogue.SERIAL_LOG)),
+        nvram=str(catalogue.machine_file(settings, name, catalogue.NVRAM)),
         memory=wanted.memory,
         cpus=wanted.cpus,
-        seed=str(catalogue.seed_file(settings, name)) if wanted.identity is GuestIdentity.CLOUD_INIT else None,
+        seed=str(seed_image) if wanted.identity is GuestIdentity.CLOUD_INIT else None,
     )
     return PlannedMachine(name, anchor, own, volumes, clone_xml(origin.xml, identity))
 
@@ -253,10 +245,10 @@ def _execute(
             hypervisor.make_isolated_network()
         for machine in planned.machines:
             if planned.origin.nvram is not None:
-                first = catalogue.first_nvram_file(settings, machine.name)
+                first = catalogue.machine_file(settings, machine.name, catalogue.FIRST_NVRAM)
                 make_passable(first.parent)
                 copy_nvram(planned.origin.nvram, first)
-                copy_nvram(first, catalogue.nvram_file(settings, "machines", machine.name))
+                copy_nvram(first, catalogue.machine_file(settings, machine.name, catalogue.NVRAM))
             if planned.identity is GuestIdentity.CLOUD_INIT:
                 _write_seed(settings, machine)
             prepare_log(settings, machine.name)
@@ -269,7 +261,7 @@ def _execute(
                 events.tell(f"virtual machine {machine.name} is started")
         with phases.measured("ready"):
             for machine in planned.machines:
-                log = catalogue.serial_log(settings, machine.name)
+                log = catalogue.machine_file(settings, machine.name, catalogue.SERIAL_LOG)
                 readiness.wait(hypervisor, machine.name, machine.uuid, planned.marker, log, settings.vms.start_timeout)
     anchors = [machine.anchor for machine in planned.machines]
     datasets.set_on_all(anchors, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
@@ -329,7 +321,7 @@ def copy_nvram(source: Path, target: Path) -> None:
 
 def _write_seed(settings: Settings, machine: PlannedMachine) -> None:
     """Make the image of the CD from which cloud-init takes the identity of the guest. It holds no secret."""
-    file = catalogue.seed_file(settings, machine.name)
+    file = catalogue.machine_file(settings, machine.name, catalogue.SEED)
     make_passable(file.parent)
     file.write_bytes(seed.image(seed.seed_files(machine.name, machine.uuid)))
     file.chmod(0o644)
@@ -337,7 +329,7 @@ def _write_seed(settings: Settings, machine: PlannedMachine) -> None:
 
 def prepare_log(settings: Settings, name: str) -> Path:
     """Make the folder of the machine's serial log, and remove an old log."""
-    log = catalogue.serial_log(settings, name)
+    log = catalogue.machine_file(settings, name, catalogue.SERIAL_LOG)
     make_passable(log.parent)
     log.unlink(missing_ok=True)
     return log

@@ -91,7 +91,7 @@ def start(settings: Settings, name: str, shows: ReadyMarker) -> MachineVerb[Mach
 def _start(
     settings: Settings, hypervisor: Hypervisor, machine: Machine, shows: ReadyMarker, *, is_off: bool = True
 ) -> SeenMachine:
-    log = catalogue.serial_log(settings, machine.name)
+    log = catalogue.machine_file(settings, machine.name, catalogue.SERIAL_LOG)
     if is_off:
         create.verify_devices(settings, list(machine.volumes.values()))
         create.prepare_log(settings, machine.name)
@@ -144,9 +144,9 @@ def _roll_back(settings: Settings, hypervisor: Hypervisor, seen: SeenMachine, sh
     hypervisor.power_off(machine.uuid)
     for dataset in machine.volumes.values():
         owned.roll_back(dataset, catalogue.START_SNAPSHOT, "zsnapdb", mark)
-    nvram = catalogue.nvram_file(settings, "machines", machine.name)
+    nvram = catalogue.machine_file(settings, machine.name, catalogue.NVRAM)
     if nvram.exists():
-        create.copy_nvram(catalogue.first_nvram_file(settings, machine.name), nvram)
+        create.copy_nvram(catalogue.machine_file(settings, machine.name, catalogue.FIRST_NVRAM), nvram)
     datasets.set_properties(machine.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
     machine = replace(machine, phase=CopyPhase.READY)
     if seen.state is MachineState.RUNNING:

@@ -17,7 +17,6 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import GRADE_PROPERTY
 from zsnapdb.jobs.copies import catalogue as copies
-from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.jobs.vm import catalogue
 from zsnapdb.jobs.vm.catalogue import MachineBase
@@ -89,12 +88,7 @@ def find(settings: Settings, hypervisor: Hypervisor, text: str) -> MachineOrigin
 
 
 def _of_base(settings: Settings, base: MachineBase) -> MachineOrigin:
-    if base.phase is not CopyPhase.READY:
-        raise PreflightError(
-            f"the base {base.name} is not complete (phase {base.phase})",
-            hint="wait until the other zsnapdb process ends; if no process works on it, run `zsnapdb reap`",
-        )
-    xml = base.domain_xml
+    xml = copies.complete("base", base).domain_xml
     request.refuse_obstacles(base.name, obstacles(xml))
     targets = [disk.target for disk in parse(xml).volumes]
     if sorted(targets) != sorted(base.volumes):
@@ -113,7 +107,7 @@ def _of_base(settings: Settings, base: MachineBase) -> MachineOrigin:
         snapshots=made,
         guids={target: guids[name] for target, name in made.items()},
         spaces=catalogue.spaces(base.volumes),
-        nvram=catalogue.nvram_file(settings, "bases", base.name) if parse(xml).nvram is not None else None,
+        nvram=catalogue.base_nvram(settings, base.name) if parse(xml).nvram is not None else None,
     )
 
 
@@ -141,7 +135,6 @@ def _of_backup(settings: Settings, hypervisor: Hypervisor, named: MachineOriginN
 
 
 def _chosen(named: MachineOriginName, there: Sequence[SnapshotSet]) -> SnapshotSet:
-    """Return the backup, of those whose snapshots are on this host. NotThere if it is none of them."""
     fitting = [s for s in there if named.backup in (None, LATEST_BACKUP) or s.backup_id == named.backup]
     if fitting:
         return fitting[-1]

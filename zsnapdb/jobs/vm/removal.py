@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from zsnapdb.base.errors import NotThere, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.removal_time import removal_time
-from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies import sweeping
-from zsnapdb.jobs.copies.catalogue import KnownCopies
+from zsnapdb.jobs.copies.catalogue import KnownCopies, dependents, destroying
 from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase, settle_lease
-from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome, SweepVerdict
+from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome
 from zsnapdb.jobs.vm import catalogue
-from zsnapdb.jobs.vm.catalogue import (
-    Machine,
-    MachineBase,
-    first_nvram_file,
-    nvram_file,
-    own_domain,
-    seed_file,
-    serial_log,
-)
-from zsnapdb.planning.clone.lease import CloneUse, judge, judge_at
+from zsnapdb.jobs.vm.catalogue import MACHINE_FILES, Machine, MachineBase, base_nvram, machine_file, own_domain
+from zsnapdb.planning.clone.lease import CloneUse, JudgedLease, judge, judge_at, policy
 from zsnapdb.vm.hypervisor import Hypervisor, connected
 from zsnapdb.zfs import datasets, owned, snapshots, zvols
 from zsnapdb.zfs.owned import Mark
@@ -43,11 +34,11 @@ class OthersSnapshots:
 
 def others(anchor: str, mark: Mark) -> OthersSnapshots:
     """Return the snapshots below the anchor without our mark, and all clones of snapshots below it."""
-    foreign, clones = [], []
+    foreign, clones = list[str](), list[str]()
     for snapshot, values in snapshots.below(anchor, (mark.name, "clones")).items():
         if not mark.is_on(values):
             foreign.append(snapshot.full_name)
-        clones += [clone for clone in values["clones"].value.split(",") if clone not in ("", datasets.UNSET)]
+        clones += dependents(values["clones"].value)
     return OthersSnapshots(tuple(sorted(foreign)), tuple(sorted(clones)), tuple(datasets.bookmarks_below(anchor)))
 
 
@@ -79,42 +70,26 @@ def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine)
     It can be repeated. PreflightError, and nothing is changed, if a domain with its UUID is not its own. NotOursError
     if a dataset below its anchor does not carry its mark.
     """
-    mark = catalogue.machine_mark(machine.name)
-    members = owned.members(machine.anchor, mark)
-    known = own_domain(hypervisor, machine)
-    if members:
-        datasets.set_properties(machine.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.DESTROYING})
-    if known is not None:
-        hypervisor.power_off(machine.uuid)
-        hypervisor.undefine(machine.uuid)
-    owned.destroy_datasets([name for name in members if name != machine.anchor], mark, with_snapshots=True)
-    owned.destroy_datasets([name for name in members if name == machine.anchor], mark)
-    for file in (
-        nvram_file(settings, "machines", machine.name),
-        first_nvram_file(settings, machine.name),
-        seed_file(settings, machine.name),
-        serial_log(settings, machine.name),
-    ):
-        file.unlink(missing_ok=True)
+    mark, known = catalogue.machine_mark(machine.name), own_domain(hypervisor, machine)
+    with destroying(machine.anchor, mark) as members:
+        if known is not None:
+            hypervisor.power_off(machine.uuid)
+            hypervisor.undefine(machine.uuid)
+        owned.destroy_datasets(members, mark, with_snapshots=True)
+    for what in MACHINE_FILES:
+        machine_file(settings, machine.name, what).unlink(missing_ok=True)
 
 
 def remove_base(settings: Settings, base: MachineBase) -> None:
     """Destroy the base's datasets, its file, and the snapshots of a domain's disks that it was cloned from."""
     mark = catalogue.base_mark(base.name)
-    members = owned.members(base.anchor, mark)
-    origins = _origins(list(base.volumes.values()))
-    if members:
-        datasets.set_properties(base.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.DESTROYING})
-    owned.destroy_datasets([name for name in members if name != base.anchor], mark, with_snapshots=True)
-    for origin in origins:
-        with contextlib.suppress(NotThere):
-            owned.destroy_snapshot(origin, mark)
-    owned.destroy_datasets([name for name in members if name == base.anchor], mark)
-    nvram_file(settings, "bases", base.name).unlink(missing_ok=True)
-
-
-def _origins(volumes: Sequence[str]) -> list[str]:
-    return [volume.origin for volume in zvols.describe(list(volumes)).values() if volume.origin]
+    origins = [volume.origin for volume in zvols.describe(list(base.volumes.values())).values() if volume.origin]
+    with destroying(base.anchor, mark) as members:
+        owned.destroy_datasets(members, mark, with_snapshots=True)
+        for origin in origins:
+            with contextlib.suppress(NotThere):
+                owned.destroy_snapshot(origin, mark)
+    base_nvram(settings, base.name).unlink(missing_ok=True)
 
 
 _UNUSED = CloneUse(0, None)
@@ -133,10 +108,6 @@ def _leaks_of_machine(machine: Machine) -> list[Leak]:
         return [Leak("virtual machine whose reset was interrupted", machine.anchor, "", hint)]
     is_half_made = machine.phase in HALF_MADE
     return [Leak(f"half-made virtual machine (phase {machine.phase})", machine.anchor, "")] if is_half_made else []
-
-
-def _leaks_of_base(base: MachineBase) -> list[Leak]:
-    return [Leak(f"half-made base (phase {base.phase})", base.anchor, "")]
 
 
 def _orphaned_domains(settings: Settings) -> list[Leak]:
@@ -187,8 +158,8 @@ def _bases(settings: Settings, also: Collection[GoesToo] = ()) -> CopyKind[Machi
         what="vm base",
         known=lambda: _half_made_bases(settings),
         lock=lambda base: catalogue.name_of_base(base.name),
-        leaks=_leaks_of_base,
-        judge=lambda base: SweepVerdict.leak(f"half made (phase {base.phase})"),
+        leaks=lambda base: [Leak(f"half-made base (phase {base.phase})", base.anchor, "")],
+        judge=lambda base: JudgedLease.leak(f"half made (phase {base.phase})"),
         remove=lambda base: _remove_base(settings, base, snapshots_may_go=may_go),
     )
 
@@ -198,16 +169,15 @@ def _half_made_bases(settings: Settings) -> KnownCopies[MachineBase]:
     return replace(known, copies=[base for base in known.copies if base.phase in HALF_MADE])
 
 
-def _judge_machine(settings: Settings, host: Host, machine: Machine, *, act: bool) -> SweepVerdict:
+def _judge_machine(settings: Settings, host: Host, machine: Machine, *, act: bool) -> JudgedLease:
     if machine.phase in HALF_MADE:
-        return SweepVerdict.leak(f"half made (phase {machine.phase})")
+        return JudgedLease.leak(f"half made (phase {machine.phase})")
     foreign = others(machine.anchor, catalogue.machine_mark(machine.name))
     obstacles = [f"{clone} is a clone of it" for clone in foreign.clones]
-    limits, time, lease = catalogue.lease_policy(settings), removal_time(host), machine.lease
+    limits, time, lease = policy(settings.clones), removal_time(host), machine.lease
     if act:
         lease = settle_lease(machine.anchor, machine.created, lease, time)
-    verdict = judge_at(lambda at: judge(lease, obstacles, _UNUSED, limits, at), time)
-    return SweepVerdict(verdict.verdict, verdict.reason)
+    return judge_at(lambda at: judge(lease, obstacles, _UNUSED, limits, at), time)
 
 
 def _remove_machine(settings: Settings, machine: Machine, *, snapshots_may_go: bool) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
-from zsnapdb.base.errors import PreflightError, UsageError
+from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.planning.clock_guard import CONFIRM, RemovalTime
@@ -232,10 +232,20 @@ class LeaseVerdict(Enum):
 
 @dataclass(frozen=True)
 class JudgedLease:
-    """What a sweep does with a clone, and why."""
+    """What a sweep does with a copy, and why. `error`: what stands in its way.
+
+    `is_leak`: a run that died left it behind. Then no limit of a sweep keeps it.
+    """
 
     verdict: LeaseVerdict
     reason: str
+    error: ZsnapdbError | None = None
+    is_leak: bool = False
+
+    @classmethod
+    def leak(cls, reason: str) -> JudgedLease:
+        """Return the judgement of what a run that died left behind: it goes."""
+        return cls(LeaseVerdict.REAP, reason, is_leak=True)
 
 
 def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Policy, now: datetime) -> JudgedLease:

@@ -58,6 +58,11 @@ class TableFiles:
         return file_name(self.schema).casefold(), file_name(self.table).casefold()
 
 
+def files_of(table: CatalogueTable) -> TableFiles:
+    """Return the table as its files are known."""
+    return TableFiles(table.schema, table.name, needs_file=table.row_place is RowPlace.FILES)
+
+
 def file_name(name: str) -> str:
     """Return a name as file names have it (refman 8.4, "Mapping of Identifiers to File Names").
 
@@ -157,13 +162,13 @@ def to_rebuild(
 
     PreflightError if a table was changed whose history is kept: the history then has the rows as they were.
     """
-    touched = set(changed([_files(table) for table in tables], changes))
+    touched = set(changed([files_of(table) for table in tables], changes))
     candidates = [
         table
         for table in tables
         if table.schema not in SYSTEM_SCHEMAS and not table.is_sequence and table.row_place is RowPlace.FILES
     ]
-    written = [table for table in candidates if _files(table) in touched]
+    written = [table for table in candidates if files_of(table) in touched]
     wrong = [dotted(table) for table in written if dotted(table) in keep_history]
     if wrong:
         raise PreflightError(
@@ -171,10 +176,6 @@ def to_rebuild(
             hint="remove the table from masking.keep_history: then masking drops its history",
         )
     return candidates if rebuild == "all" else written
-
-
-def _files(table: CatalogueTable) -> TableFiles:
-    return TableFiles(table.schema, table.name, needs_file=table.row_place is RowPlace.FILES)
 
 
 def renewing_options(flavour: Flavour, release: tuple[int, ...], variables: Mapping[str, str]) -> tuple[str, ...]:
@@ -347,7 +348,6 @@ def masking_choice(case: MaskingCase) -> MaskingChoice:
 
 
 def _objection(case: MaskingCase) -> str | None:
-    """Return why no form is made for this clone; None if one is."""
     if case.kind in _NOT_PREPARED:
         return _NOT_PREPARED[case.kind]
     if not case.starts:

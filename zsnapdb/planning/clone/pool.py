@@ -152,7 +152,6 @@ def filling(
 
 
 def _limits(keeps: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom) -> list[tuple[int, str]]:
-    """Return how many more clones fit by each limit that is known, and what the limit is."""
     limits = []
     each = max((slot.memory for slot in keeps), default=0) or LEAST_MEMORY
     used = sum(slot.memory for slot in keeps)

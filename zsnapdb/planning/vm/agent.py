@@ -27,20 +27,18 @@ _LONGEST_LISTING = 64
 _LONGEST_PATH = 255
 
 
-def _returned(answer: str) -> Any:
-    if len(answer) > _LONGEST_ANSWER:
-        raise _strange()
+def _returned(answer: str, longest: int = _LONGEST_ANSWER, about: str = "") -> Any:
     try:
-        document = fields_of(answer)
+        document = fields_of(answer) if len(answer) <= longest else {}
     except ValueError as error:
-        raise _strange() from error
+        raise _strange(about) from error
     if "return" not in document:
-        raise _strange()
+        raise _strange(about)
     return document["return"]
 
 
-def _strange() -> DamagedError:
-    return DamagedError("the guest agent gave an answer that cannot be read", hint="update qemu-guest-agent")
+def _strange(about: str = "") -> DamagedError:
+    return DamagedError(f"the guest agent gave an answer {about}that cannot be read", hint="update qemu-guest-agent")
 
 
 def is_frozen(answer: str) -> bool:
@@ -68,6 +66,7 @@ def mount_points(answer: str) -> tuple[str, ...]:
 
 
 _LONGEST_OUTPUT = 1 << 22
+_PROGRAM = "about a program "
 _LARGEST_NUMBER = 1 << 63
 
 
@@ -115,41 +114,30 @@ def ended(answer: str) -> GuestProgramEnd | None:
     if fields.get("exited") is False:
         return None
     if fields.get("exited") is not True or fields.get("out-truncated") or fields.get("err-truncated"):
-        raise _strange_exec()
+        raise _strange(_PROGRAM)
     code = _number(fields, "exitcode") if "exitcode" in fields else None
     return GuestProgramEnd(code, _output(fields, "out-data"), _output(fields, "err-data"))
 
 
 def _exec_answer(answer: str) -> dict[str, Any]:
-    if len(answer) > _LONGEST_OUTPUT:
-        raise _strange_exec()
-    try:
-        fields = fields_of(answer).get("return")
-    except ValueError as error:
-        raise _strange_exec() from error
+    fields = _returned(answer, _LONGEST_OUTPUT, _PROGRAM)
     if not isinstance(fields, dict):
-        raise _strange_exec()
+        raise _strange(_PROGRAM)
     return fields
 
 
 def _number(fields: dict[str, Any], name: str) -> int:
     number = fields.get(name)
     if type(number) is not int or not 0 <= number < _LARGEST_NUMBER:
-        raise _strange_exec()
+        raise _strange(_PROGRAM)
     return number
 
 
 def _output(fields: dict[str, Any], name: str) -> str:
     encoded = fields.get(name, "")
     if not isinstance(encoded, str):
-        raise _strange_exec()
+        raise _strange(_PROGRAM)
     try:
         return base64.b64decode(encoded, validate=True).decode(errors="replace")
     except (binascii.Error, ValueError) as error:
-        raise _strange_exec() from error
-
-
-def _strange_exec() -> DamagedError:
-    return DamagedError(
-        "the guest agent gave an answer about a program that cannot be read", hint="update qemu-guest-agent"
-    )
+        raise _strange(_PROGRAM) from error

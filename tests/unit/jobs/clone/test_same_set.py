@@ -31,9 +31,7 @@ def test_the_set_on_this_host_is_cloned_if_its_guids_are_those_of_the_backup(
     target = consolidated()
     here: Any = SimpleNamespace(
         pool="tank",
-        set=SimpleNamespace(
-            snapshots={role: SimpleNamespace(guid=guid + difference) for role, guid in target.guids().items()}
-        ),
+        guids={role: guid + difference for role, guid in target.guids().items()},
     )
     monkeypatch.setattr(locate, "find_local", lambda *words: here if words[-1] == ORIGINAL else None)
     monkeypatch.setattr(Repository, "backup_ids", lambda *words: [CONSOLIDATED])

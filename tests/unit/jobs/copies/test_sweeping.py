@@ -11,11 +11,11 @@ from zsnapdb.base.errors import CommandError
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.copies.catalogue import KnownCopies, UnreadableCopy
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.copies.sweeping import CopyKind, Leak, ReapOutcome, SweepVerdict, leaks, sweep
-from zsnapdb.planning.clone.lease import LeaseVerdict
+from zsnapdb.jobs.copies.sweeping import CopyKind, Leak, ReapOutcome, leaks, sweep
+from zsnapdb.planning.clone.lease import JudgedLease, LeaseVerdict
 
 KEEP, REAP = LeaseVerdict.KEEP, LeaseVerdict.REAP
-EXPIRED, LEFT = SweepVerdict(REAP, "expired"), SweepVerdict.leak("half made")
+EXPIRED, LEFT = JudgedLease(REAP, "expired"), JudgedLease.leak("half made")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ TORN = UnreadableCopy("copy", "torn", "tank/torn", "main", "phase is 'redy'")
 class Copies:
     """Copies in memory. `judged` None: it cannot be judged. Those in `stuck` cannot be removed."""
 
-    judged: dict[str, SweepVerdict | None]
+    judged: dict[str, JudgedLease | None]
     stuck: frozenset[str] = frozenset()
     removed: list[str] = field(default_factory=list)
     unreadable: tuple[UnreadableCopy, ...] = ()
@@ -47,7 +47,7 @@ class Copies:
     def _leaks(self, copy: Paper) -> list[Leak]:
         return [Leak("copy", copy.name, "main")] if self.judged[copy.name] == LEFT else []
 
-    def _judge(self, copy: Paper) -> SweepVerdict:
+    def _judge(self, copy: Paper) -> JudgedLease:
         verdict = self.judged[copy.name]
         if verdict is None:
             raise CommandError(f"{copy.name} cannot be read", hint="")
@@ -61,12 +61,12 @@ class Copies:
 
 
 NAMES = st.sampled_from("abcdefgh")
-VERDICTS = st.sampled_from([None, SweepVerdict(KEEP, "in use"), EXPIRED, LEFT])
+VERDICTS = st.sampled_from([None, JudgedLease(KEEP, "in use"), EXPIRED, LEFT])
 
 
 @given(st.dictionaries(NAMES, VERDICTS), st.frozensets(NAMES), st.none() | st.integers(0, 4))
 def test_what_was_left_behind_goes_and_of_what_expired_no_more_than_the_limit(
-    judged: dict[str, SweepVerdict | None], stuck: frozenset[str], limit: int | None
+    judged: dict[str, JudgedLease | None], stuck: frozenset[str], limit: int | None
 ) -> None:
     copies = Copies(dict(judged), stuck)
     outcomes = list(sweep(copies.kind(), act=True, limit=limit))
@@ -82,7 +82,7 @@ def test_what_was_left_behind_goes_and_of_what_expired_no_more_than_the_limit(
 
 
 @given(st.dictionaries(NAMES, VERDICTS), st.none() | st.integers(0, 4))
-def test_what_is_shown_is_what_is_done(judged: dict[str, SweepVerdict | None], limit: int | None) -> None:
+def test_what_is_shown_is_what_is_done(judged: dict[str, JudgedLease | None], limit: int | None) -> None:
     shown = list(sweep(Copies(dict(judged)).kind(), act=False, limit=limit))
     done = list(sweep(Copies(dict(judged)).kind(), act=True, limit=limit))
     assert [(o.name, o.verdict, o.reason) for o in shown] == [(o.name, o.verdict, o.reason) for o in done]

@@ -295,6 +295,8 @@ def test_a_snapshot_that_somebody_made_of_a_machine_keeps_it(house: House) -> No
         with pytest.raises(PreflightError, match="vda@mine"):
             act()
     assert house.state() == before
+    # A snapshot program makes them of the anchor, too.
+    house.pool.snapshot(f"{HOME}/machines/pxc1@mine")
     life.destroy(house.settings, "pxc1", snapshots_may_go=True).run()
     assert not any("/machines/pxc1" in name for name in house.pool.things)
 
