@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -287,6 +288,14 @@ def room_of_mysql(path: Path) -> str:
     """Return the folder below `mysql/` that holds a module, or "" if none does."""
     parts = path.relative_to(PACKAGE / "mysql").parts
     return parts[0] if len(parts) > 1 else ""
+
+
+def test_the_engine_of_a_fleet_could_be_a_distribution_of_its_own() -> None:
+    own = [path for path in MODULES if room(path) == "fleet"]
+    askers = {p for p in MODULES if p not in own and any(name.startswith("zsnapdb.fleet") for name in imports(p))}
+    assert {path.relative_to(PACKAGE).as_posix() for path in askers} == {"cli/fleet.py"}
+    foreign = {name.split(".")[0] for path in own for name in imports(path)} - {"zsnapdb"} - sys.stdlib_module_names
+    assert foreign == {"temporalio", "pydantic"}, "its extra brings Temporal, and every zsnapdb has pydantic"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(PACKAGE).as_posix())

@@ -80,7 +80,7 @@ ALLOWED = {
         "_needing": "an unreadable manifest that has no place protects by its time, and removes nothing",
     },
     "planning/repository/sweep.py": {"decide": SHOWN, "_one": AGE},
-    "planning/repository/writers.py": {"_is_replaced": AGE},
+    "planning/repository/writers.py": {"writers": AGE},
     "planning/restore/histories.py": {"_view": SERVER_TIME},
     "planning/restore/points.py": {"_is_before": AT_A_TIME, "_choose_in": AT_A_TIME, "_choose_time": AT_A_TIME},
     "planning/restore/newest.py": {"_is_covered": "GTIDs decide; a time that does not fit only adds doubt"},

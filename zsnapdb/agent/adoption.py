@@ -127,7 +127,9 @@ class Adoption:
     def orphans(self) -> Iterator[None]:
         """Take orphans while the block runs. OSError if the kernel does not know this."""
         own = os.getpid()
-        before, began = set(children_of(own)), _ticks()
+        # Since the boot, as /proc has it.
+        began = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+        before = set(children_of(own))
         _ask(True)
         try:
             yield
@@ -146,8 +148,3 @@ def _ask(wanted: bool) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(wanted), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "the kernel gives this process no orphans")
-
-
-def _ticks() -> int:
-    """Return the time since the boot, as /proc has it."""
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))

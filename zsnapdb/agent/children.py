@@ -14,6 +14,7 @@ from typing import BinaryIO, Protocol
 
 from zsnapdb.agent.adoption import work_of
 from zsnapdb.base import run_id as run_ids
+from zsnapdb.base.processes import Process, Running
 
 ZSNAPDB = (sys.executable, "-m", "zsnapdb")
 _TAIL = 8192
@@ -49,11 +50,8 @@ class StartRequest:
         return cls(tuple(sent["words"]), sent["environment"], sent["is_apart"])
 
 
-class Child(Protocol):
+class Child(Running, Protocol):
     """A running job."""
-
-    def poll(self) -> int | None:
-        """Return its exit code, negative if a signal ended it; None while it runs."""
 
     def stop(self) -> None:
         """Ask it to end: it releases its locks and removes what is incomplete."""
@@ -88,19 +86,6 @@ class Starter(Protocol):
 
     def close(self) -> None:
         """Give back everything. Jobs go on."""
-
-
-class Process(Protocol):
-    """A child process of the agent, such as a Popen."""
-
-    @property
-    def pid(self) -> int: ...
-
-    def poll(self) -> int | None: ...
-
-    def terminate(self) -> None: ...
-
-    def kill(self) -> None: ...
 
 
 class ProcessChild:

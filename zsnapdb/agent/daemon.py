@@ -20,6 +20,7 @@ from zsnapdb.agent.schedule import Schedule
 from zsnapdb.agent.supervisor import Supervisor
 from zsnapdb.agent.web import LOCK, Listener, Pages
 from zsnapdb.base.errors import ConfigError, PreflightError
+from zsnapdb.base.processes import Stop
 from zsnapdb.config.settings import InstanceSettings, Settings
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.host import Host
@@ -40,14 +41,6 @@ def notify(state: str) -> None:
 
 _PATIENCE = 50.0
 """How many seconds jobs have to end; the unit gives the agent a minute."""
-
-
-class Stop(Protocol):
-    """A request to stop."""
-
-    def is_set(self) -> bool: ...
-
-    def wait(self, seconds: float) -> bool: ...
 
 
 class Reload(Protocol):

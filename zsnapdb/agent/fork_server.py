@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zsnapdb.agent.adoption import AdoptedProcess, Adoption, is_child
-from zsnapdb.agent.children import Process, ProcessChild, StartRequest, Streams, from_nothing, logged, own_environment
+from zsnapdb.agent.children import ProcessChild, StartRequest, Streams, from_nothing, logged, own_environment
+from zsnapdb.base.processes import Process
 
 LARGEST = 1 << 20
 """The most bytes of a packet."""

@@ -68,8 +68,9 @@ class Schedule:
             following = self.trigger.get_next_fire_time(None, moment + timedelta(microseconds=1))
             return following.astimezone(UTC) if following is not None else None
         best: datetime | None = None
+        folds = (0, 1) if self.is_hourly else (0,)
         for wall in self._walls(moment.astimezone(self.zone).replace(tzinfo=None, fold=0) - _SHIFT):
-            times = [wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in self._folds]
+            times = [wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in folds]
             best = min((time for time in (*times, best) if time is not None and time > moment), default=None)
             if best is not None and min(times) > best + _SHIFT:
                 break
@@ -86,10 +87,6 @@ class Schedule:
             if last is not None:
                 return last
         return None
-
-    @property
-    def _folds(self) -> tuple[int, ...]:
-        return (0, 1) if self.is_hourly else (0,)
 
     def _walls(self, start: datetime) -> Iterator[datetime]:
         """Yield the wall-clock times from `start` on."""
@@ -140,15 +137,8 @@ def run_now(settings: Settings, kind: str, instance: str | None, start: StartChi
     and its next scheduled run is made up for.
     """
     job, records = one_job(settings, kind, instance), Records(settings.agent.state)
-    before = records.run(job.name)
     now = host.now()
-    record = RunRecord(
-        run_id=run_id.new(),
-        scheduled=now,
-        started=now,
-        failures=before.failures if before is not None else 0,
-        succeeded=before.succeeded if before is not None else None,
-    )
+    record = RunRecord.begin(records.run(job.name), run_id.new(), now, now)
     child = start(job.words, records.log(job.name), record.run_id)
     code: int | None = None
     try:

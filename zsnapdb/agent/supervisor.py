@@ -19,7 +19,6 @@ from zsnapdb.jobs.steps import move_state, restore_journal
 from zsnapdb.planning.agent.jobs import ASIDE, HOST, JobKind, JobName, PlannedJob, jobs_of
 from zsnapdb.planning.agent.runs import (
     DueJob,
-    PauseRecord,
     RunRecord,
     again_after,
     before_clock,
@@ -165,7 +164,9 @@ class Supervisor:
             self._keep(name, self._known[name])
         self._collect(now)
         self._look_at_held()
-        for due in to_begin(self._due(now), self._busy(), self._held, self._pauses(), now):
+        busy = {name.instance for name in self._running if name.kind not in ASIDE}
+        pauses = {name: pause for name in (*self.settings.instance, HOST) if (pause := self.records.pause(name))}
+        for due in to_begin(self._due(now), busy, self._held, pauses, now):
             self._begin(due, now)
         for name, job in self._jobs.items():
             if job.is_continuous and name not in self._running and name.instance not in self._held:
@@ -195,13 +196,6 @@ class Supervisor:
                 self.tell(f"no job of {name} begins: {self._held[name]}")
         for name in sorted(set(before) - set(self._held)):
             self.tell(f"jobs of {name} begin again")
-
-    def _busy(self) -> set[str]:
-        return {name.instance for name in self._running if name.kind not in ASIDE}
-
-    def _pauses(self) -> dict[str, PauseRecord]:
-        known = {name: self.records.pause(name) for name in (*self.settings.instance, HOST)}
-        return {name: pause for name, pause in known.items() if pause is not None}
 
     def _due(self, now: datetime) -> list[DueJob]:
         """Return the next run of each scheduled job that is not running."""
@@ -254,14 +248,7 @@ class Supervisor:
             self._run(name, now, None)
 
     def _run(self, name: JobName, now: datetime, stop_at: float | None) -> None:
-        before = self._record(name)
-        record = RunRecord(
-            run_id=self._run_id(name, now),
-            scheduled=now,
-            started=now,
-            failures=before.failures if before is not None else 0,
-            succeeded=before.succeeded if before is not None else None,
-        )
+        record = RunRecord.begin(self._record(name), self._run_id(name, now), now, now)
         try:
             child = self.start(self._words(name, record.run_id), self.records.log(name), record.run_id)
         except OSError as error:

@@ -220,13 +220,7 @@ class JobRunner:
     ) -> JobAnswer:
         began, at = time.monotonic(), self.now()
         before = of_the_past(records.run(name), at)
-        record = RunRecord(
-            run_id=request.run_id,
-            scheduled=served_until(request, at),
-            started=at,
-            failures=before.failures if before is not None else 0,
-            succeeded=before.succeeded if before is not None else None,
-        )
+        record = RunRecord.begin(before, request.run_id, served_until(request, at), at)
         try:
             log = records.fleet_log(name)
             child = self.start(words(request), log, request.run_id)

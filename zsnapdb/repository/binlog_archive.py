@@ -306,6 +306,13 @@ class BinlogArchive:
                     hint="a prune may have swept the object; the archiver stores the file again in its next round",
                 )
 
+    def bodies(self, file: ArchivedFile) -> Iterator[tuple[BinlogKey, Chunk]]:
+        """Yield key and description of each object that contains bytes of the file."""
+        for index, chunk in enumerate(file.chunks, 1):
+            yield self.chunk_key(file.incarnation, file.name, file.attempt, index), chunk
+        for segment in file.segments:
+            yield self.segment_body_key(file.incarnation, segment), segment.chunk
+
     def incarnation_key(self, incarnation: str) -> IncarnationKey:
         """Return the key of an incarnation's description."""
         return layout.incarnation(self.instance, incarnation)
@@ -486,27 +493,19 @@ def stored_sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[
 
 def listed_damage(archive: BinlogArchive, file: ArchivedFile, sizes: Mapping[BinlogKey, int]) -> tuple[str, ...]:
     """Return which bodies are missing or have a wrong size, by the result of `stored_sizes`."""
-    expected: list[tuple[BinlogKey, int]] = [
-        (archive.chunk_key(file.incarnation, file.name, file.attempt, index), chunk.stored_size)
-        for index, chunk in enumerate(file.chunks, 1)
-    ]
-    expected += [
-        (archive.segment_body_key(file.incarnation, segment), segment.chunk.stored_size) for segment in file.segments
-    ]
     damage = []
-    for key, size in expected:
+    for key, chunk in archive.bodies(file):
         if key not in sizes:
             damage.append(f"{key} is missing")
-        elif sizes[key] != size:
-            damage.append(f"{key} has {sizes[key]} bytes, {size} were written")
+        elif sizes[key] != chunk.stored_size:
+            damage.append(f"{key} has {sizes[key]} bytes, {chunk.stored_size} were written")
     return tuple(damage)
 
 
 def stored_damage(archive: BinlogArchive, file: ArchivedFile) -> tuple[str, ...]:
     """Read the stored bytes of a rotated file, without any key. Return which are not those that were written."""
     damage = []
-    for index, chunk in enumerate(file.chunks, 1):
-        key = archive.chunk_key(file.incarnation, file.name, file.attempt, index)
+    for key, chunk in archive.bodies(file):
         try:
             body = archive.repository.get(key)
         except NotThere:

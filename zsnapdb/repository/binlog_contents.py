@@ -20,12 +20,13 @@ from zsnapdb.repository.binlog_descriptions import (
     covering,
     number_of,
 )
-from zsnapdb.repository.layout import CompleteKey, IncarnationKey, K, RotatedBinlogKey, SegmentKey
+from zsnapdb.repository.layout import CompleteKey, K, SegmentKey
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.stored_document import digest_of
 
 Description: TypeAlias = Incarnation | CompleteRecord | ArchivedFile | Segment
 T = TypeVar("T", bound=Description)
+D = TypeVar("D", Incarnation, CompleteRecord, ArchivedFile)
 
 _THREADS = 8
 _READINGS = 5
@@ -185,22 +186,20 @@ def _active(
     return _Active(file, _Damage.of_binlog(incarnation.id, name, error), is_cut=True)
 
 
-def _incarnation(body: bytes, key: IncarnationKey) -> Incarnation:
-    incarnation = Incarnation.decode(body, key)
-    _check_place(key, layout.incarnation(incarnation.instance, incarnation.id))
-    return incarnation
+def _at(kind: type[D], key_of: Callable[[D], str]) -> Callable[[bytes, str], D]:
+    """Return what decodes the descriptions of that kind. DamagedError if one lies under the key of another object."""
+
+    def decode(body: bytes, key: str) -> D:
+        description = kind.decode(body, key)
+        _check_place(key, key_of(description))
+        return description
+
+    return decode
 
 
-def _complete_record(body: bytes, key: CompleteKey) -> CompleteRecord:
-    record = CompleteRecord.decode(body, key)
-    _check_place(key, layout.complete(record.instance, record.incarnation))
-    return record
-
-
-def _rotated(body: bytes, key: RotatedBinlogKey) -> ArchivedFile:
-    file = ArchivedFile.decode(body, key)
-    _check_place(key, layout.rotated_binlog(file.instance, file.incarnation, file.name))
-    return file
+_incarnation = _at(Incarnation, lambda one: layout.incarnation(one.instance, one.id))
+_complete_record = _at(CompleteRecord, lambda one: layout.complete(one.instance, one.incarnation))
+_rotated = _at(ArchivedFile, lambda one: layout.rotated_binlog(one.instance, one.incarnation, one.name))
 
 
 def _segment(body: bytes, key: SegmentKey, flavour: Flavour) -> Segment:

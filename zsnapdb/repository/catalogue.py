@@ -124,34 +124,10 @@ class Summary(_Line):
     @classmethod
     def of(cls, m: Manifest, digest: str) -> Summary:
         """Return the summary of a manifest. `digest` is the SHA-256 of its line, as it is stored."""
-        return cls(
-            m.backup_id,
-            m.instance,
-            m.created,
-            m.tool_version,
-            m.run_id,
-            m.host,
-            m.pool_guid,
-            m.createtxg,
-            m.sequence,
-            m.writer,
-            _Described(source=m.source.summary(), objectives=m.objectives).model_dump_json(),
-            digest,
-            tuple(
-                VolumeSummary(
-                    v.role,
-                    v.dataset,
-                    v.guid,
-                    v.from_guid,
-                    v.send_flags,
-                    v.plain_size,
-                    v.stored_size,
-                    v.chunk_count,
-                    v.sent_from,
-                )
-                for v in m.volumes
-            ),
-        )
+        described = _Described(source=m.source.summary(), objectives=m.objectives).model_dump_json()
+        volumes = tuple(VolumeSummary._make(getattr(v, name) for name in VolumeSummary._fields) for v in m.volumes)
+        plain = (getattr(m, name) for name in _Line._fields if name not in ("described", "digest", "volumes"))
+        return cls._make((*plain, described, digest, volumes))
 
 
 @dataclass(frozen=True)

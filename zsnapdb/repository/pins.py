@@ -64,15 +64,12 @@ def pin(repository: Repository, instance: str, backup_id: str, reason: str) -> P
     """Pin a backup, or replace the reason of its pin. Return the pin. NotThere if there is no such backup."""
     repository.manifest(instance, backup_id)
     new_pin = Pin(backup_id, reason, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    document = {"format": 1, "repository_id": repository.id, "instance": instance, **asdict(new_pin)}
     repository.overwrite(
         layout.pin(instance, backup_id),
-        repository.keyring.signed_if_able(_line(repository.id, instance, new_pin), PINS),
+        repository.keyring.signed_if_able(json.dumps(document).encode(), PINS),
     )
     return new_pin
-
-
-def _line(repository_id: str, instance: str, new_pin: Pin) -> bytes:
-    return json.dumps({"format": 1, "repository_id": repository_id, "instance": instance, **asdict(new_pin)}).encode()
 
 
 def copy(here: Repository, there: Repository, instance: str, backup_id: str) -> bool:

@@ -117,7 +117,7 @@ class Holder:
         except DamagedError:
             return cls._unknown(version.tag)
         holder = cls.parse(replace(version, body=line))
-        is_of_place = (holder.repository_id, holder.name) == (repository.id, _name(key))
+        is_of_place = (holder.repository_id, holder.name) == (repository.id, key.removesuffix(".lock"))
         return holder if is_of_place else cls._unknown(version.tag)
 
     def describe(self) -> str:
@@ -125,10 +125,6 @@ class Holder:
         if self.owner.startswith(_UNKNOWN):
             return "an unknown process (the lease cannot be read, is of another repository, or no known key signed it)"
         return f"process {self.pid} on {self.host}, {self.doing} since {self.since}"
-
-
-def _name(key: LeaseKey) -> str:
-    return key.removesuffix(".lock")
 
 
 def _check(holder: Holder) -> None:
@@ -156,10 +152,6 @@ def _started(pid: int) -> str:
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     return ""
-
-
-def _own_process() -> str:
-    return f"{_kernel()} {_started(os.getpid())}"
 
 
 def has_ended(holder: Holder) -> bool:
@@ -353,7 +345,7 @@ def lease(
         secrets.token_hex(8),
         socket.gethostname(),
         os.getpid(),
-        _own_process(),
+        f"{_kernel()} {_started(os.getpid())}",
         doing,
         since,
         1,

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from zsnapdb.base import audience, run_id, subject
 from zsnapdb.base.errors import INTERNAL, CommandTimeout
 from zsnapdb.base.foreign_text import fields_of, printed
+from zsnapdb.base.processes import Process
 from zsnapdb.jobs.clone.meant import MeantClone
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve.messages import FailureAnswer, ResultAnswer, cancelled, too_busy
@@ -64,16 +65,6 @@ class RunCommand(Protocol):
     def __call__(self, call: CommandCall) -> ResultAnswer | FailureAnswer: ...
 
 
-class CommandProcess(Protocol):
-    """A running command: a child of this process, whose end nobody else takes note of."""
-
-    @property
-    def pid(self) -> int: ...
-
-    def poll(self) -> int | None:
-        """Return its exit code, negative if a signal ended it; None while it runs."""
-
-
 class StartCommand(Protocol):
     """Starts `zsnapdb` with these words in the folder /, as the first of a process group of its own.
 
@@ -83,7 +74,7 @@ class StartCommand(Protocol):
 
     def __call__(
         self, words: Sequence[str], environment: Mapping[str, str], streams: tuple[int, int, int]
-    ) -> CommandProcess: ...
+    ) -> Process: ...
 
 
 @dataclass
@@ -145,7 +136,7 @@ class ChildRunner:
             # What was done before the signal came is done.
             return why if why is not None and code != 0 else _read(call, code, out, errors)
 
-    def _wait(self, process: CommandProcess, call: CommandCall) -> tuple[FailureAnswer | None, int]:
+    def _wait(self, process: Process, call: CommandCall) -> tuple[FailureAnswer | None, int]:
         """Return the exit code when the process has ended, and why it was stopped (None: it ended by itself)."""
         deadline = time.monotonic() + call.seconds
         while (code := process.poll()) is None:
@@ -174,7 +165,7 @@ def _stdin_of(given: bytes) -> Iterator[int]:
             stdin.write(given)
 
 
-def _until_end(process: CommandProcess, seconds: float) -> None:
+def _until_end(process: Process, seconds: float) -> None:
     """Wait until the child ends, at most so many seconds (pidfd_open(2)). It is not taken note of."""
     watched, poll = os.pidfd_open(process.pid), select.poll()
     try:
@@ -184,7 +175,7 @@ def _until_end(process: CommandProcess, seconds: float) -> None:
         os.close(watched)
 
 
-def _end_group(process: CommandProcess, grace: float) -> int:
+def _end_group(process: Process, grace: float) -> int:
     """End the process as SIGTERM does, in the end by SIGKILL, kill what is left of its group, and return its exit code.
 
     Until its end is taken note of nothing else can have its number.
@@ -248,9 +239,3 @@ def _ended_early(message: str) -> FailureAnswer:
         hint="look at the clone before you ask again",
         exit_code=CommandTimeout.exit_code,
     )
-
-
-class StopServing(Protocol):
-    """A request to stop."""
-
-    def is_set(self) -> bool: ...

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zsnapdb.base.errors import ConfigError, NotAllowedError, PreflightError, UsageError, ZsnapdbError
+from zsnapdb.base.processes import Stop
 from zsnapdb.serve import messages
-from zsnapdb.serve.children import StopServing
 from zsnapdb.serve.desk import Desk
 from zsnapdb.serve.messages import BegunAnswer, Ending, RefusedRequest, failure_of
 from zsnapdb.serve.verbs import MOST_BYTES, parse
@@ -51,7 +51,7 @@ class HelperServer:
     def __post_init__(self) -> None:
         self._places = threading.BoundedSemaphore(self.most_clients)
 
-    def serve(self, stop: StopServing) -> None:
+    def serve(self, stop: Stop) -> None:
         """Answer until the stop is requested."""
         self.listener.settimeout(_POLL_SECONDS)
         while not stop.is_set():

@@ -20,9 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from zsnapdb.base import run_id, whole_file
 from zsnapdb.base.errors import UnreachableError, ZsnapdbError
 from zsnapdb.base.patterns import Moment
+from zsnapdb.base.processes import Stop
 from zsnapdb.config.serve import HttpsUrl, IssuerSettings
 from zsnapdb.jobs.base.private_folder import make_private
-from zsnapdb.serve.children import CommandCall, RunCommand, StopServing
+from zsnapdb.serve.children import CommandCall, RunCommand
 from zsnapdb.serve.jwks import IssuerKey
 from zsnapdb.serve.messages import FailureAnswer
 
@@ -139,7 +140,7 @@ class IssuerKeys:
             self._changed.notify_all()
             self._changed.wait_for(lambda: name not in self._wanted, self.patience)
 
-    def keep_fresh(self, stop: StopServing) -> None:
+    def keep_fresh(self, stop: Stop) -> None:
         """Fetch what is due until the stop is requested."""
         while not stop.is_set():
             self.fetch_due()

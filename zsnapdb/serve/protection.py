@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from zsnapdb.base import run_id
 from zsnapdb.base.errors import ConsistencyError, ZsnapdbError
+from zsnapdb.base.processes import Stop
 from zsnapdb.documents.api import (
     EvidenceDocument,
     InstanceObjectives,
@@ -26,7 +27,7 @@ from zsnapdb.documents.api import (
 )
 from zsnapdb.documents.base import Document
 from zsnapdb.jobs.clone.meant import MeantClone
-from zsnapdb.serve.children import CommandCall, RunCommand, StopServing
+from zsnapdb.serve.children import CommandCall, RunCommand
 from zsnapdb.serve.messages import FailureAnswer, RefusedRequest, ResultAnswer
 from zsnapdb.verbs.requests import (
     InstancePointsVerb,
@@ -92,7 +93,7 @@ class RecentAnswers:
             assert known.answer is not None
             return known.answer
 
-    def keep_warm(self, stop: StopServing) -> None:
+    def keep_warm(self, stop: Stop) -> None:
         """Read anew what somebody asked for lately, until the stop is requested. What nobody asks for is forgotten."""
         while not stop.is_set():
             time.sleep(min(1.0, self.every))

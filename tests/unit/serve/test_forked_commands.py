@@ -18,8 +18,9 @@ from zsnapdb.agent.adoption import AdoptedProcess, children_of
 from zsnapdb.agent.children import apart
 from zsnapdb.agent.fork_server import JobStarter
 from zsnapdb.base import run_id
+from zsnapdb.base.processes import Process
 from zsnapdb.jobs.clone.meant import MeantClone
-from zsnapdb.serve.children import CLEAN, ChildRunner, CommandCall, CommandProcess, StartCommand
+from zsnapdb.serve.children import CLEAN, ChildRunner, CommandCall, StartCommand
 from zsnapdb.serve.messages import FailureAnswer, ResultAnswer
 
 WAITS = """#!/bin/sh
@@ -56,7 +57,7 @@ class Commands:
     """Commands of the helper, `zsnapdb clone list`, each of which stands still as long as there is `closed`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.began = folder, list[CommandProcess]()
+        self.folder, self.began = folder, list[Process]()
         (folder / "zfs").write_text(WAITS.format(folder))
         (folder / "zfs").chmod(0o755)
         (folder / "zsnapdb.toml").write_text(CONFIGURATION.format())
@@ -75,9 +76,7 @@ class Commands:
         return server.pid
 
     def run(self, start: StartCommand, call: CommandCall, *, grace: float = 0.2) -> ResultAnswer | FailureAnswer:
-        def noted(
-            words: Sequence[str], environment: Mapping[str, str], streams: tuple[int, int, int]
-        ) -> CommandProcess:
+        def noted(words: Sequence[str], environment: Mapping[str, str], streams: tuple[int, int, int]) -> Process:
             self.began.append(start(words, environment, streams))
             return self.began[-1]
 
@@ -117,7 +116,7 @@ def call(subject: str = "ci:shop/web", words: tuple[str, ...] = ("clone", "list"
     return CommandCall(words, subject, run_id.new(), 60.0, issuer="https://ci.example.org", meant=meant)
 
 
-def is_forked(process: CommandProcess) -> bool:
+def is_forked(process: Process) -> bool:
     return isinstance(process, AdoptedProcess)
 
 

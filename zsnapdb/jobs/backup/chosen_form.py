@@ -27,7 +27,6 @@ from zsnapdb.planning.backup.send_form import (
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.stream.chunks import Workspace, room_for
 from zsnapdb.zfs import datasets
-from zsnapdb.zfs.datasets import Property
 
 _BLOCK, _BLOCKS = 128 << 10, 64
 _MOST_FILES = 100_000
@@ -125,21 +124,16 @@ def choose(
         return FormChoice(continued, "as the rest of the chain")
     by_dataset = datasets.properties_of(list(volumes.values()), [_LYING, _LOGICAL, _MOUNTED, _MOUNTPOINT])
     level = instance.upload_settings().level
+    mounted = [Path(each[_MOUNTPOINT].value) for each in by_dataset.values() if each[_MOUNTED].value == "yes"]
     return choose_form(
         Compressibility(
             logical=sum(int(values[_LOGICAL].value) for values in by_dataset.values()),
             lying=sum(int(values[_LYING].value) for values in by_dataset.values()),
-            zstd=_stored_effect(stored) or _sampled(by_dataset.values(), level),
+            zstd=_stored_effect(stored) or (zstd_effect(mounted, level) if level else None),
             level=level,
             processors=len(os.sched_getaffinity(0)),
         )
     )
-
-
-def _sampled(volumes: Iterable[Mapping[str, Property]], level: int) -> ZstdEffect | None:
-    """Return what zstd of the level makes of samples of the mounted filesystems. None if it would not be used."""
-    mounted = [Path(each[_MOUNTPOINT].value) for each in volumes if each[_MOUNTED].value == "yes"]
-    return zstd_effect(mounted, level) if level else None
 
 
 def _stored_effect(stored: Sequence[Summary]) -> ZstdEffect | None:

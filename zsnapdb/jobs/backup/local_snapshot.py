@@ -19,8 +19,8 @@ from zsnapdb.base import whole_file
 from zsnapdb.base.errors import CommandError, DamagedError, NotOursError, PreflightError, RepositoryError, ServerError
 from zsnapdb.base.model import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.jobs.backup.low_priority import at_low_priority
+from zsnapdb.jobs.backup.server_source import open_source
 from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener, take
-from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.base.events import Events, KeptWarnings
 from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance
 from zsnapdb.jobs.base.instance import Instance

@@ -10,8 +10,8 @@ from zsnapdb.jobs.backup import resume as interrupted
 from zsnapdb.jobs.backup.chosen_form import choose
 from zsnapdb.jobs.backup.preflight import Observed
 from zsnapdb.jobs.backup.resume import InterruptedBackup
+from zsnapdb.jobs.backup.server_source import open_source
 from zsnapdb.jobs.backup.source import Observation, SourceOpener
-from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.own_snapshots import own_snapshots
 from zsnapdb.jobs.base.set_properties import STORED
@@ -111,7 +111,8 @@ def plan(
     base = base_among(local)
     if candidates and not full and base.base is not candidates[-1]:
         # The snapshot of a newer backup may be one that a restore received, or that somebody renamed.
-        local = _all_points(instance)
+        points = snapshots.send_points(instance.volumes.values())
+        local = {role: points[dataset].names for role, dataset in instance.volumes.items()}
         base = base_among(local)
     unfinished = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
     form = choose(instance, observed.volumes, base.base, known.backups)
@@ -162,9 +163,3 @@ def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) ->
         if one.snapshot.dataset in points:
             points[one.snapshot.dataset][one.snapshot.guid] = one.snapshot.full_name
     return {role: points[dataset] for role, dataset in instance.volumes.items()}
-
-
-def _all_points(instance: Instance) -> dict[str, dict[int, str]]:
-    """Return every base that an increment could have, as `_points_of_sets` does."""
-    points = snapshots.send_points(instance.volumes.values())
-    return {role: points[dataset].names for role, dataset in instance.volumes.items()}

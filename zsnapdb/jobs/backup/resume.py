@@ -73,37 +73,18 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
     damaged = _damaged_chains(instance, repository)
     backups = []
     for file in files:
+        journal = None
         try:
             journal = BackupJournal.read(file, instance.host.journal_disk or DISK)
-        except DamagedError as error:
-            backups.append(
-                InterruptedBackup(
-                    file.name,
-                    file,
-                    None,
-                    ResumeJudgement(ResumeDecision.GIVE_UP, Cause.UNREADABLE, error.message),
-                )
-            )
-            continue
-        try:
             around = replace(_surroundings(instance, journal, repository, stored), damaged=damaged)
         except DamagedError as error:
-            # There is a manifest. Nothing that belongs to a manifest is removed here, even if it cannot be read.
-            backups.append(
-                InterruptedBackup(
-                    file.name,
-                    file,
-                    journal,
-                    ResumeJudgement(ResumeDecision.LEAVE, Cause.UNREADABLE, error.message),
-                )
-            )
-            continue
-        within = instance.settings.chain.resume_within or None
-        backups.append(
-            InterruptedBackup(
-                file.name, file, journal, judge(_needs(journal.started), around, within=within, fresh=fresh)
-            )
-        )
+            # With a journal there is a manifest. Nothing of a manifest is removed here, even if it cannot be read.
+            decision = ResumeDecision.GIVE_UP if journal is None else ResumeDecision.LEAVE
+            judgement = ResumeJudgement(decision, Cause.UNREADABLE, error.message)
+        else:
+            within = instance.settings.chain.resume_within or None
+            judgement = judge(_needs(journal.started), around, within=within, fresh=fresh)
+        backups.append(InterruptedBackup(file.name, file, journal, judgement))
     return backups
 
 

@@ -25,8 +25,8 @@ from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.plan import BackupPlan, plan, refuse_clear
 from zsnapdb.jobs.backup.resume import InterruptedBackup
 from zsnapdb.jobs.backup.send import Sender, protect, started_backup
+from zsnapdb.jobs.backup.server_source import open_source
 from zsnapdb.jobs.backup.source import SourceDescription, SourceOpener, take
-from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.backup.stored_later import (
     EarlySet,
     kept_on_error,

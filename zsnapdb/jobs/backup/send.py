@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from zsnapdb import __version__
-from zsnapdb.base.errors import DamagedError, LockError, RepositoryError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, RepositoryError, ZsnapdbError
 from zsnapdb.base.model import Progress, Snapshot, SnapshotSet, pool_of
 from zsnapdb.jobs.backup import held_bases, local_snapshot
 from zsnapdb.jobs.backup.source import SourceDescription
@@ -29,7 +29,6 @@ from zsnapdb.jobs.record.host_record import next_sequence, note_stored, stored
 from zsnapdb.planning.backup.at_rest import judge_storing
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm, form_of
-from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.repository import layout
 from zsnapdb.repository.backup_journal import BackupJournal, StartedBackup, StartedVolume, StreamFormat
 from zsnapdb.repository.catalogue import Summary
@@ -52,35 +51,7 @@ from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.stream.upload import KnownChunk, Uploaded, UploadSettings, upload
 from zsnapdb.zfs import datasets, holds, snapshots, version
-from zsnapdb.zfs.command import run
 from zsnapdb.zfs.streams import SendStream, estimate
-
-_SWITCHES = ("myisam_use_mmap", "rocksdb_allow_mmap_writes")
-_AHEAD_SECONDS = 60.0
-"""How long the first of two writes may take, which happens without a lock. Most pages are written by it."""
-
-
-def is_written_through_memory(facts: ServerFacts) -> bool:
-    """Whether the server may change files of tables through its memory.
-
-    A table that was opened while a switch was on stays mapped, so MyISAM tables are enough.
-    """
-    return "MyISAM" in facts.engines or any(facts.variables.get(name) == "ON" for name in _SWITCHES)
-
-
-def write_back(mountpoints: Iterable[str], seconds: float = _AHEAD_SECONDS) -> None:
-    """Write the changed pages of the file systems back; afterwards a snapshot has them (sync(1), syncfs(2)).
-
-    LockError if that takes longer than `seconds`, or fails.
-    """
-    places = sorted(set(mountpoints))
-    try:
-        run(["sync", "--file-system", "--", *places], timeout=max(seconds, 0.1))
-    except ZsnapdbError as error:
-        raise LockError(
-            f"writing mapped files of {', '.join(places)} back: {error.message}",
-            hint=f"raise lock.deadline, or switch off on the server: {', '.join(_SWITCHES)}",
-        ) from error
 
 
 @dataclass(frozen=True)
@@ -137,7 +108,8 @@ class Sender:
 
         If the run continues a backup, the store lists its chunks. A chunk that only the journal knows does not count.
         """
-        present = {} if is_new else _stored_sizes(repository, journal.started.draft)
+        draft = journal.started.draft
+        present = {} if is_new else repository.sizes(layout.chunks_of_backup(draft.instance, draft.backup_id))
         return cls(instance, repository, journal, lease, present, bases)
 
     def finish(self) -> Manifest:
@@ -359,10 +331,6 @@ def _bases_held(
 def _found_bases(volumes: Sequence[StartedVolume]) -> dict[str, str]:
     points = snapshots.send_points([volume.dataset for volume in volumes if volume.from_guid is not None])
     return {volume.role: name for volume in volumes if (name := _base_name(volume, points)) is not None}
-
-
-def _stored_sizes(repository: Repository, draft: Manifest) -> dict[ChunkKey, int]:
-    return repository.sizes(layout.chunks_of_backup(draft.instance, draft.backup_id))
 
 
 def settle(instance: str, repository: Repository, journal: BackupJournal) -> None:

@@ -1,6 +1,10 @@
 """The source that is a database server on filesystems of this host.
 
 Hooks, the stop of the applier and a lock hold the server still. The binlog inside the snapshot proves its position.
+
+A snapshot has a change that the server makes through its memory once the kernel has written it back. With
+myisam_use_mmap MyISAM changes rows in place in the mapped file, and FLUSH TABLES unmaps it without a sync
+(storage/myisam/mi_dynrec.c of both families). The pages lie in the page cache, of which ZFS knows nothing.
 """
 
 from __future__ import annotations
@@ -8,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +24,7 @@ from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.backup.hooks import Hooked
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.preflight import Observed, observe, role_of
-from zsnapdb.jobs.backup.send import is_written_through_memory, write_back
-from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
+from zsnapdb.jobs.backup.source import AnySource, SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
@@ -37,7 +40,7 @@ from zsnapdb.mysql.process.server import owner_of_files
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.backup.fitness import judge_durability, objection
 from zsnapdb.planning.backup.lock_strategy import LockChoice, delays, still_enough
-from zsnapdb.planning.facts import Channel
+from zsnapdb.planning.facts import Channel, ServerFacts
 from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.identity import binlog_paths
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, recorded_origins, recorded_variables
@@ -52,8 +55,35 @@ from zsnapdb.repository.sources import (
     ServerSourcePart,
 )
 from zsnapdb.zfs import snapshot_files
+from zsnapdb.zfs.command import run
 
+_SWITCHES = ("myisam_use_mmap", "rocksdb_allow_mmap_writes")
+_AHEAD_SECONDS = 60.0
+"""How long the first of two writes may take, which happens without a lock. Most pages are written by it."""
 _CATCH_UP_SECONDS = 30.0
+
+
+def is_written_through_memory(facts: ServerFacts) -> bool:
+    """Whether the server may change files of tables through its memory.
+
+    A table that was opened while a switch was on stays mapped, so MyISAM tables are enough.
+    """
+    return "MyISAM" in facts.engines or any(facts.variables.get(name) == "ON" for name in _SWITCHES)
+
+
+def write_back(mountpoints: Iterable[str], seconds: float = _AHEAD_SECONDS) -> None:
+    """Write the changed pages of the file systems back; afterwards a snapshot has them (sync(1), syncfs(2)).
+
+    LockError if that takes longer than `seconds`, or fails.
+    """
+    places = sorted(set(mountpoints))
+    try:
+        run(["sync", "--file-system", "--", *places], timeout=max(seconds, 0.1))
+    except ZsnapdbError as error:
+        raise LockError(
+            f"writing mapped files of {', '.join(places)} back: {error.message}",
+            hint=f"raise lock.deadline, or switch off on the server: {', '.join(_SWITCHES)}",
+        ) from error
 
 
 def tail_before(instance: Instance, observed: Observed) -> KnownTail | None:
@@ -436,3 +466,16 @@ def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: LockCh
             f"{half_done} DDL statement(s) were half done in the snapshot",
             hint="set lock.strategy = 'stage', which waits for DDL statements",
         )
+
+
+def open_source(instance: Instance) -> AbstractContextManager[AnySource]:
+    """Open the configured source of the instance. ServerError if its server cannot be reached.
+
+    PreflightError if the source is a virtual machine and libvirt does not answer.
+    """
+    if instance.settings.vm is not None:
+        # The backup of a server does without these modules.
+        from zsnapdb.jobs.backup.vm_source import open_machine
+
+        return open_machine(instance, instance.settings.vm)
+    return open_server(instance)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from zsnapdb.base.errors import (
     ConsistencyError,
@@ -20,6 +19,7 @@ from zsnapdb.base.errors import (
     ServerError,
     ZsnapdbError,
 )
+from zsnapdb.base.processes import Running, Stop
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
@@ -40,20 +40,13 @@ _AGAIN = 300.0
 """Seconds after a failed backup until the next one is started: another run may be at work."""
 
 
-class RunningBackup(Protocol):
-    """A backup that was started."""
-
-    def poll(self) -> int | None:
-        """Return its exit code; None while it runs."""
-
-
 def command_of(instance: str, config: Path | None) -> tuple[str, ...]:
     """Return the command that backs an instance up."""
     options = () if config is None else ("--config", str(config))
     return (sys.executable, "-m", "zsnapdb", "backup", instance, *options)
 
 
-def start_command(command: Sequence[str]) -> RunningBackup:
+def start_command(command: Sequence[str]) -> Running:
     """Start the command. It goes on if the archiver ends."""
     return subprocess.Popen(
         command,
@@ -69,13 +62,13 @@ class NewHistoryWatch:
     """Knows whether a backup is needed, says so once, and starts it if the configuration says so."""
 
     def __init__(
-        self, instance: Instance, start: Callable[[], RunningBackup], clock: Callable[[], float] = time.monotonic
+        self, instance: Instance, start: Callable[[], Running], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._instance, self._start, self._clock = instance, start, clock
         self._is_known = False
         self._needed: RouteEnd | None = None
         self._repeated: tuple[RepeatedGtids, ...] = ()
-        self._running: RunningBackup | None = None
+        self._running: Running | None = None
         self._again_at = 0.0
 
     def after(self, result: Round) -> None:
@@ -96,7 +89,7 @@ class NewHistoryWatch:
         return self._instance.settings.binlog.backup_on_new_history
 
     def _look(self) -> None:
-        needed = needed_backup(self._instance)
+        needed = read(self._instance, self._instance.open_repository()).window.unprotected
         self._is_known = True
         if needed is not None and needed != self._needed:
             hint = "" if self._is_automatic else f"; run `zsnapdb backup {self._instance.name}`"
@@ -112,7 +105,7 @@ class NewHistoryWatch:
                 self._instance.events.warn(f"{part.text}; {part.hint}")
         self._repeated = repetitions
 
-    def _wait_for(self, running: RunningBackup) -> None:
+    def _wait_for(self, running: Running) -> None:
         code = running.poll()
         if code is None:
             return
@@ -121,11 +114,6 @@ class NewHistoryWatch:
         if code:
             self._instance.events.warn(f"the backup of the new history ended with {code}; trying again later")
         self._look()
-
-
-def needed_backup(instance: Instance) -> RouteEnd | None:
-    """Return why the newest archived state cannot be restored before the next backup; None if it can."""
-    return read(instance, instance.open_repository()).window.unprotected
 
 
 _SHORTEST_PAUSE = 0.2
@@ -176,17 +164,7 @@ def archive_once(instance: Instance) -> Round:
     return result
 
 
-class StopRequest(Protocol):
-    """A request to stop that may come at any moment."""
-
-    def is_set(self) -> bool:
-        """Whether the stop was requested."""
-
-    def wait(self, seconds: float, /) -> bool:
-        """Wait until the stop is requested, at most this long. Return whether it was requested."""
-
-
-def archive_continuously(instance: Instance, stop: StopRequest, start_backup: Callable[[], RunningBackup]) -> Round:
+def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[[], Running]) -> Round:
     """Archive until `stop` is set, then once more.
 
     If no backup leads to what is archived now, this is reported, and `start_backup` is called if the configuration says

@@ -4,17 +4,19 @@ The archiver archives no bytes that the server could still lose, and reports eve
 
 A segment is archived only after the file was synced. The bytes that a reader sees in a binlog may not be on disk yet. A
 server that loses them in a power cut gives their GTIDs to other transactions. The archive is read again at every start.
-The decisions are in planning/binlog/archive.py.
+The decisions are in planning/binlog/archive.py. No binlog says the engine of a table that was made without ENGINE: the
+server is asked for the tables that its newest statements made so.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -25,15 +27,23 @@ from zsnapdb.base.gtid import Gtids
 from zsnapdb.base.model import BinlogCoordinates, new_backup_id
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part
-from zsnapdb.jobs.binlog.known import contains_last, known_history, last_seen
-from zsnapdb.jobs.binlog.made_tables import made_parts
+from zsnapdb.jobs.binlog.files import (
+    BinlogSource,
+    LocalFiles,
+    contains_last,
+    cuts,
+    find_source,
+    head_part,
+    known_history,
+    last_seen,
+)
 from zsnapdb.jobs.host.archived_binlogs import span_and_tables
 from zsnapdb.jobs.record.archive_record import inherit, note_archived, note_archived_files
 from zsnapdb.jobs.record.host_record import next_sequence
 from zsnapdb.mysql.binlog.bytes import read_plain
 from zsnapdb.mysql.binlog.read import commit_horizon
 from zsnapdb.mysql.probe import dialect
+from zsnapdb.mysql.schema.tables import made_as
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import clock
 from zsnapdb.planning.backup.at_rest import judge_archiving
@@ -41,17 +51,56 @@ from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, dec
 from zsnapdb.planning.binlog.commit_times import ArchiverLook, Witness, sighting_between
 from zsnapdb.planning.binlog.completeness import CommitHorizon, LastRecord, is_reached, is_worth_recording
 from zsnapdb.planning.binlog.history import CompleteUntil, RouteEnd
+from zsnapdb.planning.binlog.made_tables import MOST_MADE, MadeTable
 from zsnapdb.planning.binlog.takeover import RepeatedGtids
 from zsnapdb.planning.facts import Dialect
 from zsnapdb.planning.repository.host_record import ArchivedPosition
 from zsnapdb.repository import binlog_archive
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import active_file
-from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation, Segment
+from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation, MadeTablePart, Segment
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.stream.chunks import NO_CHUNK, Chunk, plain_hash, seal, stream_hash
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import UploadSettings
+
+_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
+
+
+def made_parts(instance: Instance, source: BinlogSource, tables: Iterable[MadeTable]) -> tuple[MadeTablePart, ...]:
+    """Return what the server says of the tables that still have the engine with which their statement made them.
+
+    What an ALTER since then may have changed is left out.
+
+    Nothing if the server does not answer or is another one by now: then a restore names the tables it knows nothing of.
+    """
+    as_made = [table for table in tables if table.table and not table.is_touched][:MOST_MADE]
+    if not as_made:
+        return ()
+    try:
+        with instance.session(read_timeout=5.0) as session:
+            if find_source(session) != source:
+                return ()
+            said = [(made, made_as(session, made.schema, made.table)) for made in as_made]
+    except (ServerError, PreflightError):
+        return ()
+    return tuple(part for made, words in said if words is not None and (part := _part(made, *map(_word, words))))
+
+
+def _part(made: MadeTable, engine: str | None, collation: str | None, row_format: str | None) -> MadeTablePart | None:
+    if engine is None:
+        return None
+    return MadeTablePart(
+        offset=made.offset,
+        engine=engine,
+        collation=None if made.is_converted else collation,
+        row_format=None if made.is_altered else row_format,
+    )
+
+
+def _word(value: object) -> str | None:
+    text = "" if value is None else str(value)
+    return text if _NAME.fullmatch(text) is not None else None
 
 
 @dataclass(frozen=True)
@@ -155,7 +204,6 @@ class CompletenessRecorder:
 
 
 _END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC)
-_SECOND = 1_000_000
 _MERGED = 32
 """The number of segments of an active binlog that are merged into one segment."""
 
@@ -197,7 +245,10 @@ class Archiver:
         self._last_look = None if seen is None else ArchiverLook(seen)
         """The last look at the binlogs, at which all that it found was archived."""
         self._look = self._look_now()
-        self._sweep()
+        rotated = [file for file in self._kept if file.is_rotated]
+        if rotated:
+            # A killed run may have left segments beside the newest one.
+            self._remove_unneeded(rotated[-1])
 
     def _look_now(self) -> ArchiverLook:
         return ArchiverLook(round(self._host.now().timestamp() * _SECOND), time.monotonic_ns() // 1000)
@@ -261,12 +312,6 @@ class Archiver:
         if position != self._noted:
             note_archived(self._instance, self._archive.repository, position)
             self._noted = position
-
-    def _sweep(self) -> None:
-        """Remove the segments that a killed run left beside the newest rotated file."""
-        rotated = [file for file in self._kept if file.is_rotated]
-        if rotated:
-            self._remove_unneeded(rotated[-1])
 
     def _plan(self, local: Sequence[ServerBinlog]) -> Plan:
         newest = self._kept[-1] if self._kept else None

@@ -8,12 +8,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
-from typing import Protocol
 
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError, ServerError, UsageError, ZsnapdbError
 from zsnapdb.base.patterns import below
+from zsnapdb.base.processes import Stop
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
@@ -73,14 +72,10 @@ def _table(text: str) -> TableFilter:
 def _period(times: tuple[str, str] | None) -> Period | None:
     if times is None:
         return None
-    begin, end = (_microseconds(parse_time(text)) for text in times)
+    begin, end = (round(parse_time(text).timestamp() * _SECOND) for text in times)
     if begin > end:
         raise UsageError(f"{times[0]} is later than {times[1]}", hint="write the earlier time first")
     return Period(begin, end)
-
-
-def _microseconds(moment: datetime) -> int:
-    return round(moment.timestamp() * _SECOND)
 
 
 @dataclass(frozen=True)
@@ -245,13 +240,6 @@ _POLL_SECONDS = 0.5
 Report = Callable[[ListedTransaction], None]
 
 
-class FollowStop(Protocol):
-    """Ends the following."""
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until the end is requested, at most this long. Return whether it was requested."""
-
-
 @dataclass(frozen=True)
 class _Place:
     """How far a binlog was read: its name, its fingerprint, and the end of the last transaction (None: none yet)."""
@@ -261,7 +249,7 @@ class _Place:
     end: int | None = None
 
 
-def follow(instance: Instance, request: FindRequest, stop: FollowStop, report: Report) -> None:
+def follow(instance: Instance, request: FindRequest, stop: Stop, report: Report) -> None:
     """Report each transaction that the request selects and that the server commits from now on, until the stop.
 
     The binlogs are read where the server writes them; the archive is not asked. The server may be restarted meanwhile,
@@ -278,7 +266,7 @@ def follow(instance: Instance, request: FindRequest, stop: FollowStop, report: R
     follow_files(files, conditions, stop, report)
 
 
-def follow_files(files: LocalFiles, conditions: ChangeFilter, stop: FollowStop, report: Report) -> None:
+def follow_files(files: LocalFiles, conditions: ChangeFilter, stop: Stop, report: Report) -> None:
     """Report, as `follow` does, what these binlogs get from now on until the stop."""
 
     def select(listed: ListedTransaction) -> None:

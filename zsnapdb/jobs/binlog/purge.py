@@ -17,8 +17,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.removal_time import removal_time
-from zsnapdb.jobs.binlog.files import LocalFiles, find_source
-from zsnapdb.jobs.binlog.known import known_history
+from zsnapdb.jobs.binlog.files import LocalFiles, find_source, known_history
 from zsnapdb.jobs.host.archived_binlogs import archived_damage
 from zsnapdb.jobs.record import archive_record, host_record
 from zsnapdb.mysql.binlog import opening
@@ -61,7 +60,9 @@ def purge(instance: Instance) -> PurgePlan:
                 time.sleep(_PAUSE)
             _read(instance, archived, [name for name in batch if name in planned.unread])
             _compare(instance, archived, batch)
-            following = _after(session, batch[-1])
+            # A purge removes the binlogs before the one that it names.
+            names = opening.names(session)
+            following = names[names.index(batch[-1]) + 1]
             instance.events.tell(f"removing {batch[0]} to {batch[-1]}" if len(batch) > 1 else f"removing {batch[0]}")
             opening.purge_before(session, following)
         return planned
@@ -100,7 +101,7 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
         local,
         ages,
         kept,
-        _dumps(session),
+        [Dump(reader.host, _SENT_ALL in reader.state) for reader in opening.readers(session)],
         expiry_of(source.flavour, variables),
         keep=settings.keep,
         replicas=settings.replicas,
@@ -193,16 +194,6 @@ def _compare(instance: Instance, archived: _Archived, names: Sequence[str]) -> N
                 hint=f"run `zsnapdb verify {instance.name} --deep`, and a backup: restores to later points then do not"
                 " need the archived copy",
             )
-
-
-def _after(session: Session, name: str) -> str:
-    """Return the binlog after the named binlog in the server's list. A purge removes the binlogs before it."""
-    names = opening.names(session)
-    return names[names.index(name) + 1]
-
-
-def _dumps(session: Session) -> list[Dump]:
-    return [Dump(reader.host, _SENT_ALL in reader.state) for reader in opening.readers(session)]
 
 
 def expiry_of(flavour: Flavour, variables: Mapping[str, str]) -> Expiry:

@@ -148,7 +148,7 @@ def about_stored(instance: Instance) -> list[FitnessFinding]:
     return [
         *findings,
         *_unprotected(instance, stored),
-        *_repeated_gtids(stored),
+        *(warning("histories", part.text, part.hint) for part in repeated(stored.archive)),
         *_damage(stored),
         *_programs_of_backups(instance, stored),
         *_plugins_of_newest(instance, stored),
@@ -275,11 +275,6 @@ def _unprotected(instance: Instance, stored: Stored) -> list[FitnessFinding]:
         return []
     what = f"nothing that the server writes now can be restored before the next backup: {unprotected.reason}"
     return [warning("histories", what, f"run `zsnapdb backup {instance.name}`")]
-
-
-def _repeated_gtids(stored: Stored) -> list[FitnessFinding]:
-    """Warn if the server gives GTIDs a second time."""
-    return [warning("histories", part.text, part.hint) for part in repeated(stored.archive)]
 
 
 def _damage(stored: Stored) -> list[FitnessFinding]:

@@ -82,7 +82,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
         ),
         doubts=_doubts(stored, past),
         room=record_file.objections(instance.host.records),
-        newest_drill=_newest_drill(past),
+        newest_drill=_drill(past.read[-1]) if past.read else None,
         newest_passed_drill=_drill(passed[-1]) if passed else None,
         listed=_oldest_check(restorable, checks, Depth.LISTED),
         read=_oldest_check(restorable, checks, Depth.READ),
@@ -135,10 +135,6 @@ def _doubts(stored: Stored, past: PastDrills) -> tuple[str, ...]:
 
 def _drill(evidence: Evidence) -> DrillFact:
     return DrillFact(evidence.drill_id, evidence.backup_id, evidence.finished, evidence.outcome is Outcome.PASSED)
-
-
-def _newest_drill(past: PastDrills) -> DrillFact | None:
-    return _drill(past.read[-1]) if past.read else None
 
 
 def _oldest_check(restorable: Sequence[Summary], checks: Checks, depth: Depth) -> CheckFact | None:

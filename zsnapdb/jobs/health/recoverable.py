@@ -30,10 +30,6 @@ from zsnapdb.repository.sources import ServerPart, ServerSourcePart
 from zsnapdb.repository.verifications import known_damage
 
 
-def _can_be_copied(_: ServerPart) -> str:
-    return ""
-
-
 @dataclass(frozen=True)
 class Stored:
     """What a repository holds of an instance, as one reading of it found it.
@@ -51,7 +47,7 @@ class Stored:
     missing: tuple[StoredFinding, ...]
     unchosen: Collection[str]
     provenance: Provenance = field(default_factory=Provenance)
-    no_copy: Callable[[ServerPart], str] = _can_be_copied
+    no_copy: Callable[[ServerPart], str] = lambda _: ""
     """Returns why this host cannot start a server on a copy of that server's files; "" if it can."""
 
     @property

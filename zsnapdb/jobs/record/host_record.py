@@ -265,14 +265,14 @@ def check(
     """Return what the repository lacks of what this host stored, what is foreign, and what is from the future.
 
     `there` are the readable backups, `unreadable` the ids of the others that the repository lists, with their errors if
-    some may be foreign. `archive` None: the
-    binlogs are not looked at. `is_writing`: this host is about to store a backup there. `seen`: the snapshots of the
-    instance's sets on this host, if the caller has just read them. `digests` are those of the manifests (None:
-    `there` are summaries, which have them).
+    some may be foreign. `archive` None: the binlogs are not looked at. `is_writing`: this host is about to store a
+    backup there. `seen`: the snapshots of the instance's sets on this host, if the caller has just read them. `digests`
+    are those of the manifests (None: `there` are summaries, which have them).
     """
     if digests is None:
         digests = {backup.backup_id: backup.digest for backup in there if isinstance(backup, Summary)}
     local = _local_backups(instance, repository, there, seen)
+    errors = unreadable if isinstance(unreadable, Mapping) else {}
     known = judge(
         there,
         digests,
@@ -280,11 +280,7 @@ def check(
         local,
         is_signed=bool(repository.keyring.trusted),
         consolidated=[one.backup_id for one in there if isinstance(one, Summary | Manifest) and is_consolidated(one)],
-        unbelieved={
-            name: error.message
-            for name, error in (unreadable.items() if isinstance(unreadable, Mapping) else ())
-            if isinstance(error, Unbelieved)
-        },
+        unbelieved={name: error.message for name, error in errors.items() if isinstance(error, Unbelieved)},
     )
     archive, strange = known_archive(instance, repository, archive)
     compared = _compared(instance, repository, there, unreadable, archive, is_writing, local, known)
@@ -295,7 +291,7 @@ def check(
         name for finding in compared.findings if finding.kind is StoredKind.OTHER_WRITER for name in finding.backups
     }
     put_back, unknown = _taken_back(instance, there)
-    all_findings = (
+    findings = (
         *compared.findings,
         *unknown,
         *host_record.judge_marker(repository.note),
@@ -304,12 +300,7 @@ def check(
         *judge_foreign(instance.name, known.foreign, known.rewritten, {*named, *future}, knows_any=known.knows_any),
     )
     found = replace(
-        compared,
-        findings=all_findings,
-        future=future,
-        provenance=known,
-        known_archive=archive,
-        taken_back=put_back,
+        compared, findings=findings, future=future, provenance=known, known_archive=archive, taken_back=put_back
     )
     # Without a record of this host the repository alone says what it has.
     return replace(found, order=found.order or tuple(backup.backup_id for backup in found.ordered(there)))
@@ -401,20 +392,9 @@ def _compared(
         *others,
         *host_record.judge_writers(instance.name, writers(there, instance.host.now()), own, is_writing=is_writing),
     )
-    all_findings = (
-        *host_record.judge_backups(missing, instance.name),
-        *([short] if short is not None else []),
-        *others,
-    )
-    return StoredCheck(
-        all_findings,
-        missing,
-        archived if short is not None else None,
-        placed,
-        own,
-        record=known,
-        local=tuple(local),
-    )
+    findings = (*host_record.judge_backups(missing, instance.name), *([short] if short is not None else []), *others)
+    reached = archived if short is not None else None
+    return StoredCheck(findings, missing, reached, placed, own, record=known, local=tuple(local))
 
 
 def stored(

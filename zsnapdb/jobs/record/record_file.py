@@ -6,8 +6,9 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,32 +18,24 @@ from zsnapdb.base import private_lock, whole_file
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.patterns import first_problem
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.planning import order
+from zsnapdb.planning.order import PlacedLink
+from zsnapdb.planning.repository import host_record
 from zsnapdb.planning.repository.host_record import (
     ArchivedBinlogs,
     ArchivedPosition,
     BackupRecord,
     EvidenceEnd,
-    RecordPart,
-)
-
-if TYPE_CHECKING:
-    from zsnapdb.repository.repository import Repository
-
-
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
-from datetime import datetime
-
-from zsnapdb.planning import order
-from zsnapdb.planning.order import PlacedLink
-from zsnapdb.planning.repository import host_record
-from zsnapdb.planning.repository.host_record import (
     LocalBackup,
     MissingBackup,
+    RecordPart,
     StoredFinding,
 )
 from zsnapdb.planning.repository.known import Provenance
-from zsnapdb.repository.binlog_contents import Archive
+
+if TYPE_CHECKING:
+    from zsnapdb.repository.binlog_contents import Archive
+    from zsnapdb.repository.repository import Repository
 
 R = TypeVar("R", bound=RecordPart)
 

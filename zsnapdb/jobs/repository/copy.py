@@ -87,7 +87,7 @@ def copy_binlogs(
                 _description(here, there, here.incarnation_key(file.incarnation))
                 started.add(file.incarnation)
             with ThreadPoolExecutor(concurrency, thread_name_prefix="copy") as pool:
-                done.size += sum(pool.map(lambda body: _body(here, there, *body), _bodies(here, file)))
+                done.size += sum(pool.map(lambda body: _body(here, there, *body), here.bodies(file)))
             confirm()
             if file.is_rotated:
                 _description(here, there, here.file_key(file))
@@ -113,14 +113,6 @@ def _copy_complete_records(here: BinlogArchive, there: BinlogArchive) -> None:
         key = layout.complete(there.instance, listed.key.incarnation)
         with contextlib.suppress(NotThere):
             there.repository.overwrite(key, here.repository.get(key))
-
-
-def _bodies(archive: BinlogArchive, file: ArchivedFile) -> Iterator[tuple[BinlogKey, Chunk]]:
-    """Yield key and description of each object that contains bytes of the file."""
-    for index, chunk in enumerate(file.chunks, 1):
-        yield archive.chunk_key(file.incarnation, file.name, file.attempt, index), chunk
-    for segment in file.segments:
-        yield archive.segment_body_key(file.incarnation, segment), segment.chunk
 
 
 def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chunk) -> int:

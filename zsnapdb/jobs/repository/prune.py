@@ -30,6 +30,7 @@ from zsnapdb.jobs.base.exclusion import writing
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.removal_time import confirm, removal_time
 from zsnapdb.jobs.record import archive_record, host_record
+from zsnapdb.jobs.record.record_file import StoredCheck
 from zsnapdb.jobs.repository import prune_facts, verify
 from zsnapdb.jobs.repository.prune_facts import LocalLeftovers, OldBinlog, look_locally
 from zsnapdb.planning.chain import Lineage, choose_base
@@ -40,7 +41,7 @@ from zsnapdb.planning.repository.known import Provenance
 from zsnapdb.planning.repository.local_sets import LocalDecision, LocalLimits
 from zsnapdb.planning.repository.retention import ChainCost, Retention, RetentionFacts, chain_cost
 from zsnapdb.planning.repository.retention import Unrestorable as Unrestorable
-from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweepDecision, SweptBinlog
+from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweepDecision
 from zsnapdb.planning.repository.verification import consequences
 from zsnapdb.planning.repository.writers import by_backup, writers
 from zsnapdb.repository import binlog_archive, layout
@@ -63,12 +64,12 @@ class PrunePlan:
     instance: str
     backups: Summaries
     retention: Retention
-    leftovers: tuple[SweepDecision, ...]
+    leftovers: tuple[SweepDecision[Leftover], ...]
     local: tuple[LocalDecision, ...]
     afterlife: Afterlife
     base: str
     binlogs: tuple[OldBinlog, ...] = ()
-    binlog_leftovers: tuple[SweptBinlog, ...] = ()
+    binlog_leftovers: tuple[SweepDecision[BinlogLeftover], ...] = ()
     missing: tuple[StoredFinding, ...] = ()
     """What the repository lacks of what this host stored."""
     provenance: Provenance = field(default_factory=Provenance)
@@ -165,26 +166,13 @@ def _plan(
     here = local if local is not None else look_locally(instance, backups.backups)
     marks = unfinished(repository, instance.name)
     provenance = checked.provenance.for_removal
-    counted = [backup for backup in backups.backups if backup.backup_id in provenance.proofs]
     base: Summary | None = None
     if here.guids:
         trusted = provenance.trusted(backups.backups)
         base = choose_base(trusted, here.guids, instance.send_flags(), now=moment, unchosen=checked.unchosen).base
-    known = RetentionFacts(
-        # A manifest of this host that was replaced may come back: what it needs stays, as for one that is damaged.
-        unreadable={
-            name: error.message
-            for name, error in backups.unread.items()
-            if name in backups.unreadable or name in provenance.stored
-        },
-        faulty=prune_facts.faulty(repository, instance.name),
-        pinned=prune_facts.pinned(repository, instance.name, host_record.pinned_here(instance, repository)),
-        writers=by_backup(writers(counted, moment)),
-        foreign=provenance.foreign,
-        untrusted=provenance.untrusted,
-        begun=provenance.begun,
+    known = replace(
+        _known(instance, repository, backups, checked, moment),
         in_use=prune_facts.in_use(backups.backups, base, marks, moment, policy.sweep_after),
-        order=checked.order,
         is_sure=time.is_sure,
     )
     decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
@@ -207,7 +195,7 @@ def _plan(
         prune_facts.guids(backups.backups, decided.removal_order),
         base.backup_id if base else "",
         host_record.removed_here(instance, repository),
-        {v.guid: b.backup_id for b in counted if b.backup_id in kept for v in b.volumes},
+        {v.guid: b.backup_id for b in backups.backups if b.backup_id in kept for v in b.volumes},
         kept - set(consequences(provenance.trusted(backups.backups), known.faulty).restorable),
     )
     parts = prune_facts.binlog_leftovers(
@@ -225,6 +213,29 @@ def _plan(
         parts,
         checked.findings,
         provenance,
+    )
+
+
+def _known(
+    instance: Instance, repository: Repository, backups: Summaries, checked: StoredCheck, moment: datetime
+) -> RetentionFacts:
+    """Return what decides about the backups beside the retention policy."""
+    provenance = checked.provenance.for_removal
+    counted = [backup for backup in backups.backups if backup.backup_id in provenance.proofs]
+    return RetentionFacts(
+        # A manifest of this host that was replaced may come back: what it needs stays, as for one that is damaged.
+        unreadable={
+            name: error.message
+            for name, error in backups.unread.items()
+            if name in backups.unreadable or name in provenance.stored
+        },
+        faulty=prune_facts.faulty(repository, instance.name),
+        pinned=prune_facts.pinned(repository, instance.name, host_record.pinned_here(instance, repository)),
+        writers=by_backup(writers(counted, moment)),
+        foreign=provenance.foreign,
+        untrusted=provenance.untrusted,
+        begun=provenance.begun,
+        order=checked.order,
     )
 
 

@@ -16,7 +16,7 @@ from zsnapdb.jobs.record import archive_record
 from zsnapdb.planning.binlog import purge
 from zsnapdb.planning.binlog.purge import BinlogDecision
 from zsnapdb.planning.repository.local_sets import LocalBookmark, LocalSnapshot
-from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweptBinlog, decide_binlogs
+from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweepDecision, decide_binlogs
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive import BinlogArchive, undescribed
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
@@ -158,7 +158,7 @@ def _of_known(decision: BinlogDecision, known: Collection[tuple[str, str]]) -> B
 
 def binlog_leftovers(
     instance: Instance, repository: Repository, moment: datetime, after: float, *, knows_any: bool
-) -> tuple[SweptBinlog, ...]:
+) -> tuple[SweepDecision[BinlogLeftover], ...]:
     """Return the decisions on binlog objects without a description; `after` in seconds."""
     undescribed_binlogs = []
     for (incarnation, name), objects in undescribed(BinlogArchive(repository, instance.name)).items():

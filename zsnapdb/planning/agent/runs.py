@@ -46,6 +46,12 @@ class RunRecord(_Kept):
     tail: Annotated[str, Field(max_length=20_000)] = ""
     """The last lines that the run printed."""
 
+    @classmethod
+    def begin(cls, before: RunRecord | None, run_id: str, scheduled: datetime, started: datetime) -> RunRecord:
+        """Return the record of a run that begins, after the last one (None: none is known)."""
+        failures, succeeded = (before.failures, before.succeeded) if before is not None else (0, None)
+        return cls(run_id=run_id, scheduled=scheduled, started=started, failures=failures, succeeded=succeeded)
+
     @property
     def is_running(self) -> bool:
         return self.finished is None

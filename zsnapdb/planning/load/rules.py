@@ -2,133 +2,17 @@
 
 A rule says no more than the counters show: what would be saved is bounded by what was counted. What no counter knows is
 said to be unknown. The counters of the ARC, of the intent log and of the processors are those of the whole host.
-
-Sources: arcstat(1) and module/zfs/arc.c for arcstats, module/zfs/zil.c for the kstat zil, zpool-iostat(8) for -w and
--r, proc(5) for processors, manuals of MySQL 8.4 ("Server Status Variables") and MariaDB ("InnoDB Status Variables").
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
 
 from zsnapdb.base.quantities import size
 from zsnapdb.planning.advice.facts import VolumeFacts
-
-Counters = Mapping[str, int]
-Name = TypeVar("Name", str, int)
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """How many requests were in each bucket, as zpool-iostat(8) names buckets.
-
-    A bucket of latencies is named by its largest (nanoseconds), a bucket of sizes by its smallest (bytes).
-    """
-
-    counts: Mapping[int, int] = field(default_factory=dict)
-
-    @property
-    def total(self) -> int:
-        """How many requests there were."""
-        return sum(self.counts.values())
-
-    def percentile(self, share: float) -> int | None:
-        """Return the name of the bucket up to which this share of the requests lies. None without requests."""
-        if not self.total:
-            return None
-        left = share * self.total
-        for limit in sorted(self.counts):
-            left -= self.counts[limit]
-            if left <= 0:
-                return limit
-        return max(self.counts)
-
-    def since(self, before: Histogram) -> Histogram | None:
-        """Return what was counted since `before`; None if the counters began anew."""
-        counts = _since(self.counts, before.counts)
-        return Histogram(counts) if counts is not None else None
-
-
-@dataclass(frozen=True)
-class DiskRequests:
-    """The requests of the disks of a pool: how long reads and writes took on disk (ns), and how large they were."""
-
-    reads: Histogram = Histogram()
-    writes: Histogram = Histogram()
-    read_sizes: Histogram = Histogram()
-    write_sizes: Histogram = Histogram()
-
-
-@dataclass(frozen=True)
-class LoadSample:
-    """The counters at a moment. What could not be read is empty. `processor`: ticks that were busy, and all ticks."""
-
-    server: Counters
-    arc: Counters = field(default_factory=dict)
-    intent_log: Counters = field(default_factory=dict)
-    disks: DiskRequests = DiskRequests()
-    processor: tuple[int, int] = (0, 0)
-
-
-@dataclass(frozen=True)
-class Load:
-    """What happened in `seconds`. A part is None if it could not be read, or if its counters began anew meanwhile.
-
-    `arc_now` and `server_now` are the values at the end, for what is no counter. `busy` is the busy share of the
-    processors, from 0 to 1.
-    """
-
-    seconds: float
-    server: Counters | None
-    server_now: Counters
-    arc: Counters | None
-    arc_now: Counters
-    intent_log: Counters | None
-    reads: Histogram | None
-    writes: Histogram | None
-    read_sizes: Histogram | None
-    write_sizes: Histogram | None
-    busy: float | None
-
-    def rate(self, count: int | None) -> float:
-        """Return a count per second."""
-        return (count or 0) / self.seconds
-
-
-_GAUGES = {
-    *("size", "c", "c_min", "c_max", "l2_size", "l2_asize", "arc_meta_used", "data_size", "metadata_size"),
-    *("anon_size", "mru_size", "mfu_size", "mru_ghost_size", "mfu_ghost_size"),
-}
-"""Values of arcstats that rise and fall."""
-_SERVER_GAUGES = {"Innodb_buffer_pool_pages_total", "Innodb_buffer_pool_pages_free", "Innodb_page_size"}
-
-
-def load_between(begin: LoadSample, end: LoadSample, seconds: float) -> Load:
-    """Return what happened between two samples that are this many seconds apart."""
-    busy, ticks = end.processor[0] - begin.processor[0], end.processor[1] - begin.processor[1]
-    return Load(
-        seconds=seconds,
-        server=_since(end.server, begin.server, _SERVER_GAUGES),
-        server_now=end.server,
-        arc=_since(end.arc, begin.arc, _GAUGES),
-        arc_now=end.arc,
-        intent_log=_since(end.intent_log, begin.intent_log),
-        reads=end.disks.reads.since(begin.disks.reads),
-        writes=end.disks.writes.since(begin.disks.writes),
-        read_sizes=end.disks.read_sizes.since(begin.disks.read_sizes),
-        write_sizes=end.disks.write_sizes.since(begin.disks.write_sizes),
-        busy=busy / ticks if ticks > 0 and 0 <= busy <= ticks else None,
-    )
-
-
-def _since(end: Mapping[Name, int], begin: Mapping[Name, int], gauges: Container[Name] = ()) -> dict[Name, int] | None:
-    """Return how much each counter rose. None if there is none, or if one fell: then it began anew."""
-    risen = {name: value - begin[name] for name, value in end.items() if name in begin and name not in gauges}
-    return None if not risen or min(risen.values()) < 0 else risen
-
+from zsnapdb.planning.load.counters import Histogram, Load
 
 LEAST_PAGE_REQUESTS = 1000
 """Fewer requests of pages, in the whole while, show nothing about a load."""
@@ -357,11 +241,6 @@ def _log_device(load: Load, setting: LoadSetting) -> LoadAdvice:
     return LoadAdvice(Topic.LOG_DEVICE, Prospect.GAIN, text, figures, unknown, saved=commits, of=commits)
 
 
-def _least_bytes(histogram: Histogram) -> int:
-    """Return the least number of bytes that the requests can have had: a bucket is named by its smallest size."""
-    return sum(count * smallest for smallest, count in histogram.counts.items())
-
-
 def _record_size(load: Load, setting: LoadSetting) -> LoadAdvice:
     assert load.server is not None
     records = {volume.dataset: volume.number("recordsize") or 0 for volume in setting.data_volumes}
@@ -383,7 +262,8 @@ def _record_size(load: Load, setting: LoadSetting) -> LoadAdvice:
     if load.read_sizes is None or load.read_sizes.total < _LEAST_MISSES:
         text = "too few reads reached the disks to show what large records cost"
         return LoadAdvice(Topic.RECORD_SIZE, Prospect.UNKNOWN, text, tuple(figures))
-    read = _least_bytes(load.read_sizes)
+    # A bucket is named by its smallest size.
+    read = sum(count * smallest for smallest, count in load.read_sizes.counts.items())
     figures.append(f"the disks read at least {size(read)} (before decompression), the server asked for {size(asked)}")
     unknown = "which reads were of this server, and how many were read ahead; a record size holds for new files only"
     if read > asked * _AMPLIFIED:

@@ -21,7 +21,6 @@ from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.host_record import (
     BackupRecord,
     LocalBackup,
-    RecordedBackup,
     RemovedBackup,
     StoredFinding,
     StoredKind,
@@ -180,14 +179,14 @@ def judge(
     for link in there:
         name, digest = link.backup_id, digests.get(link.backup_id, "")
         if name in stored:
-            if _is_recorded(link, digest, stored[name]):
+            if _guids(link) == _guids(stored[name]) and stored[name].manifest in (None, digest):
                 proofs[name] = KnownBy.RECORD
                 if stored[name].manifest is None and digest:
                     unsealed[name] = digest
             else:
                 foreign[name] = "it was rewritten: its manifest is not the one that this host stored under this id"
                 rewritten.append(name)
-        elif name in removed and not removed[name].acknowledged and _is_removed(link, removed[name]):
+        elif name in removed and not removed[name].acknowledged and _snapshots(link) == set(removed[name].guids):
             proofs[name] = KnownBy.RECORD
         elif name not in removed and here.get(name) == _guids(link):
             proofs[name] = KnownBy.SNAPSHOTS
@@ -227,12 +226,8 @@ def _why(name: str, removed: Mapping[str, RemovedBackup], twin: str | None) -> s
     return "this host did not store it" + (f"; it names the snapshots of {twin}" if twin else "")
 
 
-def _is_removed(link: Link, removed: RemovedBackup) -> bool:
-    return frozenset(volume.guid for volume in link.volumes) == frozenset(removed.guids)
-
-
-def _is_recorded(link: Link, digest: str, recorded: RecordedBackup) -> bool:
-    return _guids(link) == _guids(recorded) and recorded.manifest in (None, digest)
+def _snapshots(link: Link) -> set[int]:
+    return {volume.guid for volume in link.volumes}
 
 
 def _guids(link: Link) -> frozenset[tuple[str, int]]:

@@ -102,21 +102,23 @@ def decide(
     limits: LocalLimits,
 ) -> tuple[LocalDecision, ...]:
     """Return a decision for each snapshot and bookmark."""
-    newest_first = _newest_first(snapshots, there)
+    # By the transaction groups of this pool: no clock decides.
+    made = [there.backup_of(item) for item in reversed(order.by_creation(snapshots, lambda item: item.createtxg))]
+    newest_first = list(dict.fromkeys(made))
     ids = [name for name in newest_first if name in there.kept and name not in there.damaged]
     staying = set(ids if limits.most is None else ids[: limits.most]) | {there.base}
     least = limits.least if limits.most is None else min(limits.least, limits.most)
     recent = set(newest_first[:least])
-    decided = [_snapshot(item, there, staying, recent, limits) for item in snapshots]
+    decided = [
+        LocalDecision(item.name, item.backup_id, item.guid, item.used, *_snapshot(item, there, staying, recent, limits))
+        for item in snapshots
+    ]
     going = {(d.backup_id, d.guid) for d in decided if d.remove}
-    decided += [_bookmark(item, there, recent, going) for item in bookmarks]
+    decided += [
+        LocalDecision(item.name, item.backup_id, item.guid, 0, *_bookmark(item, there, recent, going))
+        for item in bookmarks
+    ]
     return tuple(sorted(decided, key=lambda d: (d.backup_id, d.name)))
-
-
-def _newest_first(snapshots: Sequence[LocalSnapshot], there: RepositoryAfterPrune) -> list[str]:
-    """Return the ids of the sets, newest first, by the transaction groups of this pool: no clock decides."""
-    made = [there.backup_of(item) for item in reversed(order.by_creation(snapshots, lambda item: item.createtxg))]
-    return list(dict.fromkeys(made))
 
 
 def _snapshot(
@@ -125,55 +127,50 @@ def _snapshot(
     staying: Collection[str],
     recent: Collection[str],
     limits: LocalLimits,
-) -> LocalDecision:
-    def decision(remove: bool, reason: str) -> LocalDecision:
-        return LocalDecision(item.name, item.backup_id, item.guid, item.used, remove, reason)
-
+) -> tuple[bool, str]:
+    """Return whether the snapshot goes, and why."""
     stored_as = there.backup_of(item)
     if stored_as in staying:
         if stored_as == there.base:
-            return decision(False, "the next increment builds on this snapshot")
-        return decision(False, "its backup stays" if stored_as == item.backup_id else f"{stored_as} has it, and stays")
+            return False, "the next increment builds on this snapshot"
+        return False, "its backup stays" if stored_as == item.backup_id else f"{stored_as} has it, and stays"
     if stored_as == item.backup_id and item.backup_id in there.removed:
         if item.guid not in there.removed[item.backup_id]:
-            return decision(False, "its backup was made of another snapshot with this name")
+            return False, "its backup was made of another snapshot with this name"
         why = "its backup is removed"
     elif stored_as in there.damaged:
-        return decision(False, "its backup stays, and is damaged")
+        return False, "its backup stays, and is damaged"
     elif stored_as in there.kept:
         why = f"its backup stays in the repository; this host keeps the newest {limits.most}"
     elif item.repository == there.id and item.guid in there.removed_before.get(item.backup_id, ()):
         why = "its backup was removed from the repository before"
     elif item.repository == there.id:
-        return decision(False, "its backup is not in this repository, and no prune of this host removed it")
+        return False, "its backup is not in this repository, and no prune of this host removed it"
     else:
-        return decision(False, "its backup is not in this repository")
+        return False, "its backup is not in this repository"
     if stored_as in recent:
-        return decision(False, f"{why}, but this host always keeps its newest {len(recent)} (local_minimum)")
+        return False, f"{why}, but this host always keeps its newest {len(recent)} (local_minimum)"
     if item.clones:
-        return decision(False, f"{why}, but {', '.join(item.clones)} is a clone of it")
+        return False, f"{why}, but {', '.join(item.clones)} is a clone of it"
     if item.holds:
-        return decision(False, f"{why}, but the snapshot is held: see `zfs holds {item.name}`")
-    return decision(True, why)
+        return False, f"{why}, but the snapshot is held: see `zfs holds {item.name}`"
+    return True, why
 
 
 def _bookmark(
     item: LocalBookmark, there: RepositoryAfterPrune, recent: Collection[str], going: Collection[tuple[str, int]]
-) -> LocalDecision:
-    def decision(remove: bool, reason: str) -> LocalDecision:
-        return LocalDecision(item.name, item.backup_id, item.guid, 0, remove, reason)
-
+) -> tuple[bool, str]:
     if there.backup_of(item) in there.kept:
-        return decision(False, "its backup stays")
+        return False, "its backup stays"
     if there.backup_of(item) in recent:
-        return decision(False, "its snapshot stays on this host")
+        return False, "its snapshot stays on this host"
     if item.guid in there.removed.get(item.backup_id, ()):
-        return decision(True, "its backup is removed")
+        return True, "its backup is removed"
     if item.guid in there.removed_before.get(item.backup_id, ()):
-        return decision(True, "its backup was removed from the repository before")
+        return True, "its backup was removed from the repository before"
     if item.backup_id not in there.removed and (item.backup_id, item.guid) in going:
-        return decision(True, "its backup was removed from the repository before")
-    return decision(False, "no backup in this repository proves that this bookmark is ours")
+        return True, "its backup was removed from the repository before"
+    return False, "no backup in this repository proves that this bookmark is ours"
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Generic, TypeVar
 
 from zsnapdb.base.quantities import format_setting
 from zsnapdb.planning.repository.retention import time_of
@@ -28,10 +29,24 @@ class Leftover:
 
 
 @dataclass(frozen=True)
-class SweepDecision:
+class BinlogLeftover:
+    """Objects, by key, of a binlog that was half archived or half removed. `newest` is as in a Leftover."""
+
+    incarnation: str
+    name: str
+    keys: frozenset[str]
+    size: int
+    newest: datetime | None
+
+
+L = TypeVar("L", Leftover, BinlogLeftover)
+
+
+@dataclass(frozen=True)
+class SweepDecision(Generic[L]):
     """Whether a leftover goes, and why."""
 
-    leftover: Leftover
+    leftover: L
     remove: bool
     reason: str
 
@@ -46,7 +61,7 @@ def decide(
     stored: Collection[str] = (),
     *,
     knows_any: bool = True,
-) -> tuple[SweepDecision, ...]:
+) -> tuple[SweepDecision[Leftover], ...]:
     """Return a decision for each leftover.
 
     `stored` are the backups that this host stored: whoever removed the manifest of one does not make its chunks
@@ -58,7 +73,9 @@ def decide(
     return tuple(_one(leftover, now, after, stored, knows_any) for leftover in ordered)
 
 
-def _one(leftover: Leftover, now: datetime, after: float, stored: Collection[str], knows_any: bool) -> SweepDecision:
+def _one(
+    leftover: Leftover, now: datetime, after: float, stored: Collection[str], knows_any: bool
+) -> SweepDecision[Leftover]:
     if leftover.backup_id in stored:
         return SweepDecision(leftover, False, "this host stored this backup, and its manifest is missing")
     if not knows_any:
@@ -78,26 +95,6 @@ def _by_age(what: str, latest: datetime, now: datetime, after: float) -> tuple[b
     return True, f"{what}, last written {latest:%Y-%m-%d %H:%M:%S} UTC"
 
 
-@dataclass(frozen=True)
-class BinlogLeftover:
-    """Objects, by key, of a binlog that was half archived or half removed. `newest` is as in a Leftover."""
-
-    incarnation: str
-    name: str
-    keys: frozenset[str]
-    size: int
-    newest: datetime | None
-
-
-@dataclass(frozen=True)
-class SweptBinlog:
-    """Whether a binlog's leftover goes, and why."""
-
-    leftover: BinlogLeftover
-    remove: bool
-    reason: str
-
-
 def decide_binlogs(
     leftovers: Sequence[BinlogLeftover],
     now: datetime,
@@ -105,20 +102,20 @@ def decide_binlogs(
     archived: Collection[tuple[str, str]] = (),
     *,
     knows_any: bool = True,
-) -> tuple[SweptBinlog, ...]:
+) -> tuple[SweepDecision[BinlogLeftover], ...]:
     """Return a decision for each leftover of a binlog. `archived` are the binlogs that this host archived whole.
 
     A binlog that is being archived looks the same, so only an old leftover goes.
     """
     what = "parts of no archived binlog"
 
-    def one(item: BinlogLeftover) -> SweptBinlog:
+    def one(item: BinlogLeftover) -> SweepDecision[BinlogLeftover]:
         if (item.incarnation, item.name) in archived:
-            return SweptBinlog(item, False, "this host archived this binlog, and its description is missing")
+            return SweepDecision(item, False, "this host archived this binlog, and its description is missing")
         if not knows_any:
-            return SweptBinlog(item, False, NOT_KNOWN)
+            return SweepDecision(item, False, NOT_KNOWN)
         if item.newest is None:
-            return SweptBinlog(item, False, f"{what}; the store does not say when they were written")
-        return SweptBinlog(item, *_by_age(what, item.newest, now, after))
+            return SweepDecision(item, False, f"{what}; the store does not say when they were written")
+        return SweepDecision(item, *_by_age(what, item.newest, now, after))
 
     return tuple(one(item) for item in sorted(leftovers, key=lambda item: (item.incarnation, item.name)))

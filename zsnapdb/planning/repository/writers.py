@@ -79,7 +79,8 @@ def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
     for members in of_group.values():
         (first, _), (last, newest) = members[0], members[-1]
         writer = Writer(newest.writer, tuple(link.backup_id for _, link in members), first, last)
-        if merged and _is_replaced(merged[-1], writer, now):
+        before = merged[-1] if merged else None
+        if before and before.last < writer.first and now - time_of(before.newest) > SILENT:
             before = merged.pop()
             writer = Writer(writer.name, (*before.backups, *writer.backups), before.first, writer.last)
         merged.append(writer)
@@ -92,10 +93,6 @@ def _join(group: dict[str, set[str]], one: str, other: str) -> None:
         large |= small
         for member in small:
             group[member] = large
-
-
-def _is_replaced(before: Writer, after: Writer, now: datetime) -> bool:
-    return before.last < after.first and now - time_of(before.newest) > SILENT
 
 
 def by_backup(known: Sequence[Writer]) -> Mapping[str, str]:

@@ -29,6 +29,9 @@ class Steps:
 
     todo: list[Callable[[], object]]
 
+    def is_set(self) -> bool:
+        return not self.todo
+
     def wait(self, _seconds: float) -> bool:
         if not self.todo:
             return True

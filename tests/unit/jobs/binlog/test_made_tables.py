@@ -11,7 +11,7 @@ import pytest
 from tests.unit.support.archived_server import Server
 from zsnapdb.base.errors import ServerError
 from zsnapdb.base.model import Flavour
-from zsnapdb.jobs.binlog import made_tables
+from zsnapdb.jobs.binlog import archiver
 from zsnapdb.jobs.binlog.files import BinlogSource
 from zsnapdb.mysql.schema import tables
 from zsnapdb.planning.binlog.made_tables import MadeTable
@@ -49,8 +49,8 @@ def table(name: str, **more: Any) -> MadeTable:
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, instance: Any, *made: MadeTable, source: BinlogSource = SOURCE) -> list[Any]:
-    monkeypatch.setattr(made_tables, "find_source", lambda _session: source)
-    found = made_tables.made_parts(instance, SOURCE, made)
+    monkeypatch.setattr(archiver, "find_source", lambda _session: source)
+    found = archiver.made_parts(instance, SOURCE, made)
     return [(part.offset, part.engine, part.collation, part.row_format) for part in found]
 
 

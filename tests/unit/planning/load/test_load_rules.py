@@ -10,18 +10,14 @@ from hypothesis import strategies as st
 
 from zsnapdb.jobs.doctor.advice import LoadReport
 from zsnapdb.planning.advice.facts import VolumeFacts
+from zsnapdb.planning.load.counters import DiskRequests, Histogram, Load, LoadSample, load_between
 from zsnapdb.planning.load.rules import (
     LEAST_PAGE_REQUESTS,
-    DiskRequests,
-    Histogram,
-    Load,
     LoadAdvice,
-    LoadSample,
     LoadSetting,
     Prospect,
     Topic,
     judge_load,
-    load_between,
 )
 from zsnapdb.report.doctor import LoadView
 
