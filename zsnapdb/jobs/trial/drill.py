@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
 from zsnapdb import __version__
 from zsnapdb.base.errors import (
@@ -27,7 +28,10 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record.host_record import next_sequence, note_drilled
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import preflight, restore_run
+from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore.machine import MachineRestoreResult
 from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of
+from zsnapdb.jobs.restore.run import RestoreResult
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial import scratch
 from zsnapdb.jobs.trial.server_checks import CheckOutcome, Isolated, check_pages, check_probes, check_tables
@@ -94,6 +98,9 @@ def draw(instance: Instance, repository: Repository, request: DrillRequest) -> t
     return DrillDraw(drill_id, request.to, place, seed, budget), to
 
 
+Restored = TypeVar("Restored", bound=RestoreResult | MachineRestoreResult)
+
+
 @dataclass
 class DrillLog:
     """The steps and check results of a drill so far."""
@@ -118,6 +125,22 @@ class DrillLog:
     def add(self, kind: str, check: CheckOutcome) -> None:
         """Note the result of a check."""
         self.checks.append(CheckPart(kind=kind, what=check.what, outcome=check.outcome, finding=check.finding))
+
+    def restored(
+        self, instance: Instance, repository: Repository, backup_id: str, execute: Callable[[], Restored]
+    ) -> Restored | None:
+        """Execute the restore, and return it. None, and the reason is noted, if the backup cannot be restored.
+
+        NotThere if the backup was removed from the repository since the plan: what is missing then is no damage.
+        """
+        try:
+            with scratch.naming_removed(instance, repository, backup_id):
+                done = execute()
+        except (DamagedError, ConsistencyError, ServerError, CommandError) as error:
+            self.failed("restore", backup_id, error)
+            return None
+        self.steps += scratch.evidence_of(done)
+        return done
 
     def run(self, step: str, what: str, kind: str, checks: Iterable[CheckOutcome]) -> None:
         """Note the results of checks, and how long they took together."""
@@ -256,14 +279,16 @@ def _try(
     planned: DrillPlan,
     log: DrillLog,
 ) -> None:
-    backup_id = planned.restore.backup_id
-    try:
-        restored = scratch.execute(settings, instance, repository, planned.restore)
-    except (DamagedError, ConsistencyError, ServerError, CommandError) as error:
-        log.failed("restore", backup_id, error)
+    plan, backup_id = planned.restore, planned.restore.backup_id
+    restored = log.restored(
+        instance,
+        repository,
+        backup_id,
+        lambda: restoring.execute_without_journal(settings, instance, repository, plan),
+    )
+    if restored is None:
         return
-    copy = copy_of(instance, planned.restore)
-    log.steps += scratch.evidence_of(restored)
+    copy = copy_of(instance, plan)
     log.position = restored.position.describe()
     log.add("position", CheckOutcome(backup_id, Outcome.PASSED, f"recovered to exactly {log.position}"))
     timeout = instance.settings.drill.check_timeout

@@ -350,21 +350,12 @@ def execute(work: MachineWork, planned: MachineDrillPlan, sleep: Sleep = time.sl
 
 
 def _is_restored(work: MachineWork, planned: MachineDrillPlan, log: DrillLog) -> bool:
-    """Restore the machine. Return False, and note why, if the backup cannot be restored.
-
-    NotThere if the backup was removed from the repository since the plan: what is missing then is no damage.
-    """
-    backup_id = planned.restore.backup_id
-    try:
-        with scratch.naming_removed(work.instance, work.repository, backup_id):
-            done = machine.MACHINE.execute_once(work)
-    except (DamagedError, ConsistencyError, CommandError) as error:
-        log.failed("restore", backup_id, error)
+    backup_id, plan = planned.restore.backup_id, planned.restore
+    if log.restored(work.instance, work.repository, backup_id, lambda: machine.MACHINE.execute_once(work)) is None:
         return False
-    log.steps += scratch.evidence_of(done)
-    grade = f"its disks have the grade {planned.restore.grade} ({planned.restore.grade_reason})"
-    log.add("restore", CheckOutcome(backup_id, Outcome.PASSED, f"GUIDs and sizes are those of the backup; {grade}"))
-    log.notes += planned.restore.notes
+    finding = f"GUIDs and sizes are those of the backup; its disks have the grade {plan.grade} ({plan.grade_reason})"
+    log.add("restore", CheckOutcome(backup_id, Outcome.PASSED, finding))
+    log.notes += plan.notes
     return True
 
 

@@ -82,10 +82,19 @@ class RestoreLayout:
     places: Mapping[str, tuple[str, str]]
 
 
-class _Stepped:
-    """Lookups among the steps of a plan."""
+@dataclass(frozen=True, kw_only=True)
+class _PlannedRestore:
+    """What the plans of a server and of a machine have both. `requested` is the point as it was requested."""
 
-    steps: tuple[Any, ...]
+    restore_id: str
+    instance: str
+    repository: str
+    requested: str
+    created: datetime
+    backup_id: str
+    steps: tuple[Any, ...] = ()
+    repository_name: str | None = None
+    """The configured repository if it is not the instance's own."""
 
     def step(self, name: str) -> Any:
         """Return the step of that name; None if the plan has none."""
@@ -102,30 +111,22 @@ class _Stepped:
 
 
 @dataclass(frozen=True)
-class RestorePlan(_Stepped):
-    """What a restore does, in order. `requested` is the point as it was requested, `point` the point that is reached.
+class RestorePlan(_PlannedRestore):
+    """What a restore does, in order. `point` is the point that is reached.
 
     `variables` are the variables of the backup's server that another server needs to start on its files. `key_files`
     are the files from which it read the keys of encrypted tables.
     """
 
-    restore_id: str
-    instance: str
-    repository: str
-    requested: str
-    created: datetime
     flavour: Flavour
     server_version: str
     server_id: int
     server_uuid: str | None
     variables: Mapping[str, str]
-    backup_id: str
     point: RestorePoint
     layout: RestoreLayout
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Step, ...] = field(default=(), kw_only=True)
     key_files: tuple[str, ...] = ()
-    repository_name: str | None = None
-    """The configured repository if it is not the instance's own."""
     file_owner: tuple[int, int] | None = None
     """The uid and gid that the server's files had where they were backed up; None: it was not recorded."""
     buffer_pool: int | None = None
@@ -201,28 +202,20 @@ class RestorePlan(_Stepped):
 
 
 @dataclass(frozen=True)
-class MachineRestorePlan(_Stepped):
+class MachineRestorePlan(_PlannedRestore):
     """What a restore of a machine does, in order. `grade` says how consistent the disks of the backup are.
 
     `top` is the dataset above the zvols, `datasets` has the zvol of each role. `notes` say what the restored machine
     lacks.
     """
 
-    restore_id: str
-    instance: str
-    repository: str
-    requested: str
-    created: datetime
-    backup_id: str
     grade: str
     grade_reason: str
     original: str
     top: str
     datasets: Mapping[str, str]
     notes: tuple[str, ...] = ()
-    steps: tuple[MachineStep, ...] = ()
-    repository_name: str | None = None
-    """The configured repository if it is not the instance's own."""
+    steps: tuple[MachineStep, ...] = field(default=(), kw_only=True)
 
     @property
     def targets(self) -> set[str]:
