@@ -245,6 +245,7 @@ def _finished(journals: Journals, instance: Instance) -> RewindResult:
 
 
 def _again(instance: Instance, planned: RestorePlan) -> RewindPlan:
+    """Return the plan of a rewind that an earlier run began."""
     service = service_of(instance.settings.control, serving_process(planned), handover_in(planned).unit)
     file = instance.settings.control.server_id_file
     return RewindPlan(planned, service, file)
