@@ -66,11 +66,12 @@ def answer_of(done: DrillResult) -> CommandAnswer:
 
 def drill_machine(settings: Settings, instance: Instance, options: MachineDrillOptions, json: bool) -> None:
     """Drill the machine, or show the plan. typer.Exit with the exit code of the drill."""
-    from zsnapdb.jobs.restore.machine_run import MachineWork
+    from zsnapdb.jobs.restore.machine import MachineWork
     from zsnapdb.jobs.trial import machine_drill
+    from zsnapdb.jobs.trial.drill import DrillRequest
     from zsnapdb.report.trial.drill import MachineDrillPlanView
 
-    request = machine_drill.MachineDrillRequest(options.to, options.seed, options.accepts_older, options.whole)
+    request = DrillRequest(options.to, options.seed, options.whole, options.accepts_older)
     if options.plan:
         repository = instance.open_repository()
         planned = machine_drill.plan(settings, instance, repository, request)

@@ -140,7 +140,7 @@ def restore(
         restore_machine(settings, chosen, wanted, json)
         return
     if abandon:
-        from zsnapdb.jobs.restore import under_way as giving_up
+        from zsnapdb.jobs.restore import run as giving_up
 
         given_up = giving_up.abandon(settings, chosen, target, with_foreign_snapshots=may_go)
         show(report.AbandonedView(given_up.plan, given_up.left), json)

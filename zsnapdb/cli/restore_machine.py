@@ -13,7 +13,7 @@ from zsnapdb.cli.output import show
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.restore.machine_plan import MachineRestoreRequest
+    from zsnapdb.jobs.restore.machine import MachineRestoreRequest
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class MachineOptions:
 
 def restore_machine(settings: Settings, instance: Instance, options: MachineOptions, json: bool) -> None:
     """Restore, resume, abandon, or show the plan, as the options say."""
-    from zsnapdb.jobs.restore import machine_run as job
-    from zsnapdb.jobs.restore.machine_plan import MachineRestoreRequest
+    from zsnapdb.jobs.restore import machine as job
+    from zsnapdb.jobs.restore.machine import MachineRestoreRequest
     from zsnapdb.report.restore import result as report
 
     may_go = options.with_foreign_snapshots
@@ -77,13 +77,12 @@ def about_restore(instance: str, to: str, place: str | None, handover: str = "st
 
 def _show_machine_plan(settings: Settings, instance: Instance, request: MachineRestoreRequest, json: bool) -> None:
     """Show the plan and the findings of its preflight. Exit as the restore would if it were refused."""
-    from zsnapdb.jobs.restore import machine_plan
-    from zsnapdb.jobs.restore import machine_run as job
+    from zsnapdb.jobs.restore import machine as job
     from zsnapdb.jobs.restore.preflight import expected_error
     from zsnapdb.report.restore import result as report
 
     repository = instance.open_repository()
-    planned = machine_plan.make(settings, instance, repository, request)
+    planned = job.make(settings, instance, repository, request)
     findings = job.examine(job.MachineWork(settings, instance, repository, planned))
     show(report.MachineRestorePlanView(planned, findings), json)
     expected = expected_error(findings)

@@ -102,7 +102,7 @@ def rewind(
             raise UsageError("--plan and --resume exclude each other", hint="see `zsnapdb rewind --help`")
         result = job.resume(settings, chosen, ask, backs_up=not no_backup)
     else:
-        request = plans.RewindRequest(plans.point_of(chosen, to or ""), origin_of(origin), server_id, history)
+        request = plans.RewindRequest(to or "", origin_of(origin), server_id, history)
         planned = plans.plan(settings, chosen, request)
         if plan:
             _show_plan(settings, chosen, planned, json)
@@ -116,11 +116,12 @@ def rewind(
 def _show_plan(settings: Settings, instance: Instance, planned: RewindPlan, json: bool) -> None:
     """Show the plan and the findings of its preflight. Exit as the rewind would if it were refused."""
     from zsnapdb.jobs.restore import rewind as plans
+    from zsnapdb.jobs.restore.preflight import expected_error
     from zsnapdb.report.restore import rewind as report
 
     findings = plans.examine(settings, instance, planned)
     show(report.RewindPlanView(planned, findings), json)
-    expected = plans.expected_error(findings)
+    expected = expected_error(findings)
     if expected is not None:
         raise typer.Exit(expected.exit_code)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from zsnapdb.base.errors import DamagedError, NotThere
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.steps.journal import Done
-from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
+from zsnapdb.jobs.steps.restore_journal import Journals, MachineJournals, RestoreJournal
 from zsnapdb.planning.restore.plan import ArchivedTransaction, RestoreLayout, RestorePlan, RestorePoint
 from zsnapdb.planning.restore.steps import (
     CheckServer,
@@ -157,3 +158,50 @@ def test_a_server_program_is_of_the_same_series_and_not_older(
 ) -> None:
     objection = objection_to(flavour, recorded, installed)
     assert (objection is None) if words is None else (objection is not None and words in objection)
+
+
+LOOK = {
+    "pool": "tank",
+    "parent": "tank/a",
+    "plain_bytes": 10,
+    "stored_bytes": 5,
+    "features": 3,
+    "zfs_version": "zfs-2.3",
+}
+VOLUME = {"role": "vda", "dataset": "tank/a/vda", "snapshot": "zsnapdb-x", "guid": 7}
+STORED = {
+    "plan": {
+        "restore_id": ID,
+        "instance": "web",
+        "repository": "0123",
+        "requested": "latest",
+        "created": "2026-11-20T12:00:00Z",
+        "backup_id": ID,
+        "grade": "crash",
+        "grade_reason": "nothing was held",
+        "original": "web1",
+        "top": "tank/a",
+        "datasets": {"vda": "tank/a/vda"},
+        "steps": [
+            {**LOOK, "backups": [ID], "encrypted": ["tank/b"], "raw": [], "kind": "machine-preflight"},
+            {"dataset": "tank/a", "kind": "make-top"},
+            {**VOLUME, "backup_id": ID, "mountpoint": "", "from_guid": None, "plain_bytes": 1, "stored_bytes": 1}
+            | {"kind": "receive"},
+            {"parts": [{**VOLUME, "size": 1024, "properties": {}}], "kind": "check-volumes"},
+            {"domain": "web2", "uuid": "u", "network": "n", "xml": "<domain/>", "kind": "define-domain"},
+        ],
+    },
+    "done": [{"step": "preflight", "finished": "2026-11-20T12:00:00Z", "seconds": 1.0}],
+    "run_id": "",
+}
+
+
+def test_journal_of_a_machine_is_read_by_the_names_of_its_fields(tmp_path: Path) -> None:
+    """A journal is continued by later versions: field and kind of each step keep their names."""
+    folder = MachineJournals(tmp_path)
+    folder.folder.mkdir()
+    folder.path("tank/a").write_text(json.dumps(STORED))
+    journal = folder.find("web", None)
+    names = ["preflight", "make-top", f"receive-{ID}-vda", "check-volumes", "define-domain"]
+    assert ([step.name for step in journal.plan.steps], journal.next_step.name) == (names, "make-top")
+    assert (journal.plan.targets, journal.plan.step("preflight").encrypted) == ({"tank/a", "tank/a/vda"}, ("tank/b",))

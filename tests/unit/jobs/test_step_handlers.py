@@ -7,13 +7,12 @@ from typing import get_args
 import pytest
 
 from zsnapdb.jobs.clone import fetch
-from zsnapdb.jobs.restore import machine_run, run
+from zsnapdb.jobs.restore import machine, run
 from zsnapdb.jobs.steps.journal import Handlers, run_steps
-from zsnapdb.planning.restore.machine import MachineStep
-from zsnapdb.planning.restore.steps import Step
+from zsnapdb.planning.restore.steps import MachineStep, Step
 
 
-@pytest.mark.parametrize(("union", "handlers"), [(Step, run.HANDLERS), (MachineStep, machine_run.HANDLERS)])
+@pytest.mark.parametrize(("union", "handlers"), [(Step, run.HANDLERS), (MachineStep, machine.HANDLERS)])
 def test_every_step_has_a_handler(union: object, handlers: Handlers) -> None:
     assert set(handlers) == set(get_args(union))
 

@@ -16,7 +16,7 @@ from tests.unit.support import certificates
 from tests.unit.support.certificates import Files
 from zsnapdb.base.errors import ConfigError, ServerError
 from zsnapdb.base.model import Flavour
-from zsnapdb.jobs.server_copy.client_file import client_text
+from zsnapdb.jobs.server_copy.prepare import client_text
 from zsnapdb.mysql.replication.replica import ReplicationSource
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode, client_options, is_loopback, own_authorities

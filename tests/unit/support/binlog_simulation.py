@@ -13,8 +13,8 @@ from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains, joined
 from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.history import ArchiveState, CompleteUntil
 from zsnapdb.planning.binlog.route import BackupPoint, Route, RouteFile, commit_time
-from zsnapdb.planning.restore.boundaries import Scanned, boundary_in, find_stop, start_in
 from zsnapdb.planning.restore.points import RestoreRoute
+from zsnapdb.planning.restore.replays import Scanned, boundary_in, find_stop, start_in
 from zsnapdb.planning.restore.targets import AtTime
 
 HEAD, SIZE = 100, 10

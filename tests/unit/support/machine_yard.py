@@ -21,10 +21,9 @@ from tests.unit.support.world import World, made
 from zsnapdb.base.errors import CommandError, ZsnapdbError
 from zsnapdb.config.settings import MachineSettings, RestoreSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.restore import machine_plan, machine_run
-from zsnapdb.jobs.restore.machine_plan import MachineRestoreRequest
-from zsnapdb.jobs.restore.machine_run import MachineRestoreResult
-from zsnapdb.planning.restore.machine import MachineRestorePlan
+from zsnapdb.jobs.restore import machine
+from zsnapdb.jobs.restore.machine import MachineRestoreRequest, MachineRestoreResult
+from zsnapdb.planning.restore.plan import MachineRestorePlan
 from zsnapdb.zfs import datasets
 
 TOP = "tank/web-back"
@@ -80,16 +79,16 @@ class Yard:
         yield self.libvirt
 
     def plan(self, request: MachineRestoreRequest = REQUEST) -> MachineRestorePlan:
-        return machine_plan.make(self.settings, self.instance, self.instance.open_repository(), request, self.connect)
+        return machine.make(self.settings, self.instance, self.instance.open_repository(), request, self.connect)
 
     def restore(self, request: MachineRestoreRequest = REQUEST, **more: Any) -> MachineRestoreResult:
-        return machine_run.restore(self.settings, self.instance, request, connect=self.connect, **more)
+        return machine.restore(self.settings, self.instance, request, connect=self.connect, **more)
 
     def resume(self, **more: Any) -> MachineRestoreResult:
-        return machine_run.resume(self.settings, self.instance, None, connect=self.connect, **more)
+        return machine.resume(self.settings, self.instance, None, connect=self.connect, **more)
 
     def abandon(self, **more: Any) -> MachineRestorePlan:
-        return machine_run.abandon(self.settings, self.instance, None, connect=self.connect, **more)
+        return machine.abandon(self.settings, self.instance, None, connect=self.connect, **more)
 
     def state(self) -> tuple[set[str], set[str]]:
         return set(self.pool.things), set(self.libvirt.known)
@@ -109,7 +108,7 @@ def made_yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Yard:
         lambda dataset, properties, **_: Receiver(pool, dataset, properties),
     )
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
-    monkeypatch.setattr(machine_run, "judge_pool", lambda step: [])
+    monkeypatch.setattr(machine, "judge_pool", lambda step: [])
     settings = Settings.model_construct(
         instance={},
         repository={},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args
@@ -22,8 +22,8 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import fetch
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import run as restoring
-from zsnapdb.jobs.restore import steps, under_way
-from zsnapdb.jobs.restore.look import HandedOver
+from zsnapdb.jobs.restore import steps
+from zsnapdb.jobs.restore.handover import HandedOver
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.jobs.trial import scratch
@@ -123,12 +123,13 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
 
     noted = dict.fromkeys((Preflight, MakeTop, Receive, MountVolumes, Recover), remember)
     handed_over = dict.fromkeys(get_args(HandoverStep), lambda work, step: HandedOver(None))
-    monkeypatch.setattr(restoring, "HANDLERS", {**restoring.HANDLERS, **noted, **handed_over})
+    handlers = {**restoring.HANDLERS, **noted, **handed_over}
+    monkeypatch.setattr(restoring, "SERVER", replace(restoring.SERVER, handlers=handlers))
     monkeypatch.setattr(restoring, "leave_to_trial", lambda work, step: HandedOver(None))
     monkeypatch.setattr(restoring, "preflight", remember)
     monkeypatch.setattr("zsnapdb.jobs.restore.preflight.preflight", remember)
     monkeypatch.setattr(steps, "remove_all", lambda plan, copy: None)
-    monkeypatch.setattr(under_way, "remove_all", lambda plan, copy: None)
+    monkeypatch.setattr(restoring, "remove_all", lambda plan, copy: None)
     monkeypatch.setattr(scratch, "ephemeral", lambda *words: contextlib.nullcontext())
     monkeypatch.setattr("zsnapdb.zfs.version.userland", lambda: "zfs-2.3.9")
     made.store(BACKUPS[0])

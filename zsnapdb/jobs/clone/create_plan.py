@@ -31,8 +31,7 @@ from zsnapdb.jobs.host import restorable
 from zsnapdb.jobs.host.capacity import refuse_alternate_root
 from zsnapdb.jobs.restore.choice import first_manifest
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
-from zsnapdb.jobs.server_copy.ports import port_is_free
-from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout
+from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, port_is_free
 from zsnapdb.mysql.process import server, server_program
 from zsnapdb.planning.clone.addresses import choose_port
 from zsnapdb.planning.clone.lease import CloneLease, admit, first_lease, policy, quota_of, stamp

@@ -24,10 +24,9 @@ from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.host.dataset_tuning import tune
 from zsnapdb.jobs.restore.choice import first_manifest
-from zsnapdb.jobs.restore.clone_volume import clone_snapshot
 from zsnapdb.jobs.restore.plan import RestoreRequest, make
 from zsnapdb.jobs.restore.preflight import preflight
-from zsnapdb.jobs.restore.receiving import make_top, receive, restored_property
+from zsnapdb.jobs.restore.receiving import clone_snapshot, make_top, receive, restored_property
 from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.steps import ServerWork, check, recover
 from zsnapdb.jobs.server_copy.prepare import CopyLayout

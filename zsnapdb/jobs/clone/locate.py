@@ -16,7 +16,7 @@ from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, find_l
 from zsnapdb.jobs.host.capacity import pool_for_copy
 from zsnapdb.jobs.record import put_back_record
 from zsnapdb.jobs.record.host_record import check, stored_after
-from zsnapdb.jobs.restore.newest import newest_backup
+from zsnapdb.jobs.restore.known import newest_backup
 from zsnapdb.planning import order
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.clone.source_kind import SourceKind

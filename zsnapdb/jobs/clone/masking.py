@@ -26,8 +26,7 @@ from zsnapdb.base.text_files import open_regular
 from zsnapdb.config.settings import MaskingSettings
 from zsnapdb.hooks import Hook, When
 from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
-from zsnapdb.jobs.server_copy.client_file import client_file
-from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
+from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered, client_file
 from zsnapdb.mysql import accounts, variables
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.replication import applier

@@ -35,8 +35,7 @@ from zsnapdb.jobs.clone.lifecycle import server_of
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import LIVE_STATE, with_volumes
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
-from zsnapdb.jobs.restore.choice import choose
-from zsnapdb.jobs.restore.plan import local_binlogs, located_in, replayer_of
+from zsnapdb.jobs.restore.choice import choose, local_binlogs, located_in, replayer_of
 from zsnapdb.jobs.restore.replay import fetch_logs
 from zsnapdb.jobs.restore.without_store import archive_of, stored_or_here
 from zsnapdb.mysql import variables

@@ -25,7 +25,7 @@ from zsnapdb.jobs.clone.lifecycle import server_of
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.host.installed_plugins import refuse_lacking
-from zsnapdb.jobs.server_copy.client_file import client_file
+from zsnapdb.jobs.server_copy.prepare import client_file
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
 from zsnapdb.mysql.process import processes

@@ -26,7 +26,7 @@ from zsnapdb.jobs.health.recoverable import Stored, read, repeated
 from zsnapdb.jobs.host import installed_plugins, object_locks, production, readers
 from zsnapdb.jobs.host.production import ReplacedServer
 from zsnapdb.jobs.repository.status import status_of
-from zsnapdb.jobs.restore import raw_keys
+from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.jobs.steps import restore_journal
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.jobs.vm import removal as vm_reaper
@@ -136,7 +136,7 @@ def _at_rest(
         own = instance.settings
         findings += judge_raw_drills(is_drilled=bool(own.agent.drill or own.objectives.drill_age))
     # Backups do not need the key; restores on this host do.
-    keys = raw_keys.judge_file(instance, raw)
+    keys = stored_chain.judge_key_file(instance, raw)
     return findings + [replace(key, severity=Severity.WARNING) for key in keys if key.severity is not Severity.OK]
 
 

@@ -1,40 +1,59 @@
-"""Chooses backup and binlogs of a restore. Reads the transactions of the binlogs that decide where it stops."""
+"""Chooses backup and binlogs of a restore, and makes the steps of their replay.
+
+It reads the transactions of the binlogs that decide where the restore stops, and those with tables whose engine nothing
+says.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from zsnapdb.base.errors import DamagedError, NotThere
-from zsnapdb.base.model import pool_of
+from zsnapdb.base.errors import NotThere, PreflightError
+from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import below
+from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup import local_snapshot
+from zsnapdb.jobs.backup.local_snapshot import IN_NO_REPOSITORY
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, point_of, points_of
-from zsnapdb.jobs.record import put_back_record
-from zsnapdb.jobs.record.host_record import StoredCheck
-from zsnapdb.jobs.record.record_file import BACKUPS, read
 from zsnapdb.jobs.restore.without_store import archive_of
+from zsnapdb.mysql.binlog.made_tables import MadeTables
 from zsnapdb.mysql.binlog.transactions import transactions
+from zsnapdb.mysql.process import programs, server_program
 from zsnapdb.planning.binlog.commit_times import Witness
+from zsnapdb.planning.binlog.made_tables import OTHER_POINT, Defaults, RecordedTable, contradiction, plan_engines
 from zsnapdb.planning.binlog.route import RouteFile, commit_time
-from zsnapdb.planning.repository.host_record import BackupRecord
-from zsnapdb.planning.restore import boundaries, points
-from zsnapdb.planning.restore.boundaries import Boundary, Scanned, boundary_in, find_stop, restore_point, start_in
-from zsnapdb.planning.restore.newest import asks_for_newest
-from zsnapdb.planning.restore.plan import ArchivedTransaction, RestoreOrigin, RestorePlan, RestorePoint, SetStanding
+from zsnapdb.planning.facts import release_of
+from zsnapdb.planning.family import family
+from zsnapdb.planning.restore import points
+from zsnapdb.planning.restore.plan import ArchivedTransaction, RestoreOrigin, RestorePlan, RestorePoint
 from zsnapdb.planning.restore.points import RestoreRoute
-from zsnapdb.planning.restore.replays import replays
-from zsnapdb.planning.restore.steps import Replay
+from zsnapdb.planning.restore.replays import (
+    Boundary,
+    Scanned,
+    boundary_in,
+    find_stop,
+    is_past,
+    located,
+    newest_in_backup,
+    replays,
+    restore_point,
+    start_in,
+)
+from zsnapdb.planning.restore.steps import Replay, Replayer
 from zsnapdb.planning.restore.targets import AtBackup, AtTime, Target
+from zsnapdb.planning.server_copy.origin import option_name
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
-from zsnapdb.repository.manifest import Manifest, is_of_server
+from zsnapdb.repository.manifest import Manifest, server_source
 from zsnapdb.repository.repository import Repository
 
 
@@ -118,7 +137,7 @@ def choose(
             if chosen.point.last is None and _is_past(choice, start, reader, files, manifests):
                 # The backup was begun before that time and snapshotted after it, or a clock was set back: only an older
                 # backup leads there.
-                backups = points.without(backups, choice.point)
+                backups = backups[: backups.index(choice.point)]
                 if not backups:
                     raise NotThere(
                         f"no backup is as old as the requested time: the oldest, {choice.point.backup_id}, contains"
@@ -130,7 +149,6 @@ def choose(
 
 
 def _holds(reader: TransactionReader, now: datetime, choice: RestoreRoute) -> bool:
-    """Whether the binlogs of a choice have the transaction that is its target."""
     try:
         _bounded(choice, start_in(choice.route, reader.scan(choice.files[0])), reader, now)
     except NotThere:
@@ -149,8 +167,8 @@ def _is_past(
     first = choice.files[0]
     backup = next(manifest for manifest in manifests if manifest.backup_id == choice.point.backup_id)
     snapshot_by = commit_time(point_of(backup).before)
-    newest = boundaries.newest_in_backup(first, start, reader.scan(first), files, snapshot_by)
-    return boundaries.is_past(choice.target, newest, snapshot_by)
+    newest = newest_in_backup(first, start, reader.scan(first), files, snapshot_by)
+    return is_past(choice.target, newest, snapshot_by)
 
 
 def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader, now: datetime) -> Chosen:
@@ -192,65 +210,113 @@ def _newest(files: Sequence[RouteFile], start: int, reader: TransactionReader) -
     return None
 
 
-def is_local_set(manifest: Manifest) -> bool:
-    """Whether the manifest is one that this host keeps: the set cannot be fetched with it, only cloned."""
-    return manifest.repository_id == local_snapshot.IN_NO_REPOSITORY
-
-
-def standing_of(instance: Instance, backup_id: str) -> SetStanding:
-    """Return what the records of this host say of a set, without a question to a store.
-
-    The description of a set on this host does not tell: a stored backup has one too, for while its store is away.
-    """
-    folder = instance.host.records / instance.name
-    try:
-        records = [read(place / BACKUPS, BackupRecord) for place in sorted(folder.iterdir()) if place.is_dir()]
-    except FileNotFoundError:
-        return SetStanding.LOCAL
-    except (OSError, DamagedError):
-        return SetStanding.UNKNOWN
-    stored = {backup.backup_id for record in records if record is not None for backup in record.stored}
-    return SetStanding.STORED if backup_id in stored else SetStanding.LOCAL
-
-
 def first_manifest(instance: Instance, repository: Repository, planned: RestorePlan) -> Manifest:
     """Return the manifest of the backup, or of the local set, that a plan begins with."""
     local = local_snapshot.read(instance, planned.backup_id) if planned.clones else None
     return local or repository.manifest(instance.name, planned.backup_id)
 
 
-def names_local_set(instance: Instance, target: Target, origin: RestoreOrigin) -> bool:
-    """Whether the target names a local set at which the restore may begin."""
-    if origin is RestoreOrigin.REPOSITORY or not isinstance(target, AtBackup) or target.backup_id is None:
-        return False
-    return local_snapshot.read(instance, target.backup_id) is not None
+def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> LocalBinlogs:
+    """Return the binlogs that the server of the newest backup still has on this host, if they may be used."""
+    if requested is RestoreOrigin.REPOSITORY or not candidates:
+        return LocalBinlogs()
+    server = server_source(candidates[-1]).server
+    return LocalBinlogs.of(server.variables, server.key_files)
 
 
-def with_local_sets(
+def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:
+    """Return the steps with the binlogs marked that need not be fetched, and with what describes each now."""
+    files = () if archive is None else archive.files
+    named = {(log.incarnation, log.file) for step in steps for log in step.logs}
+    here = {
+        (file.incarnation, file.name) for file in files if (file.incarnation, file.name) in named and local.has(file)
+    }
+    # Binlogs that stand for an archive are described as far as they are replayed, and so otherwise than in the plan.
+    digests = {
+        (file.incarnation, file.name): file.digest
+        for file in files
+        if file.is_rotated and file.repository_id != IN_NO_REPOSITORY
+    }
+    return located(steps, here, digests)
+
+
+def replayer_of(settings: Settings, flavour: Flavour, version: str) -> Replayer:
+    """Return what replays binlogs on a server of this version: as the site says, else the server where it can."""
+    if settings.restore.replay != "auto":
+        return settings.restore.replay
+    return "client" if release_of(version) < family(flavour).relay_logs_from else "applier"
+
+
+def replay_steps(
+    settings: Settings,
     instance: Instance,
-    stored: Sequence[Manifest],
-    target: Target,
-    origin: RestoreOrigin,
-    top: str | None,
-    checked: StoredCheck,
-) -> list[Manifest]:
-    """Return the stored backups and the local sets at which a restore may begin, oldest first.
+    repository: Repository,
+    planned: RestorePlan,
+    steps: Sequence[Replay],
+    archive: Archive | None,
+    local: LocalBinlogs,
+) -> tuple[Replay, ...]:
+    """Return the replay steps of a plan, located, with their replayer.
 
-    Local sets count unless the repository was requested, or the newest backup. They must be of the server of the newest
-    stored backup, and in the pool of the target `top` (None: it will be in theirs), because a clone stays in its pool.
+    PreflightError if this host lacks a program that the replayer needs, or as `check_engines` says.
     """
-    if origin is RestoreOrigin.REPOSITORY or target == AtBackup(None):
-        return list(stored)
-    known = {manifest.backup_id for manifest in stored}
-    writer = stored[-1].writer if stored else None
-    loaded = local_snapshot.load(instance)
-    left = put_back_record.taken_back(instance, loaded) if asks_for_newest(target) else {}
-    local = [
-        manifest
-        for manifest in loaded
-        if manifest.backup_id not in (known | left.keys())
-        and is_of_server(manifest)
-        and writer in (None, manifest.writer)
-        and (top is None or all(pool_of(volume.dataset) == pool_of(top) for volume in manifest.volumes))
-    ]
-    return list(checked.ordered([*stored, *local]))
+    replayer = replayer_of(settings, planned.flavour, planned.server_version)
+    if steps and replayer == "client":
+        client_programs(instance, planned.flavour, planned.server_version)
+    replays = tuple(replace(step, by=replayer) for step in located_in(steps, archive, local))
+    files = () if archive is None else archive.files
+    start = default_engine(planned.variables, instance.settings.server.options)
+    check_engines(archive_of(instance, repository), local, files, replays, start)
+    return replays
+
+
+def client_programs(instance: Instance, flavour: Flavour, version: str) -> tuple[Path, Path]:
+    """Return the programs for a replay by a client: the binlog tool and the client.
+
+    PreflightError names a program that this host lacks.
+    """
+    binary = server_program.chosen(instance.settings.server, flavour, version)
+    tool, client = (
+        programs.find(names, instance.settings.server, flavour, binary)
+        for names in (family(flavour).binlog_programs, family(flavour).client_programs)
+    )
+    return tool, client
+
+
+def default_engine(variables: Mapping[str, str], options: Sequence[str]) -> Defaults:
+    """Return the engine with which a replay begins: that of server.options, else that of the source."""
+    own = [line.partition("=")[2].strip() for line in options if option_name(line) == "default_storage_engine"]
+    return Defaults([variables.get("default_storage_engine", "InnoDB"), *own][-1])
+
+
+def check_engines(
+    archive: BinlogArchive, local: LocalBinlogs, files: Sequence[ArchivedFile], steps: Sequence[Replay], start: Defaults
+) -> None:
+    """Check that the steps can give each table its engine, as far as the descriptions of the binlogs say.
+
+    A step is read only if one of its binlogs has a table without transactions whose engine nothing says: from that
+    binlog on, because a later one may drop the table.
+
+    Raises:
+        PreflightError: a table had another engine than the replay would give it, and nothing says which
+    """
+    described = {(file.incarnation, file.name): file for file in files}
+    for step in steps:
+        parts = [(part, described[part.incarnation, part.file]) for part in step.logs]
+        flags = [file.span.has_unknown_engine(part.start, part.stop) for part, file in parts]
+        first = flags.index(True) if any(flags) else len(flags)
+        made = MadeTables()
+        records: dict[tuple[int, int], RecordedTable] = {}
+        for number, (part, file) in enumerate(parts[first:]):
+            with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:
+                path = Path(folder) / "binlog"
+                if not local.copy(archive, file, path):
+                    archive.fetch(file, path)
+                os.truncate(path, part.size if part.stop is None else part.stop)
+                with path.open("rb") as opened, contextlib.suppress(PreflightError):
+                    # An encrypted binlog is read by the server alone.
+                    made.read(opened, part.file, part.start, number)
+            records |= {(number, table.offset): table.record for table in file.span.made}
+        refused = contradiction(plan_engines(made.numbered(), records, start), start, step.by)
+        if refused is not None:
+            raise PreflightError(refused, hint=OTHER_POINT)

@@ -7,25 +7,23 @@ two points is replayed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 
 from zsnapdb.base.errors import NotThere, PreflightError, UnknownNameError, UsageError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import readers
-from zsnapdb.jobs.restore.choice import choose, first_manifest
+from zsnapdb.jobs.restore.choice import choose, first_manifest, local_binlogs, replay_steps
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
-from zsnapdb.jobs.restore.plan import copy_of, local_binlogs, located_in, with_replayer
+from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.receiving import restored_mark
 from zsnapdb.jobs.restore.restore_run import Confirm
 from zsnapdb.jobs.restore.run import RestoreResult, execute_continued
-from zsnapdb.jobs.restore.table_engines import check_engines, default_engine
 from zsnapdb.jobs.restore.without_store import archive_of, open_for_restore
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.replays import beyond
 from zsnapdb.planning.restore.steps import CheckServer, LeaveStopped, LookAround, Replay, TakeUp
-from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, ago, parse_target
+from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, ago, parse_target
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, owned
 
@@ -101,7 +99,15 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     """
     journal = finished(settings, instance, request.top)
     before = journal.plan
-    further = None if request.to == HERE else _target(before, request.to, instance.host.now())
+    target, requested = None, before.requested
+    if request.to != HERE:
+        requested = next_transaction(before) if request.to == NEXT else ago(request.to, instance.host.now())
+        target = parse_target(requested)
+    if isinstance(target, AtBackup | Latest):
+        raise UsageError(
+            f"a restore goes on to a time or a GTID, not to {request.to}",
+            hint="`zsnapdb binlog status` says until when the archive reaches",
+        )
     if before.point.gtids is None:
         raise PreflightError(
             "the transactions of the restored server have no GTIDs, so nothing proves where it is",
@@ -116,15 +122,12 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
         )
     kept = tuple(step for step in before.steps[:-1] if not isinstance(step, CheckServer))
     number = 1 + max((step.number for step in kept if isinstance(step, Replay | TakeUp)), default=0)
-    planned = replace(
-        before,
-        created=instance.host.now(),
-        steps=(*kept, TakeUp(number, before.point.gtids, after_look)),
-    )
-    if further is not None:
-        planned = _with_replay(settings, instance, repository, request, planned, further, number)
+    steps = (*kept, TakeUp(number, before.point.gtids, after_look))
+    planned = replace(before, created=instance.host.now(), requested=requested, steps=steps)
+    if target is not None:
+        planned = _with_replay(settings, instance, repository, request, planned, target, number)
     last = handover_step(settings, instance, repository, planned, request.handover)
-    is_checked = further is not None and last.kind in ("stopped", "promote")
+    is_checked = target is not None and last.kind in ("stopped", "promote")
     checks = (CheckServer(planned.point.gtids),) if is_checked else ()
     done = {step.name for step in kept}
     return RestoreJournal(
@@ -133,48 +136,27 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     )
 
 
-@dataclass(frozen=True)
-class _Further:
-    """A later point, as it was requested."""
-
-    requested: str
-    target: AtTime | AtGtids | BeforeGtid
-
-
-def _target(before: RestorePlan, to: str, now: datetime) -> _Further:
-    requested = next_transaction(before) if to == NEXT else ago(to, now)
-    target = parse_target(requested)
-    if isinstance(target, AtBackup | Latest):
-        raise UsageError(
-            f"a restore goes on to a time or a GTID, not to {to}",
-            hint="`zsnapdb binlog status` says until when the archive reaches",
-        )
-    return _Further(requested, target)
-
-
 def _with_replay(
     settings: Settings,
     instance: Instance,
     repository: Repository,
     request: ContinueRequest,
     planned: RestorePlan,
-    further: _Further,
+    target: Target,
     number: int,
 ) -> RestorePlan:
     """Return the plan with the replay of what lies between its point and the later one, which becomes its point."""
     manifest = first_manifest(instance, repository, planned)
     archive = archive_of(instance, repository).load()
     local = local_binlogs([manifest], request.origin)
-    chosen = choose(instance, repository, [manifest], further.target, archive, request.history, local)
+    chosen = choose(instance, repository, [manifest], target, archive, request.history, local)
     wanted = [log for step in chosen.replays(_WHOLE) for log in step.logs]
     rest = beyond([log for step in planned.replays for log in step.logs], wanted)
     if not rest:
         raise NotThere("the restore is at that point already", hint=f"name a later one, or `{HERE}` to hand it over")
-    replay = Replay(number, rest, chosen.point.gtids)
-    (replay,) = with_replayer(settings, instance, planned, located_in((replay,), archive, local))
-    start = default_engine(planned.variables, instance.settings.server.options)
-    check_engines(archive_of(instance, repository), local, archive.files, (replay,), start)
-    return replace(planned, requested=further.requested, point=chosen.point, steps=(*planned.steps, replay))
+    steps = (Replay(number, rest, chosen.point.gtids),)
+    replays = replay_steps(settings, instance, repository, planned, steps, archive, local)
+    return replace(planned, point=chosen.point, steps=(*planned.steps, *replays))
 
 
 def next_transaction(planned: RestorePlan) -> str:

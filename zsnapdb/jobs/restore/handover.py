@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.base import server_files
@@ -23,16 +23,18 @@ from zsnapdb.jobs.host.production import dataset_of
 from zsnapdb.jobs.host.site_settings import notes_on_site
 from zsnapdb.jobs.record import put_back_record
 from zsnapdb.jobs.restore import exchange
-from zsnapdb.jobs.restore.look import HandedOver, check_point, look_around
 from zsnapdb.jobs.restore.receiving import restored_mark
 from zsnapdb.jobs.restore.replay import served
-from zsnapdb.jobs.restore.steps import ServerWork, be_mounted, step_snapshots
-from zsnapdb.jobs.server_copy.prepare import Copy
+from zsnapdb.jobs.restore.steps import STEP_SNAPSHOT, ServerWork, be_mounted, keep, step_snapshots, take_back, was_kept
+from zsnapdb.jobs.server_copy.prepare import Copy, check_inside
+from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.mysql.process.time_zone import host_zones
 from zsnapdb.mysql.replication import replica
+from zsnapdb.mysql.replication.replay import check_executed
 from zsnapdb.mysql.session import Session
+from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.repository.put_back import PutBack
@@ -58,6 +60,58 @@ _PATIENCE = 10.0
 """Seconds for which a replica may fail to connect to its source. The server itself would try for days."""
 
 
+@dataclass(frozen=True)
+class HandedOver:
+    """How the server is left: its option file (None: that of the site), and its port and process if it runs.
+
+    `socket` is that of a server to look around in.
+    """
+
+    option_file: Path | None
+    port: int | None = None
+    pid: int | None = None
+    notes: tuple[str, ...] = ()
+    socket: Path | None = None
+
+
+def _look_around(work: ServerWork, step: LookAround) -> HandedOver:
+    """Start the server read-only. It is not handed over: datasets and snapshots stay those of the restore."""
+    be_mounted(work)
+    copy = work.copy
+    copy.process().kill_all()
+    if was_kept(work, step.name):
+        # An interrupted run began the look.
+        take_back(work, f"{STEP_SNAPSHOT}{step.name}")
+    else:
+        keep(work, step.name)
+    flavour = work.plan.flavour
+    with served(
+        work,
+        port=None,
+        server_id=step.server_id,
+        stays=True,
+        finally_do=lambda session: replica.refuse_writes(session, flavour),
+    ) as session:
+        _check_point(work, session)
+    again = f"zsnapdb restore {work.plan.instance} --target {work.plan.layout.top} --continue-to"
+    note = (
+        f"it answers to its own accounts; `{again} next --handover look` goes on by one transaction, and"
+        f" `{again} here` ends the look and leaves it stopped"
+    )
+    identity = copy.identity(server_id=step.server_id, port=None, access=Access.ACCOUNTS)
+    return HandedOver(None, pid=copy.process().pid(), notes=(note,), socket=Path(identity.socket))
+
+
+def _check_point(work: ServerWork, session: Session) -> ServerFacts:
+    """Return the facts of the started server. ConsistencyError unless it is exactly at the point, on its own files."""
+    facts = probe(session)
+    expected = work.plan.point.gtids
+    gtids = parse_gtids(work.plan.flavour, expected) if expected is not None else None
+    check_executed(session, work.plan.flavour, gtids)
+    check_inside(facts, Path(work.plan.layout.mount))
+    return facts
+
+
 def hand_over(work: ServerWork, step: HandoverStep) -> HandedOver:
     """Run the handover step. It can be repeated after an interruption."""
     left = _left(work, step)
@@ -77,26 +131,22 @@ def _zone_notes(plan: RestorePlan, step: HandoverStep) -> tuple[str, ...]:
 
 def _left(work: ServerWork, step: HandoverStep) -> HandedOver:
     if isinstance(step, LookAround):
-        return look_around(work, step)
+        return _look_around(work, step)
     if isinstance(step, Promote):
         return _promote(work, step)
     be_mounted(work)
     datasets.set_on_all(work.datasets, {"canmount": "on"})
-    _open_to_snapshot_programs(work)
+    # Other snapshot programs work on the restored datasets again: from now on they belong to the site.
+    named = sorted({work.plan.layout.top, *work.datasets})
+    datasets.inherit(owned.ours(named, work.mark), list(NO_SNAPSHOTS))
     if isinstance(step, LeaveStopped):
         return _leave_stopped(work, step)
     return _run_beside(work, step) if isinstance(step, RunBeside) else _make_replica(work, step)
 
 
-def _open_to_snapshot_programs(work: ServerWork) -> None:
-    """Let other snapshot programs work on the restored datasets again: from now on they belong to the site."""
-    named = sorted({work.plan.layout.top, *work.datasets})
-    datasets.inherit(owned.ours(named, restored_mark(work.plan)), list(NO_SNAPSHOTS))
-
-
 def _drop_step_snapshots(work: ServerWork) -> None:
     for name in step_snapshots(work.datasets):
-        owned.destroy_snapshot(name, restored_mark(work.plan))
+        owned.destroy_snapshot(name, work.mark)
 
 
 def leave_to_trial(work: ServerWork, step: LeaveStopped) -> HandedOver:
@@ -142,7 +192,7 @@ def _running(work: ServerWork, copy: Copy, server_id: int, port: int, last: tupl
 
 def _check_other(work: ServerWork, session: Session, server_id: int, port: int) -> None:
     """Raise ConsistencyError unless the started server is exactly at the point and differs from the old server."""
-    facts = check_point(work, session)
+    facts = _check_point(work, session)
     wrong = []
     if facts.server_uuid is not None and facts.server_uuid == work.plan.server_uuid:
         wrong.append(f"its server_uuid is the old server's, {facts.server_uuid}")
@@ -234,22 +284,14 @@ def _take_over(work: ServerWork, step: Promote) -> HandedOver:
     NotOursError, and nothing changes, if a dataset of these names is not of this restore.
     """
     for part in step.parts:
-        owned.prove([part.place], restored_mark(work.plan), Mark(INCARNATION_PROPERTY, step.incarnation))
+        owned.prove([part.place], work.mark, Mark(INCARNATION_PROPERTY, step.incarnation))
     places = {part.role: part.mountpoint for part in step.parts}
     is_foreign = bool(work.plan.receives)
     _give_properties(step, is_foreign=is_foreign)
     _mount_in_order(step)
     root = Path(min(places.values(), key=len))
     paths = PathMap(tuple((point, point) for point in places.values()))
-    copy = Copy(
-        work.plan.flavour,
-        work.plan.server_version,
-        work.plan.variables,
-        paths,
-        root,
-        work.instance.settings.server,
-        work.plan.key_files,
-    )
+    copy = replace(work.copy, paths=paths, root=root)
     if (root / PRIVATE_FOLDER).exists():
         # It goes last. Without it an earlier run came further, and a server may run here.
         copy.turn_lists()
@@ -259,7 +301,7 @@ def _take_over(work: ServerWork, step: Promote) -> HandedOver:
     # What follows takes seconds on a busy pool, and needs no stopped server.
     work.in_place()
     # An earlier run may have come further: all snapshots of such a part belong to the site now.
-    ours = [part for part in step.parts if owned.is_ours(part.place, restored_mark(work.plan))]
+    ours = [part for part in step.parts if owned.is_ours(part.place, work.mark)]
     for part in ours:
         _take_over_snapshots(work.plan, part)
     # A limit of the outer dataset counts what the inner ones have got.

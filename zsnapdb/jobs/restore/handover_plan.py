@@ -13,7 +13,7 @@ from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.health.recoverable import repeated_after
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.without_store import is_stand_in
-from zsnapdb.jobs.server_copy.ports import port_is_free
+from zsnapdb.jobs.server_copy.prepare import port_is_free
 from zsnapdb.mysql.tls import TlsMode
 from zsnapdb.planning.clone.addresses import choose_port
 from zsnapdb.planning.family import family

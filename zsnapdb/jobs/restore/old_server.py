@@ -216,7 +216,6 @@ class OldServerControl:
         return f"{left}; {again}, {give_up}"
 
     def _seen(self) -> str:
-        """Return whether a process serves the data directory, in words."""
         try:
             process = serving_process(self.plan)
         except ZsnapdbError as error:

@@ -15,11 +15,11 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import backup_time
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.restore import machine_run, run
-from zsnapdb.jobs.restore.machine_run import MachineRestoreResult
+from zsnapdb.jobs.restore import machine, run
+from zsnapdb.jobs.restore.machine import MachineRestoreResult
 from zsnapdb.jobs.restore.restore_run import Confirm, always
 from zsnapdb.jobs.restore.run import RestoreResult
-from zsnapdb.jobs.steps.journal import J, JournalFolder
+from zsnapdb.jobs.steps.journal import J
 from zsnapdb.jobs.steps.restore_journal import Journals, MachineJournals, RestoreJournal
 
 _RECENT = timedelta(hours=1)
@@ -37,7 +37,7 @@ def restored(
     done = _of_run(journals.finished(), instance)
     if done is not None:
         return run.result_of(done)
-    left = _under_way(journals, instance)
+    left = _of_run(journals.readable(instance.name), instance)
     if left is None:
         return None
     # Judged under the lock of the restore: somebody may just have gone on with it, and been killed.
@@ -54,17 +54,13 @@ def restored_machine(
     done = _of_run(journals.finished(), instance)
     if done is not None:
         return MachineRestoreResult(done.plan, done.done)
-    left = _under_way(journals, instance)
-    return machine_run.resume(settings, instance, left.top, confirm, stop_after) if left is not None else None
+    left = _of_run(journals.readable(instance.name), instance)
+    return machine.resume(settings, instance, left.top, confirm, stop_after) if left is not None else None
 
 
 def _of_run(journals: list[J], instance: Instance) -> J | None:
     own = instance.host.run_id()
     return next((one for one in journals if (one.run_id, one.plan.instance) == (own, instance.name)), None)
-
-
-def _under_way(journals: JournalFolder[J], instance: Instance) -> J | None:
-    return _of_run(journals.readable(instance.name), instance)
 
 
 def _refuse_exchange(now: datetime, journal: RestoreJournal) -> None:

@@ -8,28 +8,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from zsnapdb.base.errors import ExistsError, NotThere, PreflightError, UsageError
-from zsnapdb.base.model import Flavour, pool_of
+from zsnapdb.base.errors import NotThere, PreflightError, UsageError
+from zsnapdb.base.model import pool_of
 from zsnapdb.base.server_files import Owner
 from zsnapdb.config.settings import ServerSettings, Settings
-from zsnapdb.jobs.backup.local_snapshot import IN_NO_REPOSITORY
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import restorable
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
 from zsnapdb.jobs.host.capacity import pool_for_copy, refuse_alternate_root
 from zsnapdb.jobs.host.dataset_tuning import unknown_here
 from zsnapdb.jobs.host.site_settings import notes_on_site, site_commands
-from zsnapdb.jobs.restore import exchange, newest, raw_keys
-from zsnapdb.jobs.restore.choice import Chosen, choose, is_local_set, names_local_set, standing_of, with_local_sets
+from zsnapdb.jobs.restore import exchange, stored_chain
+from zsnapdb.jobs.restore.choice import Chosen, choose, local_binlogs, replay_steps
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
-from zsnapdb.jobs.restore.table_engines import check_engines, default_engine
-from zsnapdb.jobs.restore.without_store import archive_of
+from zsnapdb.jobs.restore.known import is_local_set, read_known, standing_of
+from zsnapdb.jobs.restore.receiving import pool_needs, receives_of
+from zsnapdb.jobs.restore.restore_run import refuse_existing
 from zsnapdb.jobs.server_copy.prepare import Copy, change_of_owner, lay_out
-from zsnapdb.mysql.process import programs, server, server_program
-from zsnapdb.planning.chain import restore_chain
+from zsnapdb.mysql.process import server, server_program
 from zsnapdb.planning.dataset_properties import data_values
-from zsnapdb.planning.facts import release_of
-from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.plan import (
     OriginChoice,
     RestoreLayout,
@@ -39,7 +36,7 @@ from zsnapdb.planning.restore.plan import (
     choose_origin,
     standing_note,
 )
-from zsnapdb.planning.restore.replays import located, mode_objection
+from zsnapdb.planning.restore.replays import mode_objection
 from zsnapdb.planning.restore.steps import (
     CheckServer,
     CloneSnapshot,
@@ -48,23 +45,23 @@ from zsnapdb.planning.restore.steps import (
     MountPart,
     MountVolumes,
     Preflight,
-    Receive,
     Recover,
-    Replay,
-    Replayer,
     Step,
 )
-from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, ago, parse_target
+from zsnapdb.planning.restore.targets import Latest, ago, parse_target
 from zsnapdb.planning.server_copy.buffer_pool import buffer_pool, still
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.planning.server_copy.origin import notes_on
 from zsnapdb.planning.server_copy.plugins import with_later
 from zsnapdb.repository.binlog_contents import Archive
-from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
+from zsnapdb.repository.manifest import Manifest, VolumePart, server_source
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.verifications import known_damage
 from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.kernel_facts import free_memory
+
+
+def _outermost_first(manifest: Manifest, layout: RestoreLayout) -> list[VolumePart]:
+    return sorted(manifest.volumes, key=lambda volume: len(layout.datasets[volume.role]))
 
 
 def receiving(
@@ -74,62 +71,24 @@ def receiving(
 
     `binlogs`: the bytes of binlogs that are replayed later, for which there must be room.
     """
-    volumes = [
-        (manifest, volume)
-        for manifest in chain
-        for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))
-    ]
-    facts = server_source(chain[-1]).server
-    features = 0
-    for _, volume in volumes:
-        features |= volume.features
-    # A clone shares every block with its snapshot.
-    received, fetched = (
-        (0, 0)
-        if origin.snapshots
-        else (sum(manifest.plain_size for manifest in chain), sum(manifest.stored_size for manifest in chain))
+    manifest, facts, clones = chain[-1], server_source(chain[-1]).server, bool(origin.snapshots)
+    look = pool_needs(
+        Preflight,
+        chain,
+        layout.top,
+        binlogs=binlogs,
+        clones=clones,
+        flavour=facts.flavour,
+        server_version=facts.version,
+        backups=tuple(link.backup_id for link in chain),
+        fetches=not clones,
     )
-    steps: list[Step] = [
-        Preflight(
-            pool=pool_of(layout.top),
-            parent=layout.top.rpartition("/")[0],
-            # Each replayed transaction needs space three times: in a relay log, in a binlog, and in the tables.
-            plain_bytes=received + 3 * binlogs,
-            stored_bytes=fetched + binlogs,
-            features=0 if origin.snapshots else features,
-            zfs_version=chain[-1].zfs_version,
-            flavour=facts.flavour,
-            server_version=facts.version,
-            backups=tuple(manifest.backup_id for manifest in chain),
-            fetches=not origin.snapshots,
-            encrypted=() if origin.snapshots else chain[-1].encrypted,
-            raw=() if origin.snapshots else chain[-1].raw,
-        )
-    ]
-    if layout.top not in layout.datasets.values():
-        steps.append(MakeTop(layout.top))
-    if origin.snapshots:
-        return [*steps, *_cloning(chain[-1], layout, origin)]
-    for manifest, volume in volumes:
-        steps.append(
-            Receive(
-                backup_id=manifest.backup_id,
-                role=volume.role,
-                dataset=layout.datasets[volume.role],
-                mountpoint=layout.mountpoints[volume.role],
-                snapshot=volume.snapshot,
-                guid=volume.guid,
-                from_guid=volume.from_guid,
-                plain_bytes=volume.plain_size,
-                stored_bytes=volume.stored_size,
-                key_location=raw_keys.key_location(instance) if volume.is_raw else None,
-            )
-        )
-    return steps
-
-
-def _cloning(manifest: Manifest, layout: RestoreLayout, origin: OriginChoice) -> list[CloneSnapshot]:
-    return [
+    top = () if layout.top in layout.datasets.values() else (MakeTop(layout.top),)
+    if not clones:
+        volumes = ((link, volume) for link in chain for volume in _outermost_first(link, layout))
+        places = {role: (dataset, layout.mountpoints[role]) for role, dataset in layout.datasets.items()}
+        return [look, *top, *receives_of(volumes, places, stored_chain.key_location(instance))]
+    cloned = (
         CloneSnapshot(
             backup_id=manifest.backup_id,
             role=volume.role,
@@ -139,8 +98,9 @@ def _cloning(manifest: Manifest, layout: RestoreLayout, origin: OriginChoice) ->
             snapshot=volume.snapshot,
             guid=volume.guid,
         )
-        for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))
-    ]
+        for volume in _outermost_first(manifest, layout)
+    )
+    return [look, *top, *cloned]
 
 
 def recovering(manifest: Manifest, layout: RestoreLayout, unknown: Collection[str] = ()) -> list[Step]:
@@ -157,7 +117,7 @@ def recovering(manifest: Manifest, layout: RestoreLayout, unknown: Collection[st
             guid=volume.guid,
             properties=data_values(volume.filesystem.properties, unknown=unknown),
         )
-        for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))
+        for volume in _outermost_first(manifest, layout)
     ]
     position = server_source(manifest).position
     return [MountVolumes(tuple(parts)), Recover(position.gtids, position.binlog_file, position.binlog_offset)]
@@ -192,7 +152,7 @@ def origin_of(word: str) -> RestoreOrigin:
 
 @dataclass(frozen=True)
 class _Decided:
-    """What was read of repository, archive and host for a restore, and which backup and binlogs lead to its point."""
+    """Which backup and binlogs lead to the point of a restore. `newer` is what the plan says about newer states."""
 
     chosen: Chosen
     manifest: Manifest
@@ -208,30 +168,16 @@ def _decide(instance: Instance, repository: Repository, request: RestoreRequest)
     target = parse_target(request.to)
     if isinstance(target, Latest):
         target = Latest(request.accepts_older)
-    is_set = names_local_set(instance, target, request.origin)
-    if isinstance(target, AtBackup) and target.backup_id is not None and not is_set:
-        # If the backup was requested by its id, a damaged manifest is reported as damaged and not as missing.
-        repository.manifest(instance.name, target.backup_id)
-    archive = None if isinstance(target, AtBackup) else archive_of(instance, repository, target).load()
-    catalogue, checked = newest.catalogue_of(instance, repository, archive)
-    newest.refuse_without_any(catalogue, checked, target, request.to)
-    servers = _of_servers(newest.choosable(catalogue, checked, target, request.history), target)
-    candidates = newest.of_one_server(instance, servers, checked, target, request.history)
-    candidates = with_local_sets(instance, candidates, target, request.origin, request.top, checked)
-    archive = newest.present_archive(instance, target, candidates, archive, request.history)
-    local = local_binlogs(candidates, request.origin)
-    chosen = choose(instance, repository, candidates, target, archive, request.history, local)
+    accepts, history, origin = request.accepts_older, request.history, request.origin
+    known = read_known(instance, repository, target, request.to, accepts_older=accepts, history=history, origin=origin)
+    candidates = known.with_local_sets(known.of_one_server(known.of_servers()), origin, request.top)
+    archive = known.present_archive(candidates)
+    local = local_binlogs(candidates, origin)
+    chosen = choose(instance, repository, candidates, target, archive, history, local)
     sets = [manifest for manifest in candidates if is_local_set(manifest)]
-    accepts = request.accepts_older
-    newer = newest.notes_on_newer(chosen.choice, catalogue, checked, request.to, sets, accepts_older=accepts)
+    newer = known.notes_on_newer(chosen.choice.point.backup_id, chosen.choice, sets)
     manifest = next(m for m in candidates if m.backup_id == chosen.choice.point.backup_id)
-    damaged = known_damage(repository, instance.name).stored()
-    chain = (
-        (manifest,)
-        if manifest.is_full
-        else restore_chain(checked.provenance.trusted(catalogue.manifests), manifest, damaged)
-    )
-    return _Decided(chosen, manifest, candidates, tuple(chain), archive, local, newer)
+    return _Decided(chosen, manifest, candidates, known.chain_of(manifest), archive, local, newer)
 
 
 def make(settings: Settings, instance: Instance, repository: Repository, request: RestoreRequest) -> RestorePlan:
@@ -242,29 +188,22 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     """
     request = replace(request, to=ago(request.to, instance.host.now()))
     decided = _decide(instance, repository, request)
-    chosen, manifest, candidates = decided.chosen, decided.manifest, decided.candidates
-    archive, local = decided.archive, decided.local
-    facts = server_source(manifest).server
+    chosen, manifest, facts = decided.chosen, decided.manifest, server_source(decided.manifest).server
     restorable.refuse(instance.settings.server, facts)
     top = request.top or _default_top(manifest, request)
     origin = _origin(manifest, top, request.origin)
     for link in () if origin.snapshots else decided.chain:
         repository.ciphers(link)
     refuse_no_parent(top, is_own=request.top is None or request.makes_parent)
-    layout = _layout(manifest, top, settings.restore.mount_root / top.rpartition("/")[2])
-    refuse_existing(layout)
+    mount = str(settings.restore.mount_root / top.rpartition("/")[2])
+    places = {volume.role: (volume.dataset, volume.filesystem.mountpoint) for volume in manifest.volumes}
+    placed = lay_out(places, top, mount)
+    layout = RestoreLayout(top, dict(placed.datasets), dict(placed.mountpoints), mount, places)
+    refuse_existing(top, (mount,))
     server_program.chosen(instance.settings.server, facts.flavour, facts.version)
     server.account(instance.settings.server.user)
-    given = change_of_owner(_file_owner(manifest), instance.settings.server.user)
-    lacking = _unlogged(candidates, manifest) if chosen.boundary is not None else ()
-    elsewhen = restorable.zone_differences(instance.settings.server, facts)
-    for text in (*lacking, *elsewhen):
-        instance.events.warn(text)
-    origins = (*_origin_notes(instance, request, manifest, origin), *([given] if given else []))
-    notes = (*decided.newer, *chosen.point.notes, *lacking, *origins)
-    zones = time.tzname if facts.zone is None else None
-    notes += (*notes_on(facts.variables, instance.settings.server.options, zones), *elsewhen)
-    planned = _without_steps(instance, repository, request, manifest, replace(chosen.point, notes=notes), layout)
+    point = replace(chosen.point, notes=_notes(instance, request, decided, origin))
+    planned = _without_steps(instance, repository, request, manifest, point, layout)
     # A path that cannot be translated raises its error now and not after the download.
     copy = copy_of(instance, planned)
     copy.render(copy.identity(server_id=1, port=None, access=Access.PRIVATE_SOCKET))
@@ -273,17 +212,13 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         raise PreflightError(
             objection, hint="name a point before gtid_mode was changed, or restore a backup that was made after it"
         )
-    batches = located_in(chosen.replays(settings.restore.batch_size), archive, local)
-    replays = with_replayer(settings, instance, planned, batches)
-    check_engines(
-        archive_of(instance, repository),
-        local,
-        () if archive is None else archive.files,
-        replays,
-        default_engine(facts.variables, instance.settings.server.options),
-    )
+    batches = chosen.replays(settings.restore.batch_size)
+    replays = replay_steps(settings, instance, repository, planned, batches, decided.archive, decided.local)
     if replays:
-        planned = _with_later_plugins(planned, candidates)
+        # A replay may need the plugins of the backups after its own, oldest first.
+        after = decided.candidates[list(decided.candidates).index(manifest) + 1 :]
+        later = with_later(planned.plugins, (server_source(one).server.plugins for one in after))
+        planned = replace(planned, plugins=later)
     last = handover_step(settings, instance, repository, planned, request.handover)
     # A server that the handover starts is checked by the handover.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
@@ -292,6 +227,30 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     whole = replace(planned, steps=(*made, *recovering(manifest, layout, unknown), *replays, *checks, last))
     exchange.refuse_exchange(whole)
     return _with_notes_on_properties(replace(whole, site_commands=_site_commands(manifest, whole)), unknown)
+
+
+def _notes(instance: Instance, request: RestoreRequest, decided: _Decided, origin: OriginChoice) -> tuple[str, ...]:
+    """Return what the plan says about its point. Warn of what its server will lack."""
+    manifest, facts = decided.manifest, server_source(decided.manifest).server
+    lacking = _unlogged(decided.candidates, manifest) if decided.chosen.boundary is not None else ()
+    elsewhen = restorable.zone_differences(instance.settings.server, facts)
+    for text in (*lacking, *elsewhen):
+        instance.events.warn(text)
+    begins = [] if request.origin is RestoreOrigin.REPOSITORY else [origin.reason]
+    if begins and is_local_set(manifest):
+        begins.insert(0, standing_note(manifest.backup_id, standing_of(instance, manifest.backup_id)))
+    owner = None if facts.file_owner is None else Owner(facts.file_owner.uid, facts.file_owner.gid)
+    given = change_of_owner(owner, instance.settings.server.user)
+    zones = time.tzname if facts.zone is None else None
+    return (
+        *decided.newer,
+        *decided.chosen.point.notes,
+        *lacking,
+        *begins,
+        *([given] if given else []),
+        *notes_on(facts.variables, instance.settings.server.options, zones),
+        *elsewhen,
+    )
 
 
 def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
@@ -318,13 +277,6 @@ def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) 
     without = [f"OpenZFS of this host has no {name}: the copy is without {name}={unknown[name]}" for name in unknown]
     notes = (*planned.point.notes, *without, *carried, *notes_on_site(planned.site_commands))
     return replace(planned, point=replace(planned.point, notes=notes))
-
-
-def _with_later_plugins(planned: RestorePlan, candidates: Sequence[Manifest]) -> RestorePlan:
-    """Return the plan with the plugins of the backups after its own, oldest first: a replay may need them."""
-    after = [manifest.backup_id for manifest in candidates].index(planned.backup_id) + 1
-    later = (server_source(manifest).server.plugins for manifest in candidates[after:])
-    return replace(planned, plugins=with_later(planned.plugins, later))
 
 
 def _unlogged(candidates: Sequence[Manifest], manifest: Manifest) -> tuple[str, ...]:
@@ -367,37 +319,7 @@ def _without_steps(
     )
 
 
-def _file_owner(manifest: Manifest) -> Owner | None:
-    recorded = server_source(manifest).server.file_owner
-    return None if recorded is None else Owner(recorded.uid, recorded.gid)
-
-
-def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> LocalBinlogs:
-    """Return the binlogs that the server of the newest backup still has on this host, if they may be used."""
-    if requested is RestoreOrigin.REPOSITORY or not candidates:
-        return LocalBinlogs()
-    server = server_source(candidates[-1]).server
-    return LocalBinlogs.of(server.variables, server.key_files)
-
-
-def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:
-    """Return the steps with the binlogs marked that need not be fetched, and with what describes each now."""
-    files = () if archive is None else archive.files
-    named = {(log.incarnation, log.file) for step in steps for log in step.logs}
-    here = {
-        (file.incarnation, file.name) for file in files if (file.incarnation, file.name) in named and local.has(file)
-    }
-    # Binlogs that stand for an archive are described as far as they are replayed, and so otherwise than in the plan.
-    digests = {
-        (file.incarnation, file.name): file.digest
-        for file in files
-        if file.is_rotated and file.repository_id != IN_NO_REPOSITORY
-    }
-    return located(steps, here, digests)
-
-
 def _origin(manifest: Manifest, top: str, requested: RestoreOrigin) -> OriginChoice:
-    """Return where the volumes of the backup come from."""
     here = {}
     for volume in manifest.volumes if requested is not RestoreOrigin.REPOSITORY else ():
         with contextlib.suppress(NotThere):
@@ -406,60 +328,6 @@ def _origin(manifest: Manifest, top: str, requested: RestoreOrigin) -> OriginCho
     # A set cannot be fetched with a description that this host keeps.
     requested = RestoreOrigin.LOCAL if is_local_set(manifest) else requested
     return choose_origin(requested, manifest.backup_id, guids, here, top)
-
-
-def _origin_notes(instance: Instance, request: RestoreRequest, manifest: Manifest, origin: OriginChoice) -> list[str]:
-    if request.origin is RestoreOrigin.REPOSITORY:
-        return []
-    if not is_local_set(manifest):
-        return [origin.reason]
-    return [standing_note(manifest.backup_id, standing_of(instance, manifest.backup_id)), origin.reason]
-
-
-def _of_servers(manifests: Sequence[Manifest], target: Target) -> list[Manifest]:
-    """Return the backups of database servers.
-
-    PreflightError if the target is a backup of another kind, or if all of them are of other kinds.
-    """
-    servers = [manifest for manifest in manifests if is_of_server(manifest)]
-    if isinstance(target, AtBackup | Latest):
-        backup_id = target.backup_id if isinstance(target, AtBackup) else None
-        named = [manifest for manifest in manifests if backup_id in (None, manifest.backup_id)]
-    else:
-        named = [] if servers else list(manifests)
-    if named:
-        server_source(named[-1])
-    return servers
-
-
-def replayer_of(settings: Settings, flavour: Flavour, version: str) -> Replayer:
-    """Return what replays binlogs on a server of this version: as the site says, else the server where it can."""
-    if settings.restore.replay != "auto":
-        return settings.restore.replay
-    return "client" if release_of(version) < family(flavour).relay_logs_from else "applier"
-
-
-def with_replayer(
-    settings: Settings, instance: Instance, planned: RestorePlan, replays: Sequence[Replay]
-) -> tuple[Replay, ...]:
-    """Return the steps with their replayer. PreflightError if this host lacks a program that the replayer needs."""
-    replayer = replayer_of(settings, planned.flavour, planned.server_version)
-    if replays and replayer == "client":
-        client_programs(instance, planned.flavour, planned.server_version)
-    return tuple(replace(step, by=replayer) for step in replays)
-
-
-def client_programs(instance: Instance, flavour: Flavour, version: str) -> tuple[Path, Path]:
-    """Return the programs for a replay by a client: the binlog tool and the client.
-
-    PreflightError names a program that this host lacks.
-    """
-    binary = server_program.chosen(instance.settings.server, flavour, version)
-    tool, client = (
-        programs.find(names, instance.settings.server, flavour, binary)
-        for names in (family(flavour).binlog_programs, family(flavour).client_programs)
-    )
-    return tool, client
 
 
 def _buffer_pool(server: ServerSettings, variables: Mapping[str, str]) -> int | None:
@@ -485,12 +353,6 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
     )
 
 
-def _layout(manifest: Manifest, top: str, mount: Path) -> RestoreLayout:
-    places = {volume.role: (volume.dataset, volume.filesystem.mountpoint) for volume in manifest.volumes}
-    planned = lay_out(places, top, str(mount))
-    return RestoreLayout(top, dict(planned.datasets), dict(planned.mountpoints), str(mount), places)
-
-
 def _default_top(manifest: Manifest, request: RestoreRequest) -> str:
     """Return one of our datasets in the backup's own pool, or in the only pool of this host.
 
@@ -502,6 +364,11 @@ def _default_top(manifest: Manifest, request: RestoreRequest) -> str:
         beside = exchange.top_beside(outermost, name)
         if beside is not None:
             return beside
+    return restored_top(manifest, name)
+
+
+def restored_top(manifest: Manifest, name: str) -> str:
+    """Return one of our datasets in the backup's own pool, or in the only pool of this host."""
     pool = pool_for_copy(manifest.volumes[0].dataset, "name a dataset with --target")
     return f"{pool}/zsnapdb/restored/{name}"
 
@@ -521,19 +388,4 @@ def refuse_no_parent(top: str, *, is_own: bool) -> None:
         raise PreflightError(
             f"{parent}, the parent of the target {top}, does not exist",
             hint="create it, or name a target directly in the pool",
-        )
-
-
-def refuse_existing(layout: RestoreLayout) -> None:
-    """Raise ExistsError if the target dataset exists or the target folder is not empty."""
-    mount = Path(layout.mount)
-    if datasets.exists(layout.top):
-        raise ExistsError(
-            f"the target dataset {layout.top} exists",
-            hint="name a new dataset; to continue a restore that was begun, use --resume",
-        )
-    if mount.exists() and any(mount.iterdir()):
-        raise ExistsError(
-            f"the mount point {mount} of the restored files is not empty",
-            hint="name another target, or empty the folder",
         )

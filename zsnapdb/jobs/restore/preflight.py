@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import installed_plugins, readers
-from zsnapdb.jobs.restore import exchange, newest, raw_keys
+from zsnapdb.jobs.restore import exchange, stored_chain
 from zsnapdb.jobs.restore.steps import ServerWork
 from zsnapdb.jobs.server_copy.prepare import absent_files, hidden_files
 from zsnapdb.mysql.process import server, server_program
@@ -17,9 +16,9 @@ from zsnapdb.planning.backup.at_rest import judge_receiving
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.planning.restore.steps import Preflight, Promote
+from zsnapdb.planning.restore.steps import PoolNeeds, Preflight, Promote
 from zsnapdb.planning.server_copy.encryption import advice, missing_options
-from zsnapdb.repository.manifest import Manifest, server_source
+from zsnapdb.repository.manifest import server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, encryption, version
 
@@ -34,53 +33,39 @@ def examine(
 
 def expected_error(findings: Sequence[FitnessFinding]) -> type[ZsnapdbError] | None:
     """Return the error that a restore with these findings is expected to end with; None if no error is."""
-    if newest.is_damaged(findings):
+    if stored_chain.is_damaged(findings):
         return DamagedError
     return PreflightError if any(finding.severity is Severity.UNFIT for finding in findings) else None
 
 
 def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
     """Return the findings about everything the restore depends on; nothing is changed."""
-    findings = [*judge_pool(step), _judge_server(work, step), *_judge_rows(work.manifest(step.backups[-1]))]
+    last = work.manifest(step.backups[-1])
+    facts = server_source(last).server
+    findings = [*judge_pool(step), _judge_server(work, step)]
+    again = "load these rows again from where they come from"
+    findings += [warning("rows", text, again) for text in rows_not_restored(facts.engines)]
     findings += installed_plugins.judge(
         work.instance.settings.server, step.flavour, step.server_version, work.plan.plugins, prevents=True
     )
     for backup_id in step.backups if step.fetches else ():
-        findings += newest.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
+        findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
     findings += exchange.judge_keys(work.plan)
     if step.raw:
-        findings += raw_keys.judge(work.instance, work.repository, work.manifest(step.backups[-1]))
-    findings += _judge_binlog_key(work, work.manifest(step.backups[-1]))
+        findings += stored_chain.judge_key(work.instance, work.repository, last)
+    error = work.copy.key_objection(facts.binlog_key)
+    findings += [] if error is None else [unfit("binlog", error.message, error.hint)]
     findings += readers.examine(work.instance, work.plan)
     if isinstance(work.plan.steps[-1], Promote):
         # Only what takes the place of a server loads this.
         from zsnapdb.jobs.restore.old_server import judge_end
 
         findings += judge_end(work.instance, work.plan)
-    return [*findings, *newest.judge_damage(work.instance, work.repository, step.backups)]
+    return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]
 
 
 def _mib(count: int) -> str:
     return f"{count / 2**20:.0f} MiB"
-
-
-class PoolNeeds(Protocol):
-    """What is received: into which pool, below which dataset, how much, and which features of a pool it needs."""
-
-    @property
-    def pool(self) -> str: ...
-    @property
-    def parent(self) -> str: ...
-    @property
-    def plain_bytes(self) -> int: ...
-    @property
-    def stored_bytes(self) -> int: ...
-    @property
-    def features(self) -> int: ...
-    @property
-    def zfs_version(self) -> str: ...
-    @property
-    def encrypted(self) -> tuple[str, ...]: ...
 
 
 def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --target") -> list[FitnessFinding]:
@@ -149,14 +134,3 @@ def _judge_server(work: ServerWork, step: Preflight) -> FitnessFinding:
         detail = f"the server of the backup read keys from {', '.join(hidden)}, which its sandbox does not show"
         return warning("server program", detail, "add the file to server.sandbox_reads if tables are encrypted")
     return ok("server program", f"{program.path} {program.version}, the backup is of {step.server_version}")
-
-
-def _judge_binlog_key(work: ServerWork, manifest: Manifest) -> list[FitnessFinding]:
-    error = work.copy.key_objection(server_source(manifest).server.binlog_key)
-    return [] if error is None else [unfit("binlog", error.message, error.hint)]
-
-
-def _judge_rows(manifest: Manifest) -> list[FitnessFinding]:
-    """Return a warning for each engine whose rows the backup does not hold."""
-    hint = "load these rows again from where they come from"
-    return [warning("rows", text, hint) for text in rows_not_restored(server_source(manifest).server.engines)]

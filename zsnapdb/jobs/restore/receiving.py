@@ -1,28 +1,42 @@
-"""Receives the volumes of a backup into datasets of their own, whatever kind of source they are of."""
+"""Receives or clones the volumes of a backup into datasets of their own, whatever kind of source they are of.
+
+An interrupted receive goes on, if what ZFS kept of it and the stored stream allow that.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
 
-from zsnapdb.base.errors import CommandError, DamagedError
-from zsnapdb.base.model import Progress
+from zsnapdb.base.errors import (
+    CommandError,
+    ConsistencyError,
+    DamagedError,
+    NotThere,
+    PreflightError,
+    ZsnapdbError,
+)
+from zsnapdb.base.model import Progress, pool_of
+from zsnapdb.base.quantities import size
+from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
-from zsnapdb.jobs.restore import interrupted_receive, newest
-from zsnapdb.jobs.restore.interrupted_receive import InterruptedReceive
+from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.planning.dataset_properties import explicit_values
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
-from zsnapdb.planning.restore.steps import MakeTop, Receive
+from zsnapdb.planning.restore.plan import AnyRestorePlan, RestorePlan
+from zsnapdb.planning.restore.steps import CloneSnapshot, MakeTop, PoolNeeds, Receive, why_from_the_beginning
 from zsnapdb.repository.manifest import FilesystemType, Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
-from zsnapdb.stream.download import download
+from zsnapdb.stream.download import Resumption, download, resume_at
 from zsnapdb.stream.memory import TransferMemory
-from zsnapdb.stream.resuming import NotResumableError
+from zsnapdb.stream.resuming import NotResumableError, ResumePoint, parse_token
 from zsnapdb.zfs import datasets, owned, snapshots, streams
+from zsnapdb.zfs.command import PoolFullError, StreamRefusedError
 from zsnapdb.zfs.owned import Mark
 from zsnapdb.zfs.streams import ReceiveStream
 
@@ -36,25 +50,56 @@ class RestoreIdentity(Protocol):
     def restore_id(self) -> str: ...
 
 
-class ReceivingWork(Protocol):
-    """The part of a restore under way that receives volumes, whatever kind of source they are of."""
+P = TypeVar("P", bound=RestoreIdentity)
+
+
+@dataclass(frozen=True)
+class ReceivingWork(Generic[P]):
+    """A restore that is being executed, of whatever kind its source is.
+
+    `is_first_run`: the target did not exist when this run began, so no earlier run left anything in it.
+    """
+
+    settings: Settings
+    instance: Instance
+    repository: Repository
+    plan: P
+    memory: TransferMemory = field(default_factory=TransferMemory, kw_only=True)
+    is_first_run: bool = field(default=False, kw_only=True)
 
     @property
-    def instance(self) -> Instance: ...
+    def events(self) -> Events:
+        """What takes the events of this restore."""
+        return self.instance.events
+
     @property
-    def repository(self) -> Repository: ...
-    @property
-    def plan(self) -> RestoreIdentity: ...
-    @property
-    def events(self) -> Events: ...
-    @property
-    def memory(self) -> TransferMemory: ...
-    @property
-    def is_first_run(self) -> bool:
-        """Whether the target did not exist when this run began: no earlier run left anything in it."""
+    def mark(self) -> Mark:
+        """The mark of every dataset and step snapshot that this restore makes, and no other restore."""
+        return restored_mark(self.plan)
 
     def manifest(self, backup_id: str) -> Manifest:
         """Return a backup's manifest."""
+        return self.repository.manifest(self.instance.name, backup_id)
+
+
+A = TypeVar("A", bound=AnyRestorePlan)
+
+
+class RestoreWork(ReceivingWork[A]):
+    """A restore that is being executed step by step."""
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether the plan goes on from a restore that was finished before."""
+        return False
+
+    def is_irreversible(self) -> bool:
+        """Whether one of the restored datasets may be the only one that a server has: then nothing is removed."""
+        return False
+
+    def remove(self) -> None:
+        """Remove everything that the restore made, each dataset proved to be its own."""
+        remove_datasets(self.plan)
 
 
 def restored_mark(plan: RestoreIdentity) -> Mark:
@@ -65,6 +110,66 @@ def restored_mark(plan: RestoreIdentity) -> Mark:
 def restored_property(plan: RestoreIdentity) -> dict[str, str]:
     """Return the property that sets the mark."""
     return {RESTORED_PROPERTY: plan.restore_id}
+
+
+def remove_datasets(plan: AnyRestorePlan) -> None:
+    """Remove the datasets that this restore made, with their snapshots. All other datasets stay."""
+    mark = restored_mark(plan)
+    owned.destroy_datasets([name for name in plan.targets if owned.is_ours(name, mark)], mark, with_snapshots=True)
+
+
+N = TypeVar("N", bound=PoolNeeds)
+
+
+def pool_needs(
+    kind: Callable[..., N], chain: Sequence[Manifest], top: str, *, binlogs: int = 0, clones: bool = False, **more: Any
+) -> N:
+    """Return what the pool must have for a chain of backups that is received to the dataset `top`.
+
+    `binlogs`: the bytes of binlogs that are replayed later. `clones`: nothing is received, as a clone shares every
+    block with its snapshot. `more` are the other fields of the step.
+    """
+    features = 0
+    for volume in (volume for manifest in chain for volume in manifest.volumes):
+        features |= volume.features
+    return kind(
+        pool=pool_of(top),
+        parent=top.rpartition("/")[0],
+        # Each replayed transaction needs space three times: in a relay log, in a binlog, and in the tables.
+        plain_bytes=(0 if clones else sum(manifest.plain_size for manifest in chain)) + 3 * binlogs,
+        stored_bytes=(0 if clones else sum(manifest.stored_size for manifest in chain)) + binlogs,
+        features=0 if clones else features,
+        zfs_version=chain[-1].zfs_version,
+        encrypted=() if clones else chain[-1].encrypted,
+        raw=() if clones else chain[-1].raw,
+        **more,
+    )
+
+
+def receives_of(
+    volumes: Iterable[tuple[Manifest, VolumePart]],
+    places: Mapping[str, tuple[str, str]],
+    key_location: str | None = None,
+) -> tuple[Receive, ...]:
+    """Return the steps that receive the volumes, in their order. `places` are dataset and mount point by role.
+
+    `key_location` is that of the keys of raw streams.
+    """
+    return tuple(
+        Receive(
+            backup_id=manifest.backup_id,
+            role=volume.role,
+            dataset=places[volume.role][0],
+            mountpoint=places[volume.role][1],
+            snapshot=volume.snapshot,
+            guid=volume.guid,
+            from_guid=volume.from_guid,
+            plain_bytes=volume.plain_size,
+            stored_bytes=volume.stored_size,
+            key_location=key_location if volume.is_raw else None,
+        )
+        for manifest, volume in volumes
+    )
 
 
 def tell_what_stays(events: Events, places: Iterable[str]) -> None:
@@ -82,23 +187,26 @@ def tell_what_stays(events: Events, places: Iterable[str]) -> None:
             )
 
 
-def make_top(work: ReceivingWork, step: MakeTop, more: Mapping[str, str] | None = None) -> None:
+def make_top(work: ReceivingWork[P], step: MakeTop, more: Mapping[str, str] | None = None) -> None:
     """Make the dataset above volumes that lie side by side, unless this restore made it before.
 
-    It gets the properties `more` too.
-
-    NotOursError if somebody else made it.
+    It gets the properties `more` too. NotOursError if somebody else made it.
     """
     if datasets.exists(step.dataset):
-        owned.prove([step.dataset], restored_mark(work.plan))
+        owned.prove([step.dataset], work.mark)
         return
-    datasets.create(
-        step.dataset,
-        {**NO_SNAPSHOTS, **restored_property(work.plan), **(more or {})},
-    )
+    datasets.create(step.dataset, {**NO_SNAPSHOTS, **restored_property(work.plan), **(more or {})})
 
 
-def receive(work: ReceivingWork, step: Receive) -> None:
+@dataclass(frozen=True)
+class _InterruptedReceive:
+    """What ZFS kept of an interrupted receive, and the rest of the stream that it needs."""
+
+    token: str
+    resumption: Resumption
+
+
+def receive(work: ReceivingWork[P], step: Receive) -> None:
     """Receive one volume's stream, unless this restore received it before. An interrupted receive goes on.
 
     Every chunk is verified, and the records in it are checked, before a byte of it is received. NotOursError if
@@ -114,26 +222,25 @@ def receive(work: ReceivingWork, step: Receive) -> None:
             hint="give the restore up with --abandon, and start again",
         )
     datasets.ensure(step.dataset.rpartition("/")[0])
-    mark = restored_mark(work.plan)
     interrupted = None
     if not work.is_first_run and datasets.exists(step.dataset):
-        interrupted = interrupted_receive.rest_of(work, step, manifest, volume, mark)
-    with interrupted_receive.given_back_if_full(work, step, mark):
+        interrupted = _rest_of(work, step, manifest, volume)
+    with _given_back_if_full(work, step):
         try:
             _bring(work, step, manifest, volume, interrupted)
         except (CommandError, NotResumableError) as error:
-            if interrupted is None or not _begins_again(error, step, interrupted):
+            if interrupted is None or not _is_refused(error, step, interrupted):
                 raise
-            interrupted_receive.begin_again(work, step, mark, error.message)
+            _begin_again(work, step, error.message)
             _bring(work, step, manifest, volume, None)
 
 
-def _begins_again(error: CommandError | NotResumableError, step: Receive, interrupted: InterruptedReceive) -> bool:
-    return isinstance(error, NotResumableError) or interrupted_receive.is_refused(error, step, interrupted)
-
-
 def _bring(
-    work: ReceivingWork, step: Receive, manifest: Manifest, volume: VolumePart, interrupted: InterruptedReceive | None
+    work: ReceivingWork[P],
+    step: Receive,
+    manifest: Manifest,
+    volume: VolumePart,
+    interrupted: _InterruptedReceive | None,
 ) -> None:
     """Fetch the volume's stream, or the rest that an interrupted receive needs, and let ZFS receive it."""
     properties = {} if interrupted is not None else _properties_of(work, step, volume)
@@ -141,7 +248,7 @@ def _bring(
     with ReceiveStream(step.dataset, properties, keeps_part=not volume.is_raw) as stream:
         # A broken pipe means that `zfs receive` failed; finish() says why.
         with (
-            newest.naming_restorable(work.instance, work.repository, manifest.backup_id),
+            stored_chain.naming_restorable(work.instance, work.repository, manifest.backup_id),
             contextlib.suppress(BrokenPipeError),
         ):
             stored = work.repository.chunks_of(manifest, step.role)
@@ -164,7 +271,7 @@ def _bring(
         stream.finish()
 
 
-def _properties_of(work: ReceivingWork, step: Receive, volume: VolumePart) -> dict[str, str]:
+def _properties_of(work: ReceivingWork[P], step: Receive, volume: VolumePart) -> dict[str, str]:
     """Return the properties of the dataset that a full stream makes; an increment sets none."""
     if step.from_guid is not None:
         return {}
@@ -202,3 +309,137 @@ def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
             )
         time.sleep(0.2)
     return False
+
+
+def _rest_of(
+    work: ReceivingWork[P], step: Receive, manifest: Manifest, volume: VolumePart
+) -> _InterruptedReceive | None:
+    """Return the rest of a volume whose receive was interrupted; None if it is to be received from its beginning.
+
+    What ZFS kept and cannot be used is removed, and that is told. NotOursError, and nothing changes, if the dataset is
+    not of this restore.
+    """
+    token = streams.token(step.dataset)
+    if token is None:
+        return None
+    owned.prove([step.dataset], work.mark)
+    why: str | None
+    try:
+        point = parse_token(token)
+        why = why_from_the_beginning(
+            step, to_guid=point.to_guid, from_guid=point.from_guid, records=point.received > 0 and point.object > 0
+        )
+    except DamagedError as error:
+        why = error.message
+    if why is None:
+        try:
+            resumption = _resumption(work, manifest, volume, point)
+        except NotResumableError as error:
+            why = error.message
+    if why is not None:
+        _begin_again(work, step, why)
+        return None
+    work.events.tell(
+        f"the {step.role} volume of {step.backup_id} goes on at {size(resumption.before)} of {size(step.plain_bytes)}:"
+        " ZFS kept what was received before"
+    )
+    return _InterruptedReceive(token, resumption)
+
+
+def _resumption(work: ReceivingWork[P], manifest: Manifest, volume: VolumePart, point: ResumePoint) -> Resumption:
+    stored = work.repository.chunks_of(manifest, volume.role)
+    return resume_at(
+        stored,
+        volume.chunks,
+        volume.codec,
+        point,
+        name=lambda index: f"chunk {stored.key(index)}",
+        ciphers=work.repository.ciphers(manifest),
+        expected=expected_stream(volume, volume.features),
+    )
+
+
+def _begin_again(work: ReceivingWork[P], step: Receive, why: str) -> None:
+    work.events.warn(f"the {step.role} volume of {step.backup_id} is received again from its beginning: {why}")
+    # If ZFS refuses to go on, it may have removed what it kept.
+    if _kept(step) is not None:
+        owned.drop_partial(step.dataset, work.mark)
+
+
+@contextlib.contextmanager
+def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]:
+    """Run the block, which receives the volume. If the pool is full, remove what ZFS kept of it, and tell that.
+
+    A server in the same pool cannot write while the pool is full. Nothing that can be fetched again may hold it up.
+    """
+    try:
+        yield
+    except PoolFullError as error:
+        try:
+            if _kept(step) is not None:
+                owned.drop_partial(step.dataset, work.mark)
+                work.events.warn(
+                    f"the pool is full, so what was received of the {step.role} volume of {step.backup_id} was removed"
+                )
+        except ZsnapdbError as second:
+            error.add_note(f"removing the part of {step.dataset} that was received failed: {second}")
+        raise
+
+
+def _is_refused(error: CommandError | NotResumableError, step: Receive, interrupted: _InterruptedReceive) -> bool:
+    """Whether nothing goes on: the stream has no such rest, or ZFS took no record because it needs another one.
+
+    Another error, such as a full pool, is none of the rest's.
+    """
+    is_of_zfs = isinstance(error, StreamRefusedError) and _kept(step) in (interrupted.token, None)
+    return is_of_zfs or isinstance(error, NotResumableError)
+
+
+def _kept(step: Receive) -> str | None:
+    return streams.token(step.dataset) if datasets.exists(step.dataset) else None
+
+
+def clone_snapshot(work: ReceivingWork[RestorePlan], step: CloneSnapshot) -> None:
+    """Clone one volume from its snapshot on this host, unless this restore cloned it before.
+
+    PreflightError if that snapshot is gone, or is not the backup's. NotOursError if somebody else made the dataset.
+    """
+    if not datasets.exists(step.dataset):
+        _refuse_another_origin(step)
+        datasets.ensure(step.dataset.rpartition("/")[0])
+        datasets.clone(
+            step.origin,
+            step.guid,
+            step.dataset,
+            {
+                **explicit_values(),
+                "canmount": "noauto",
+                "mountpoint": step.mountpoint,
+                **NO_SNAPSHOTS,
+                **restored_property(work.plan),
+            },
+        )
+    owned.prove([step.dataset], work.mark)
+    if datasets.origin_guid(step.dataset) != step.guid:
+        raise ConsistencyError(
+            f"{step.dataset} is not a clone of {step.origin} as it was when the restore was planned",
+            hint=f"give it up with `zsnapdb restore {work.plan.instance} --abandon`, and start again",
+        )
+    start = f"{step.dataset}@{step.snapshot}"
+    if start not in snapshots.by_guid(step.dataset).values():
+        made = snapshots.PendingSnapshots.of([start], restored_property(work.plan))
+        made.start()
+        made.finish()
+
+
+def _refuse_another_origin(step: CloneSnapshot) -> None:
+    """Raise PreflightError unless the snapshot is on this host as it was when the restore was planned."""
+    try:
+        is_same = datasets.guid(step.origin) == step.guid
+    except NotThere:
+        is_same = False
+    if not is_same:
+        raise PreflightError(
+            f"the snapshot {step.origin} was destroyed after the restore was planned",
+            hint="start again: the restore is then planned from what is there",
+        )

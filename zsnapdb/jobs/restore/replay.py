@@ -25,10 +25,10 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, check_content
-from zsnapdb.jobs.restore.plan import client_programs
+from zsnapdb.jobs.restore.choice import client_programs
 from zsnapdb.jobs.restore.steps import ServerWork, be_mounted, keep, take_back, was_kept
 from zsnapdb.jobs.restore.without_store import archive_of
-from zsnapdb.jobs.server_copy.client_file import client_file
+from zsnapdb.jobs.server_copy.prepare import client_file
 from zsnapdb.mysql.binlog.client_text import refuse_ambiguous_text
 from zsnapdb.mysql.binlog.made_tables import MadeTables
 from zsnapdb.mysql.process import programs
@@ -75,9 +75,13 @@ def replay(work: ServerWork, step: Replay) -> None:
         return
     names = [other.name for other in work.plan.steps if isinstance(other, (Recover, Replay, TakeUp))]
     take_back(work, f"zsnapdb-restore-{names[names.index(step.name) - 1]}")
-    logs = _relay_logs(work)
+    paths = binlog_paths(work.plan.variables, "relay_log")
+    base = paths[0] if paths is not None else join(work.plan.variables["datadir"], "zsnapdb-relay")
+    logs = RelayLogs(Path(work.copy.paths.translate(base)))
     logs.remove()
-    records = _fetch(work, step, logs)
+    archive = archive_of(work.instance, work.repository, only={part.file: part.size for part in step.logs})
+    local = LocalBinlogs.of(work.plan.variables, work.plan.key_files)
+    records = fetch_logs(archive, local, step, logs, work.events)
     gtids = parse_gtids(work.plan.flavour, step.gtids) if step.gtids is not None else None
     if step.by == "client":
         _by_client(work, step, logs, gtids, records)
@@ -129,7 +133,7 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
     logs.take(len(step.logs), work.instance.settings.server.user)
     sizes = tuple(logs.file(number).stat().st_size for number in range(1, len(step.logs) + 1))
     options = replaying.options(work.plan.flavour, work.settings.restore.workers or len(os.sched_getaffinity(0)))
-    base = () if _has_relay_log(work) else (f"relay_log={logs.base}",)
+    base = () if binlog_paths(work.plan.variables, "relay_log") is not None else (f"relay_log={logs.base}",)
     with served(work, port=None, server_id=fresh_server_id(), last=(*base, *options)) as session:
         before = scheduled_events.states_of(session)
         after = dict(before)
@@ -188,21 +192,6 @@ def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | N
                 f" {', '.join(sorted(nobodys))}; run ALTER DEFINER = 'USER'@'HOST' EVENT ... ENABLE for each"
             )
         replaying.make_durable(session)
-
-
-def _has_relay_log(work: ServerWork) -> bool:
-    return binlog_paths(work.plan.variables, "relay_log") is not None
-
-
-def _relay_logs(work: ServerWork) -> RelayLogs:
-    paths = binlog_paths(work.plan.variables, "relay_log")
-    base = paths[0] if paths is not None else join(work.plan.variables["datadir"], "zsnapdb-relay")
-    return RelayLogs(Path(work.copy.paths.translate(base)))
-
-
-def _fetch(work: ServerWork, step: Replay, logs: RelayLogs) -> Mapping[tuple[int, int], RecordedTable]:
-    archive = archive_of(work.instance, work.repository, only={part.file: part.size for part in step.logs})
-    return fetch_logs(archive, LocalBinlogs.of(work.plan.variables, work.plan.key_files), step, logs, work.events)
 
 
 def fetch_logs(

@@ -1,19 +1,30 @@
-"""Carries out the plan of a restore, of a server or a machine, and says what happens to its datasets after an error."""
+"""Restores under way, of servers and of machines: each has one process, its own places, and one way to end.
+
+A `Body` says what a restore of one kind of source has of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
 
-from zsnapdb.base.errors import DamagedError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, ExistsError, PreflightError, UnknownNameError, UsageError, ZsnapdbError
+from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.restore.under_way import PlacedPlan
-from zsnapdb.jobs.steps.journal import Executor, Handlers, J, JournalFolder, refuse_unknown
+from zsnapdb.jobs.record.once_record import OnceRecords
+from zsnapdb.jobs.restore.receiving import RestoreWork, restored_mark, tell_what_stays
+from zsnapdb.jobs.steps.journal import Done, Handlers, J, JournalFolder
+from zsnapdb.planning import foreign_snapshots
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
+from zsnapdb.planning.restore.plan import AnyRestorePlan
 from zsnapdb.planning.restore.steps import MountVolumes, Receive
-from zsnapdb.zfs import streams
+from zsnapdb.zfs import datasets, foreign, owned, streams
 
 Confirm = Callable[[Any], bool]
 """Called before each step; False stops the restore before the step, to be resumed later."""
@@ -24,81 +35,144 @@ def always(_step: object) -> bool:
     return True
 
 
-class RestoreWork(Protocol):
-    """A restore that is being executed, whatever it restores."""
-
-    @property
-    def instance(self) -> Instance: ...
-    @property
-    def plan(self) -> PlacedPlan: ...
-
-    def remove(self) -> None:
-        """Remove everything that the restore made, each dataset proved to be its own."""
-
-    def is_irreversible(self) -> bool:
-        """Whether one of the restored datasets may be the only one that a server has: then nothing is removed."""
-
-    @property
-    def is_continued(self) -> bool:
-        """Whether the plan goes on from a restore that was finished before."""
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class RestoreRun(Generic[J]):
-    """One run of a restore: its work, and how the steps of its plan are carried out.
+class Body(Generic[J, R]):
+    """What a restore of one kind of source has of its own.
 
-    `looks` are the steps that change nothing. `noted` is that of the executor.
+    `look` is the step that changes nothing: before it no journal is written. `result` returns the result of a run.
+    `noted` returns the journal in memory with what a step wrote into the one on disk.
     """
 
-    work: RestoreWork
+    journals: Callable[[Path], JournalFolder[J]]
+    begin: Callable[..., J]
     handlers: Handlers
-    looks: tuple[type, ...]
+    look: type
+    result: Callable[[RestoreRun[J]], R]
     noted: Callable[[J, J], J] = lambda own, _: own
 
-    def carry_out(
-        self, journals: JournalFolder[J], journal: J, confirm: Confirm, stop_after: str | None
-    ) -> Executor[J]:
-        """Run the unfinished steps in order, with a journal. The caller has the locks of `under_way.alone`.
+    def execute(self, work: RestoreWork[Any], confirm: Confirm = always, stop_after: str | None = None) -> R:
+        """Carry out the steps of exactly the plan of this work, with a journal; nothing is planned again.
+
+        ExistsError if the target was made since the plan; PreflightError if a restore to the target is under way.
+        `RestoreRun.carry_out` says what happens on other errors.
+        """
+        plan, journals = work.plan, self.journals(work.settings.restore.journal)
+        with alone(work.instance, plan):
+            refuse_begun(journals, plan)
+            refuse_existing(plan.top, plan.mounts)
+            journal = self.begin(plan, run_id=work.instance.host.run_id())
+            run = RestoreRun(self, replace(work, is_first_run=True), journal, journals)
+            return self.result(run.carry_out(confirm, stop_after))
+
+    def execute_once(self, work: RestoreWork[Any]) -> R:
+        """Carry out the steps for an ephemeral copy. Any error removes everything that was made.
+
+        ExistsError if the target was made since the plan.
+        """
+        with alone(work.instance, work.plan):
+            refuse_existing(work.plan.top, work.plan.mounts)
+            return self.result(RestoreRun(self, replace(work, is_first_run=True), self.begin(work.plan)).carry_out())
+
+    def resume(
+        self,
+        settings: Settings,
+        instance: Instance,
+        top: str | None,
+        work: Callable[[Instance, Any], RestoreWork[Any]],
+        confirm: Confirm,
+        stop_after: str | None,
+        *,
+        foreign_may_go: bool,
+        judge: Callable[[J], None] = lambda _: None,
+    ) -> R:
+        """Continue an interrupted restore. The interrupted step begins anew. `work` makes the work of its plan.
+
+        PreflightError, before anything is changed, if others made snapshots on its datasets and they are not let go, or
+        if `judge` raises it of the journal as it is now that nobody else works on the restore.
+        """
+        journals = self.journals(settings.restore.journal)
+        with alone_with_journal(instance, journals, top) as journal:
+            judge(journal)
+            clear_foreign(journal.plan, may_go=foreign_may_go)
+            own = instance.with_repository_of(settings, journal.plan.repository_name)
+            run = RestoreRun(self, work(own, journal.plan), journal, journals)
+            return self.result(run.carry_out(confirm, stop_after))
+
+
+@dataclass
+class RestoreRun(Generic[J]):
+    """One run of a restore. `journals` None: it is for an ephemeral copy, and nothing is noted on disk.
+
+    `outcome` is what the last handler returned.
+    """
+
+    body: Body[J, Any]
+    work: RestoreWork[Any]
+    journal: J
+    journals: JournalFolder[J] | None = None
+    outcome: object = None
+
+    def carry_out(self, confirm: Confirm = always, stop_after: str | None = None) -> Self:
+        """Run the unfinished steps in order. The caller has the locks of `alone`.
 
         An error keeps what was received for another try, a part of a volume too, and an interruption keeps all.
         Datasets and journal are removed only if the error came before anything was received or mounted, or if the
-        repository is damaged. What could not be removed keeps its journal: --abandon removes it.
+        repository is damaged. What could not be removed keeps its journal: --abandon removes it. Without a journal any
+        error removes all that was made.
+
+        UsageError if there is no step `stop_after`; then nothing is done.
         """
-        refuse_unknown(self.work.plan, stop_after)
-        executor = self._executor(journals, journal)
+        names = [step.name for step in self.work.plan.steps]
+        if stop_after is not None and stop_after not in names:
+            raise UsageError(f"the restore has no step {stop_after!r}", hint=f"its steps are: {', '.join(names)}")
         try:
-            executor.go(confirm, stop_after)
+            self._run_steps(confirm, stop_after)
         except BaseException as error:
-            self._after_error(journals, executor.journal, error)
+            if self.journals is None:
+                self._removes(error)
+            else:
+                self._after_error(self.journals, error)
             raise
-        return executor
+        return self
 
-    def carry_out_once(self, journal: J) -> Executor[J]:
-        """Run all steps, without a journal on disk, for an ephemeral copy. Any error removes all that was made."""
-        executor = self._executor(None, journal)
-        try:
-            executor.go(always, None)
-        except BaseException as error:
-            self._removes(error)
-            raise
-        return executor
+    def _run_steps(self, confirm: Confirm, stop_after: str | None) -> None:
+        """Run the unfinished steps. KeyError, and nothing is done, for a step without a handler."""
+        instance, steps = self.work.instance, self.journal.plan.steps
+        for step, handler in [(step, self.body.handlers[type(step)]) for step in steps]:
+            if self.journal.is_done(step.name):
+                continue
+            if not confirm(step):
+                return
+            if self.journals is not None and not isinstance(step, self.body.look):
+                # From here on things are changed. The journal says what they are.
+                self.journals.write(self.journal)
+            instance.events.tell(f"{step.name}: {step.describe()}")
+            began = time.monotonic()
+            self.outcome = handler(self.work, step)
+            self._note(Done(step.name, instance.host.now(), round(time.monotonic() - began, 3)))
+            if step.name == stop_after:
+                return
 
-    def _executor(self, journals: JournalFolder[J] | None, journal: J) -> Executor[J]:
-        instance = self.work.instance
-        return Executor(
-            journal, self.work, self.handlers, instance.events, instance.host.now, journals, self.looks, self.noted
-        )
+    def _note(self, done: Done) -> None:
+        on_disk = self.journals.read(self.journal.top) if self.journals is not None else None
+        noted = self.body.noted(self.journal, on_disk) if on_disk is not None else self.journal
+        self.journal = noted.with_done(done)
+        if self.journals is not None:
+            (self.journals.write if self.journal.next_step is not None else self.journals.finish)(self.journal)
 
-    def _after_error(self, journals: JournalFolder[J], journal: J, error: BaseException) -> None:
-        steps, done = self.work.plan.steps, {part.step for part in journal.done}
+    def _after_error(self, journals: JournalFolder[J], error: BaseException) -> None:
+        journal, steps = self.journal, self.work.plan.steps
         # Clones are made again in a moment, and then perhaps of other snapshots.
-        received = any(step.name in done and isinstance(step, Receive | MountVolumes) for step in steps)
+        received = any(journal.is_done(step.name) and isinstance(step, Receive | MountVolumes) for step in steps)
         receives = any(isinstance(step, Receive) for step in steps)
         has_begun = journals.path(journal.top).exists()
         is_kept = (
             received
             or (receives and isinstance(error, KeyboardInterrupt) and has_begun)
-            or (has_begun and self._has_part(journal))
+            or (has_begun and self._has_part())
         )
         if self._may_be_only_one():
             error.add_note("datasets of the server were exchanged: continue with --resume")
@@ -113,9 +187,9 @@ class RestoreRun(Generic[J]):
         elif has_begun:
             error.add_note(f"`zsnapdb restore {journal.plan.instance} --abandon --target {journal.top}` removes it")
 
-    def _has_part(self, journal: J) -> bool:
+    def _has_part(self) -> bool:
         """Whether ZFS kept a part of the volume that was being received. If ZFS does not say, there is none."""
-        step = journal.next_step
+        step = self.journal.next_step
         try:
             return isinstance(step, Receive) and streams.token(step.dataset) is not None
         except ZsnapdbError:
@@ -146,3 +220,92 @@ def refuse_unfit(findings: Sequence[FitnessFinding], events: Events) -> None:
     for finding in findings:
         if finding.severity is Severity.WARNING:
             events.warn(f"{finding.detail}; {finding.hint}")
+
+
+@contextlib.contextmanager
+def alone(instance: Instance, plan: AnyRestorePlan) -> Iterator[None]:
+    """Be the only restore to this target dataset, and the only restore that uses its mount points."""
+    with contextlib.ExitStack() as locked:
+        doing, folder = f"restoring to {plan.top}", instance.host.run
+        locked.enter_context(exclusive(f"restore-{plan.top}", doing=doing, folder=folder))
+        for mount in plan.mounts:
+            doing = f"using the mount point {mount}"
+            locked.enter_context(exclusive(f"mount-{mount.strip('/')}", doing=doing, folder=folder))
+        yield
+
+
+@contextlib.contextmanager
+def alone_with_journal(instance: Instance, journals: JournalFolder[J], top: str | None) -> Iterator[J]:
+    """Yield the journal of a restore under way, read again now that no other process works on this restore.
+
+    NotThere if another process finished the restore, or gave it up, before this process had the lock.
+    """
+    before = journals.find(instance.name, top).plan
+    with alone(instance, before):
+        journal = journals.read(before.top)
+        if journal is None or journal.plan.restore_id != before.restore_id:
+            raise UnknownNameError(
+                f"the restore to {before.top} was finished or given up meanwhile",
+                hint="see `zfs list`; nothing was changed",
+            )
+        yield journal
+
+
+def refuse_begun(journals: JournalFolder[J], plan: AnyRestorePlan) -> None:
+    """Raise PreflightError if a restore to this target, or to one of its mount points, is under way.
+
+    Journals of other targets that cannot be read are left out: they must not stand in the way of a restore.
+    """
+    started = journals.read(plan.top)
+    if started is not None:
+        raise PreflightError(
+            f"a restore to {plan.top} was begun at {started.plan.created:%Y-%m-%d %H:%M} UTC",
+            hint="continue with --resume, or give the restore up with --abandon",
+        )
+    for top in journals.tops() if plan.mounts else ():
+        with contextlib.suppress(DamagedError):
+            beside = journals.read(top)
+            shared = [] if beside is None else [mount for mount in plan.mounts if mount in beside.plan.mounts]
+            if shared:
+                raise PreflightError(
+                    f"the restore to {top}, which is under way, uses the mount point {shared[0]} too",
+                    hint="choose a target whose last part differs",
+                )
+
+
+def refuse_existing(top: str, mounts: Sequence[str]) -> None:
+    """Raise ExistsError if the target dataset exists or a target folder is not empty."""
+    if datasets.exists(top):
+        raise ExistsError(
+            f"the target dataset {top} exists",
+            hint="name a new dataset; to continue a restore that was begun, use --resume",
+        )
+    for mount in map(Path, mounts):
+        if mount.exists() and any(mount.iterdir()):
+            raise ExistsError(
+                f"the mount point {mount} of the restored files is not empty",
+                hint="name another target, or empty the folder",
+            )
+
+
+def clear_foreign(plan: AnyRestorePlan, *, may_go: bool) -> None:
+    """Destroy the snapshots that others made on the restore's datasets, if `may_go`; nothing happens without any.
+
+    ZFS neither receives an increment nor rolls back over a later snapshot (zfs-receive(8), zfs-rollback(8)).
+    PreflightError, before anything is changed, says whose they are if they must stay.
+    """
+    received = {(step.dataset, step.guid) for step in plan.receives}
+    mark = restored_mark(plan)
+    others = foreign.foreign_below(plan.top, [mark], lambda snapshot: (snapshot.dataset, snapshot.guid) in received)
+    error = foreign_snapshots.objection(f"the restore to {plan.top}", others, may_go=may_go)
+    if error is not None:
+        raise error
+    owned.destroy_snapshots_on([snapshot.name for snapshot in others], mark)
+
+
+def give_up(instance: Instance, journals: JournalFolder[J], journal: J, remove: Callable[[], None]) -> None:
+    """Remove what an interrupted restore made, and its journal. The caller has the locks of `alone`."""
+    OnceRecords(instance.host).note_given_up(journal.run_id)
+    remove()
+    tell_what_stays(instance.events, journal.plan.targets)
+    journals.forget(journal.top)

@@ -7,7 +7,7 @@ take the place of its own, and it is started again. What was replaced is kept.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -43,7 +43,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.family import family
-from zsnapdb.planning.restore.exchange import ExchangeState, ServerIds, StartedServer, differences
+from zsnapdb.planning.restore.exchange import ExchangeState, differences
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.readers import SeenReaders
 from zsnapdb.planning.restore.steps import CheckServer, Promote, Recover
@@ -81,18 +81,13 @@ def handover_in(plan: RestorePlan) -> Promote:
     return last
 
 
-def point_of(instance: Instance, text: str) -> str:
-    """Return the point that the user named, in the form of a restore: `10m` is the time ten minutes ago."""
-    return ago(text, instance.host.now())
-
-
 def plan(settings: Settings, instance: Instance, request: RewindRequest) -> RewindPlan:
     """Return what a rewind would do. Changes nothing.
 
     The errors are those of a restore's plan. PreflightError too if nothing says how the server is stopped and started,
     or if MariaDB could not get its new server_id.
     """
-    planned = _restore_plan(settings, instance, request)
+    planned = _restore_plan(settings, instance, replace(request, to=ago(request.to, instance.host.now())))
     process = serving_process(planned)
     service = service_now_or_before(instance, process)
     handover = handover_in(planned)
@@ -112,11 +107,6 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
 def examine(settings: Settings, instance: Instance, planned: RewindPlan) -> list[FitnessFinding]:
     """Return the findings of the preflight of the restore; nothing is changed."""
     return preflight.examine(settings, instance, reopen(instance, planned.restore), planned.restore)
-
-
-def expected_error(findings: Sequence[FitnessFinding]) -> type[ZsnapdbError] | None:
-    """Return the error that a rewind with these findings is expected to end with; None if no error is."""
-    return preflight.expected_error(findings)
 
 
 def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest) -> RestorePlan:
@@ -366,38 +356,28 @@ class _Rewinding:
             return _server_id(session) == wanted
 
     def _result(self, *, backs_up: bool) -> RewindResult:
-        done = next(one for one in self.journals.history(self.instance.name) if one.plan.restore_id == self._id)
+        """Return the result. With `backs_up`, the new history is backed up; a failed backup leaves the server."""
+        own, finished = self.plan.restore_id, self.journals.history(self.instance.name)
+        done = next(one for one in finished if one.plan.restore_id == own)
         outage = done.old_server.down if done.old_server is not None else 0.0
         result = RewindResult(self.plan, self.prepared, outage)
-        return self._backed_up(result) if backs_up else result
-
-    @property
-    def _id(self) -> str:
-        return self.plan.restore_id
+        try:
+            made = backup(self.instance.impatient(_BACKUP_PATIENCE)) if backs_up else None
+        except ZsnapdbError as error:
+            return replace(result, backup_error=error)
+        return replace(result, backup=made)
 
     def _check(self, session: Session) -> None:
         """Stop the server and raise ConsistencyError unless it is the restored one, without what was left out."""
-        wrong = self._differences(session)
+        executed = replay.executed(session, self.plan.flavour) if self.plan.point.gtids is not None else None
+        wanted = self.planned.handover.server_id
+        wrong = differences(self.plan, _server_id(session), executed, wanted_id=wanted)
         if wrong:
             self.old.stop()
             raise ConsistencyError(
                 f"the server that was started is not the restored one: {'; '.join(wrong)}",
                 hint="it was stopped; check its option files and its data directory",
             )
-
-    def _differences(self, session: Session) -> list[str]:
-        executed = replay.executed(session, self.plan.flavour) if self.plan.point.gtids is not None else None
-        ids = ServerIds(self.plan.server_id, self.planned.handover.server_id)
-        seen = StartedServer(_server_id(session), executed)
-        return differences(self.plan.flavour, self.plan.point, ids, seen)
-
-    def _backed_up(self, result: RewindResult) -> RewindResult:
-        """Back the new history up. A backup that fails leaves the server as it is, and the error in the result."""
-        try:
-            made = backup(self.instance.impatient(_BACKUP_PATIENCE))
-        except ZsnapdbError as error:
-            return replace(result, backup_error=error)
-        return replace(result, backup=made)
 
 
 def _server_id(session: Session) -> int:

@@ -6,6 +6,7 @@ steps.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,21 +14,33 @@ from typing import get_args
 
 from zsnapdb.base.model import Position
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.interruption import uninterrupted
 from zsnapdb.jobs.host import readers
+from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore import plan as restore_plan
-from zsnapdb.jobs.restore.clone_volume import clone_snapshot
-from zsnapdb.jobs.restore.handover import hand_over, leave_to_trial
-from zsnapdb.jobs.restore.look import HandedOver
-from zsnapdb.jobs.restore.plan import RestoreRequest
+from zsnapdb.jobs.restore.handover import HandedOver, hand_over, leave_to_trial
+from zsnapdb.jobs.restore.old_server import control_of
+from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of
 from zsnapdb.jobs.restore.preflight import preflight
-from zsnapdb.jobs.restore.receiving import make_top, receive
+from zsnapdb.jobs.restore.receiving import clone_snapshot, make_top, receive
 from zsnapdb.jobs.restore.replay import replay
-from zsnapdb.jobs.restore.restore_run import Confirm, RestoreRun, always, refuse_unfit
-from zsnapdb.jobs.restore.steps import ServerWork, check, mount, recover, take_up
-from zsnapdb.jobs.restore.under_way import alone, alone_with_journal, clear_foreign, refuse_begun
+from zsnapdb.jobs.restore.restore_run import (
+    Body,
+    Confirm,
+    RestoreRun,
+    alone,
+    alone_with_journal,
+    always,
+    clear_foreign,
+    give_up,
+    refuse_begun,
+    refuse_unfit,
+)
+from zsnapdb.jobs.restore.steps import ServerWork, check, mount, recover, remove_all, take_up
 from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
-from zsnapdb.jobs.steps.journal import Done, Executor, Handlers
+from zsnapdb.jobs.steps.journal import Done, Handlers
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import (
@@ -45,20 +58,6 @@ from zsnapdb.planning.restore.steps import (
     TakeUp,
 )
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.sources import PositionPart
-
-__all__ = [
-    "RestorePlan",
-    "RestoreRequest",
-    "RestoreResult",
-    "Step",
-    "execute",
-    "execute_continued",
-    "execute_without_journal",
-    "restore",
-    "result_of",
-    "resume",
-]
 
 
 @dataclass(frozen=True)
@@ -127,18 +126,8 @@ def execute(
     confirm: Confirm = always,
     stop_after: str | None = None,
 ) -> RestoreResult:
-    """Carry out the steps of exactly this plan, with a journal; nothing is planned again.
-
-    ExistsError if the target was made since the plan; PreflightError if a restore to the target is under way.
-    `RestoreRun.carry_out` says what happens on other errors.
-    """
-    journals = Journals(settings.restore.journal)
-    with alone(instance, planned):
-        refuse_begun(journals, planned)
-        restore_plan.refuse_existing(planned.layout)
-        work = ServerWork(settings, instance, repository, planned, is_first_run=True)
-        journal = RestoreJournal(planned, run_id=instance.host.run_id())
-        return _result(_run(work).carry_out(journals, journal, confirm, stop_after))
+    """Carry out the steps of exactly this plan, with a journal. The errors are those of `Body.execute`."""
+    return SERVER.execute(ServerWork(settings, instance, repository, planned), confirm, stop_after)
 
 
 def execute_continued(
@@ -158,21 +147,15 @@ def execute_continued(
         refuse_begun(journals, continued.plan)
         clear_foreign(continued.plan, may_go=False)
         work = ServerWork(settings, instance, repository, continued.plan)
-        return _result(_run(work).carry_out(journals, continued, confirm, stop_after))
+        return SERVER.result(RestoreRun(SERVER, work, continued, journals).carry_out(confirm, stop_after))
 
 
 def execute_without_journal(
     settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
 ) -> RestoreResult:
-    """Carry out the steps of exactly this plan for an ephemeral copy. Any error removes everything that was made.
-
-    ExistsError if the target was made since the plan.
-    """
-    with alone(instance, planned):
-        restore_plan.refuse_existing(planned.layout)
-        work = ServerWork(settings, instance, repository, planned, is_first_run=True)
-        handlers = {**HANDLERS, LeaveStopped: leave_to_trial}
-        return _result(_run(work, handlers).carry_out_once(RestoreJournal(planned)))
+    """Carry out the steps of exactly this plan for an ephemeral copy. The errors are those of `Body.execute_once`."""
+    body = replace(SERVER, handlers={**SERVER.handlers, LeaveStopped: leave_to_trial})
+    return body.execute_once(ServerWork(settings, instance, repository, planned))
 
 
 def resume(
@@ -186,22 +169,55 @@ def resume(
     in_place: Callable[[], None] = lambda: None,
     judge: Callable[[RestoreJournal], None] = lambda _: None,
 ) -> RestoreResult:
-    """Continue an interrupted restore. The interrupted step begins anew. `in_place` is that of `Work`.
+    """Continue an interrupted restore. `in_place` is that of `ServerWork`. The errors are those of `Body.resume`."""
 
-    PreflightError, before anything is changed, if others made snapshots on its datasets and they are not let go, or if
-    `judge` raises it of the journal as it is now that nobody else works on the restore.
+    def work(own: Instance, plan: RestorePlan) -> ServerWork:
+        return ServerWork(settings, own, reopen(own, plan), plan, in_place)
+
+    may_go = with_foreign_snapshots
+    return SERVER.resume(settings, instance, top, work, confirm, stop_after, foreign_may_go=may_go, judge=judge)
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """A restore that was given up. `left` says how the server is that it was to replace; "" if it replaced none."""
+
+    plan: RestorePlan
+    left: str = ""
+
+
+def abandon(
+    settings: Settings, instance: Instance, top: str | None, *, with_foreign_snapshots: bool = False
+) -> GivenUp:
+    """Give an interrupted restore up: remove its datasets, each proved to be ours, and its journal.
+
+    A server that a rewind stopped runs again before anything is removed, from its own datasets and with its own option
+    file; datasets that were renamed have their names again. PreflightError, before anything is changed, if others made
+    snapshots on the datasets and they are not let go, or if the restored datasets are in place of the server's own. An
+    error of the old server's start leaves the restore as it is.
     """
     journals = Journals(settings.restore.journal)
-    with alone_with_journal(instance, journals, top) as journal:
-        judge(journal)
-        clear_foreign(journal.plan, may_go=with_foreign_snapshots)
-        instance = instance.with_repository_of(settings, journal.plan.repository_name)
-        work = ServerWork(settings, instance, reopen(instance, journal.plan), journal.plan, in_place)
-        return _result(_run(work).carry_out(journals, journal, confirm, stop_after))
+    before = journals.find(instance.name, top)
+    with contextlib.ExitStack() as locked:
+        if before.plan.promotion is not None:
+            # A rewind waits for an answer without the lock of its restore.
+            locked.enter_context(for_instance(instance, "rewind", "giving a rewind up of"))
+        journal = locked.enter_context(alone_with_journal(instance, journals, before.top))
+        planned, left = journal.plan, ""
+        clear_foreign(planned, may_go=with_foreign_snapshots)
+        step = planned.promotion
+        if step is not None:
+            with uninterrupted(instance.events.warn):
+                old = control_of(instance, journals, journal)
+                if old is not None:
+                    left = old.bring_back()
+                else:
+                    exchange.swap_back(planned, step)
+        give_up(instance, journals, journal, lambda: remove_all(planned, copy_of(instance, planned)))
+    return GivenUp(planned, left)
 
 
 def _look_first(work: ServerWork, step: Preflight) -> None:
-    """Check what the restore depends on. Nothing is changed before."""
     refuse_unfit(preflight(work, step), work.events)
     readers.prepare(work.instance, work.plan)
 
@@ -221,26 +237,22 @@ HANDLERS: Handlers = {
 """What carries out each step of the restore of a server."""
 
 
-def _run(work: ServerWork, handlers: Handlers | None = None) -> RestoreRun[RestoreJournal]:
-    """Return a run of the restore by these handlers (None: HANDLERS).
-
-    What a handover notes about the old server, it writes into the journal on disk.
-    """
-    return RestoreRun(
-        work, handlers or HANDLERS, (Preflight,), lambda own, on_disk: replace(own, old_server=on_disk.old_server)
-    )
-
-
-def _result(executor: Executor[RestoreJournal]) -> RestoreResult:
-    return result_of(executor.journal, executor.outcome if isinstance(executor.outcome, HandedOver) else None)
-
-
 def result_of(journal: RestoreJournal, handed_over: HandedOver | None = None) -> RestoreResult:
     """Return the restore of this journal. `handed_over` says how its server was left (None: that is not known)."""
     planned = journal.plan
     last = planned.point.last
     first = next(step for step in planned.steps if isinstance(step, Recover))
     at = (last.file, last.end) if last is not None else (first.binlog_file, first.binlog_offset)
-    part = PositionPart(binlog_file=at[0], binlog_offset=at[1], gtids=planned.point.gtids, source="restore")
-    step = None if journal.next_step is None else planned.step(journal.next_step.name)
-    return RestoreResult(planned, part.position(planned.flavour), journal.done, handed_over, step)
+    position = planned.position(planned.point.gtids, *at)
+    return RestoreResult(planned, position, journal.done, handed_over, journal.next_step)
+
+
+SERVER: Body[RestoreJournal, RestoreResult] = Body(
+    Journals,
+    RestoreJournal,
+    HANDLERS,
+    Preflight,
+    lambda run: result_of(run.journal, run.outcome if isinstance(run.outcome, HandedOver) else None),
+    # What a handover notes about the old server, it writes into the journal on disk.
+    lambda own, on_disk: replace(own, old_server=on_disk.old_server),
+)

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import SecretStr
 
 from zsnapdb.base.errors import ConsistencyError, DamagedError
 from zsnapdb.base.model import Position
-from zsnapdb.base.server_files import Owner
-from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup import local_snapshot
-from zsnapdb.jobs.base.events import Events
-from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.jobs.host.dataset_tuning import tune
 from zsnapdb.jobs.restore import exchange
 from zsnapdb.jobs.restore.plan import copy_of
-from zsnapdb.jobs.restore.receiving import restored_mark, restored_property
+from zsnapdb.jobs.restore.receiving import RestoreWork, remove_datasets, restored_property
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered, give_files
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import CheckServer, MountPart, MountVolumes, Recover, TakeUp
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.repository.manifest import Manifest
-from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.sources import PositionPart
-from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.zfs import datasets, mounting, owned, snapshots
 
 HANDOVER = "handover"
@@ -38,30 +31,14 @@ STEP_SNAPSHOT = "zsnapdb-restore-"
 """Prefix of the names of the snapshots between the steps of a restore. They are removed at its end."""
 
 
-def _nothing() -> None:
-    """Do nothing: whoever asked for the restore starts the server later."""
-
-
 @dataclass(frozen=True)
-class ServerWork:
-    """A restore that is being executed.
+class ServerWork(RestoreWork[RestorePlan]):
+    """A restore of a server that is being executed.
 
     `in_place` is called when restored datasets took the place of the server's own, and a server can be started there.
-    `is_first_run`: the target did not exist when this run began, so no earlier run left anything in it.
     """
 
-    settings: Settings
-    instance: Instance
-    repository: Repository
-    plan: RestorePlan
-    in_place: Callable[[], None] = _nothing
-    memory: TransferMemory = field(default_factory=TransferMemory)
-    is_first_run: bool = False
-
-    @property
-    def events(self) -> Events:
-        """What takes the events of this restore."""
-        return self.instance.events
+    in_place: Callable[[], None] = lambda: None
 
     @property
     def copy(self) -> Copy:
@@ -127,7 +104,7 @@ def be_mounted(work: ServerWork) -> None:
     Before the handover the datasets are not mounted automatically after a reboot. NotOursError if another dataset has
     the name of one of them by now: a restore that goes on knows them by the journal.
     """
-    owned.prove(work.datasets, restored_mark(work.plan))
+    owned.prove(work.datasets, work.mark)
     mounting.mount_all(work.datasets)
 
 
@@ -139,7 +116,7 @@ def take_back(work: ServerWork, snapshot: str) -> None:
     be_mounted(work)
     work.copy.process().kill_all()
     for dataset in work.datasets:
-        owned.roll_back(dataset, snapshot, STEP_SNAPSHOT, restored_mark(work.plan))
+        owned.roll_back(dataset, snapshot, STEP_SNAPSHOT, work.mark)
 
 
 def keep(work: ServerWork, step: str) -> None:
@@ -154,7 +131,7 @@ def keep(work: ServerWork, step: str) -> None:
     made.start()
     made.finish()
     for name in before:
-        owned.destroy_snapshot(name, restored_mark(work.plan))
+        owned.destroy_snapshot(name, work.mark)
 
 
 def was_kept(work: ServerWork, step: str) -> bool:
@@ -169,7 +146,7 @@ def was_kept(work: ServerWork, step: str) -> bool:
         return False
     for name in known:
         if name not in own:
-            owned.destroy_snapshot(name, restored_mark(work.plan))
+            owned.destroy_snapshot(name, work.mark)
     return True
 
 
@@ -187,13 +164,11 @@ def recover(work: ServerWork, step: Recover) -> None:
         be_mounted(work)
         work.copy.process().kill_all()
         for part in next(other for other in work.plan.steps if isinstance(other, MountVolumes)).parts:
-            owned.roll_back(part.dataset, part.snapshot, STEP_SNAPSHOT, restored_mark(work.plan))
+            owned.roll_back(part.dataset, part.snapshot, STEP_SNAPSHOT, work.mark)
     copy = work.copy
-    give_files(copy, None if work.plan.file_owner is None else Owner(*work.plan.file_owner))
+    give_files(copy, work.plan.owner)
     copy.make_private()
-    recorded = PositionPart(
-        binlog_file=step.binlog_file, binlog_offset=step.binlog_offset, gtids=step.gtids, source="manifest"
-    ).position(work.plan.flavour)
+    recorded = work.plan.position(step.gtids, step.binlog_file, step.binlog_offset)
     _check_binlog(copy, recorded)
     look(work, recorded)
     if work.plan.replays:
@@ -244,25 +219,18 @@ def take_up(work: ServerWork, step: TakeUp) -> None:
         return
     for dataset in work.datasets:
         datasets.set_properties(dataset, {"canmount": "noauto", **NO_SNAPSHOTS})
-    look(work, _position(work, step.gtids))
+    look(work, work.plan.position(step.gtids))
     keep(work, step.name)
-
-
-def _position(work: ServerWork, gtids: str | None) -> Position:
-    part = PositionPart(binlog_file=None, binlog_offset=None, gtids=gtids, source="replay")
-    return part.position(work.plan.flavour)
 
 
 def check(work: ServerWork, step: CheckServer) -> Position:
     """Start the server, unreachable, once more: it must contain exactly the transactions of the step."""
     be_mounted(work)
     work.copy.process().kill_all()
-    return look(work, _position(work, step.gtids))
+    return look(work, work.plan.position(step.gtids))
 
 
 def remove_all(plan: RestorePlan, copy: Copy) -> None:
     """Remove the datasets that this restore made, with their snapshots. All other datasets stay."""
     copy.process().kill_all()
-    mark = restored_mark(plan)
-    places = {plan.layout.top, *plan.layout.datasets.values()}
-    owned.destroy_datasets([name for name in places if owned.is_ours(name, mark)], mark, with_snapshots=True)
+    remove_datasets(plan)

@@ -1,4 +1,4 @@
-"""Prepares a copy of an instance's volumes so that a server can start on it: paths, indices, identity, option file.
+"""Prepares a copy of an instance's volumes so that a server can start on it: paths, indices, identity, option files.
 
 Restore and clone use it.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import socket
 import stat
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from posixpath import relpath
@@ -31,6 +33,7 @@ from zsnapdb.mysql.process.paths import links_in, written_paths
 from zsnapdb.mysql.process.processes import Limits
 from zsnapdb.mysql.schema import tablespace_files
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.mysql.tls import client_options
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy import buffer_pool
 from zsnapdb.planning.server_copy.encryption import advice, missing_options
@@ -49,6 +52,7 @@ from zsnapdb.planning.server_copy.origin import kept_statements
 from zsnapdb.planning.server_copy.plugins import option_lines
 from zsnapdb.planning.server_copy.sandbox import Sandbox, is_shown, sandbox_of
 from zsnapdb.planning.server_plugins import ServerPlugins
+from zsnapdb.planning.sql_text import option_value
 from zsnapdb.planning.time_zone import ServerZone, difference, expected_offsets, given_zone
 
 
@@ -424,3 +428,39 @@ def _owner_of(datadir: Path, owner: Owner) -> Owner | None:
         status = os.fstat(at)
     assert stat.S_ISDIR(status.st_mode), "it was opened as a folder"
     return None if status.st_uid in (0, owner.uid) else Owner(status.st_uid, status.st_gid)
+
+
+def port_is_free(port: int) -> bool:
+    """Whether a server could listen on the port of the loopback address now."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def client_text(address: Address, password: SecretStr) -> str:
+    """Return the text of an option file for a client."""
+    lines = ["[client]", f"user={option_value(address.user)}", f"password={option_value(password.get_secret_value())}"]
+    lines += (
+        [f"socket={option_value(str(address.socket))}"]
+        if address.socket
+        else [f"host={option_value(address.host)}", f"port={address.port}"]
+    )
+    lines += () if address.socket else client_options(address.tls, address.host)
+    return "\n".join([*lines, ""])
+
+
+@contextlib.contextmanager
+def client_file(address: Address, password: SecretStr, more: str = "") -> Iterator[Path]:
+    """Write an option file for a client, with the lines `more` at its end, for the block; it is gone afterwards.
+
+    It lies in a new folder that only this account enters. In a folder of the server's account that account could
+    replace it by one that names a plugin (refman 8.4, "plugin_dir"), which the client then loads as root.
+    """
+    with tempfile.TemporaryDirectory(prefix="zsnapdb-client-") as folder:
+        file = Path(folder, "client.cnf")
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+            out.write(client_text(address, password) + more)
+        yield file

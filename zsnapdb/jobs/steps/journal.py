@@ -7,19 +7,20 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from zsnapdb.base import whole_file
-from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError, UsageError
+from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
 from zsnapdb.base.patterns import first_problem
-from zsnapdb.jobs.base.events import Events
+
+if TYPE_CHECKING:
+    from zsnapdb.planning.restore.plan import AnyRestorePlan
 
 
 @dataclass(frozen=True)
@@ -31,32 +32,7 @@ class Done:
     seconds: float
 
 
-class PlannedStep(Protocol):
-    """What every step of a plan has."""
-
-    @property
-    def name(self) -> str: ...
-    def describe(self) -> str: ...
-
-
-class SteppedPlan(Protocol):
-    """What every plan with a journal has: its steps, each with a name of its own, in order."""
-
-    @property
-    def instance(self) -> str: ...
-    @property
-    def restore_id(self) -> str: ...
-    @property
-    def created(self) -> datetime: ...
-    @property
-    def top(self) -> str:
-        """The dataset that the plan makes."""
-
-    @property
-    def steps(self) -> Sequence[PlannedStep]: ...
-
-
-P_co = TypeVar("P_co", bound=SteppedPlan, covariant=True)
+P_co = TypeVar("P_co", bound="AnyRestorePlan", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -81,7 +57,7 @@ class StepJournal(Generic[P_co]):
         return self.plan.top
 
     @property
-    def next_step(self) -> PlannedStep | None:
+    def next_step(self) -> Any:
         """The first step that is not finished; None if all are."""
         return next((step for step in self.plan.steps if not self.is_done(step.name)), None)
 
@@ -92,7 +68,7 @@ def tops(folder: Path) -> list[str]:
     return [path.stem.replace("%", "/") for path in paths]
 
 
-J = TypeVar("J", bound=StepJournal[SteppedPlan])
+J = TypeVar("J", bound=StepJournal[Any])
 
 
 @dataclass(frozen=True)
@@ -142,14 +118,13 @@ class JournalFolder(Generic[J]):
 
         DamagedError if the journal of `top` cannot be read. One of another target stands in nobody's way.
         """
-        if top is not None:
-            own = self.read(top)
-            known = [own] if own is not None and own.plan.instance == instance else []
-        else:
-            known = self.readable(instance)
+        own = None if top is None else self.read(top)
+        known = self.readable(instance) if top is None else [own] if own is not None else []
+        known = [journal for journal in known if journal.plan.instance == instance]
         if len(known) != 1:
-            listing = ", ".join(journal.top for journal in self.readable(instance)) or "none"
-            torn = "".join(f"; {path} cannot be read" for path in self.unreadable())
+            readable, unreadable = self._readable_and_torn()
+            listing = ", ".join(journal.top for journal in readable if journal.plan.instance == instance) or "none"
+            torn = "".join(f"; {path} cannot be read" for path in unreadable)
             raise UnknownNameError(
                 f"no single restore of {instance}{f' to {top}' if top else ''} is under way",
                 hint=f"under way: {listing}{torn}; name the target with --target",
@@ -158,13 +133,19 @@ class JournalFolder(Generic[J]):
 
     def readable(self, instance: str) -> list[J]:
         """Return the journals of the instance's unfinished restores, without those that cannot be read."""
-        journals = []
+        return [journal for journal in self._readable_and_torn()[0] if journal.plan.instance == instance]
+
+    def _readable_and_torn(self) -> tuple[list[J], list[str]]:
+        """Return the journals of all unfinished restores, and the paths of those that cannot be read."""
+        journals, torn = [], []
         for top in self.tops():
-            with contextlib.suppress(DamagedError):
+            try:
                 journal = self.read(top)
-                if journal is not None and journal.plan.instance == instance:
-                    journals.append(journal)
-        return journals
+            except DamagedError:
+                torn.append(str(self.path(top)))
+            else:
+                journals += [] if journal is None else [journal]
+        return journals, torn
 
     def finished(self) -> list[J]:
         """Return the journals of finished restores, oldest first.
@@ -176,16 +157,6 @@ class JournalFolder(Generic[J]):
             with contextlib.suppress(OSError, ValidationError):
                 journals.append(self.form().validate_json(path.read_bytes()))
         return journals
-
-    def unreadable(self) -> list[str]:
-        """Return the paths of the journals that cannot be read."""
-        torn = []
-        for top in self.tops():
-            try:
-                self.read(top)
-            except DamagedError:
-                torn.append(str(self.path(top)))
-        return torn
 
     def finish(self, journal: J) -> None:
         """Keep the journal as that of a finished restore."""
@@ -214,68 +185,3 @@ def run_steps(work: Any, steps: Any, handlers: Handlers) -> None:
     """Carry out these steps without a journal. KeyError, before anything is done, for a step without a handler."""
     for step, handler in [(step, handlers[type(step)]) for step in steps]:
         handler(work, step)
-
-
-def refuse_unknown(plan: SteppedPlan, stop_after: str | None) -> None:
-    """Raise UsageError if the plan has no step of that name."""
-    names = [step.name for step in plan.steps]
-    if stop_after is not None and stop_after not in names:
-        raise UsageError(f"the restore has no step {stop_after!r}", hint=f"its steps are: {', '.join(names)}")
-
-
-@dataclass
-class Executor(Generic[J]):
-    """Runs the unfinished steps of a journal's plan, in order.
-
-    `looks` are types of steps that change nothing: before them no journal is written. `journals` None: nothing is noted
-    on disk. `noted` returns the journal in memory with what a step wrote into the one on disk. `outcome` is what the
-    last handler returned.
-    """
-
-    journal: J
-    work: Any
-    handlers: Handlers
-    events: Events
-    now: Callable[[], datetime]
-    journals: JournalFolder[J] | None = None
-    looks: tuple[type, ...] = ()
-    noted: Callable[[J, J], J] = lambda own, _: own
-    outcome: object = None
-
-    def go(self, confirm: Callable[[Any], bool], stop_after: str | None) -> PlannedStep | None:
-        """Run the steps. Return the step before which it was stopped; None if the last one ended.
-
-        UsageError if there is no step `stop_after`, KeyError for a step without a handler: then nothing is done.
-        """
-        steps = self.journal.plan.steps
-        refuse_unknown(self.journal.plan, stop_after)
-        for step, handler in [(step, self.handlers[type(step)]) for step in steps]:
-            if self.journal.is_done(step.name):
-                continue
-            if not confirm(step):
-                return step
-            if self.journals is not None and not isinstance(step, self.looks):
-                # From here on things are changed. The journal says what they are.
-                self.journals.write(self.journal)
-            self.events.tell(f"{step.name}: {step.describe()}")
-            began = time.monotonic()
-            self.outcome = handler(self.work, step)
-            done = Done(step.name, self.now(), round(time.monotonic() - began, 3))
-            self.journal = self._as_noted().with_done(done)
-            following = self.journal.next_step
-            self._note_end(following)
-            if step.name == stop_after and following is not None:
-                return following
-        return None
-
-    def _as_noted(self) -> J:
-        on_disk = self.journals.read(self.journal.top) if self.journals is not None else None
-        return self.noted(self.journal, on_disk) if on_disk is not None else self.journal
-
-    def _note_end(self, following: PlannedStep | None) -> None:
-        if self.journals is None:
-            return
-        if following is None:
-            self.journals.finish(self.journal)
-        else:
-            self.journals.write(self.journal)

@@ -16,8 +16,7 @@ from zsnapdb.jobs.steps.journal import JournalFolder, StepJournal
 from zsnapdb.mysql.process.service import serving
 from zsnapdb.planning.health.facts import ExchangedServer, ExchangeFact
 from zsnapdb.planning.restore.exchange import names_in
-from zsnapdb.planning.restore.machine import MachineRestorePlan
-from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.plan import MachineRestorePlan, RestorePlan
 
 
 @dataclass(frozen=True)

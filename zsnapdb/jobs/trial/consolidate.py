@@ -13,25 +13,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from zsnapdb import __version__
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError
-from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.send import store_stream
-from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.restore import newest, receiving
+from zsnapdb.jobs.restore import receiving, stored_chain
 from zsnapdb.jobs.restore.preflight import judge_pool
+from zsnapdb.jobs.restore.receiving import ReceivingWork, pool_needs, receives_of
 from zsnapdb.jobs.trial import scratch
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection
-from zsnapdb.planning.restore.steps import Receive
+from zsnapdb.planning.restore.steps import PoolNeeds, Receive
 from zsnapdb.planning.trial import consolidation
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import DataKey
@@ -40,7 +38,6 @@ from zsnapdb.repository.repository import Repository, VolumeChunks, confirm
 from zsnapdb.repository.verifications import known_damage
 from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.stream.chunks import Body
-from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.zfs import datasets, version
 
 _COMMIT_PATIENCE = 3600.0
@@ -74,7 +71,7 @@ class ConsolidatePlan:
 
     def dataset(self, role: str) -> str:
         """Return the dataset that receives the volume."""
-        return _dataset(self.place, role)
+        return f"{self.place.container}/{role}"
 
 
 @dataclass(frozen=True)
@@ -87,37 +84,8 @@ class ConsolidateResult:
     send_seconds: float
 
 
-@dataclass(frozen=True)
-class _PoolNeeds:
-    """What the pool must have for a chain."""
-
-    pool: str
-    parent: str
-    plain_bytes: int
-    stored_bytes: int
-    features: int
-    zfs_version: str
-    encrypted: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Work:
-    """A consolidation under way, as the steps of a restore need it."""
-
-    instance: Instance
-    repository: Repository
-    plan: ConsolidatePlan
-    memory: TransferMemory = field(default_factory=TransferMemory)
-
-    @property
-    def events(self) -> Events:
-        """What takes the events of this run."""
-        return self.instance.events
-
-    @property
-    def is_first_run(self) -> bool:
-        """True: a scratch place is new, and no consolidation is continued."""
-        return True
+class _Work(ReceivingWork[ConsolidatePlan]):
+    """A consolidation under way. It is never continued: each run has a new scratch place."""
 
     def manifest(self, backup_id: str) -> Manifest:
         """Return the manifest of a backup of the chain, as it was planned."""
@@ -166,49 +134,13 @@ def plan(instance: Instance, repository: Repository, requested: str) -> Consolid
     place = scratch.place(
         scratch.home(instance, tuple(volume.dataset for volume in chain[-1].volumes)), made_id, "consolidate"
     )
-    findings = [*judge_pool(_needs(chain, place), f"set dataset under [instance.{instance.name}.drill]")]
+    needs = pool_needs(PoolNeeds, chain, place.container)
+    findings = judge_pool(needs, f"set dataset under [instance.{instance.name}.drill]")
     for manifest in chain:
-        findings += newest.judge_chunks(instance, repository, manifest)
-    return ConsolidatePlan(
-        instance.name, chain, chosen.backup_id, place, _receives(chain, place), tuple(findings), chosen.reasons
-    )
-
-
-def _needs(chain: tuple[Manifest, ...], place: scratch.Scratch) -> _PoolNeeds:
-    features = 0
-    for volume in (volume for manifest in chain for volume in manifest.volumes):
-        features |= volume.features
-    return _PoolNeeds(
-        pool=pool_of(place.container),
-        parent=place.container.rpartition("/")[0],
-        plain_bytes=sum(manifest.plain_size for manifest in chain),
-        stored_bytes=sum(manifest.stored_size for manifest in chain),
-        features=features,
-        zfs_version=chain[-1].zfs_version,
-        encrypted=chain[-1].encrypted,
-    )
-
-
-def _dataset(place: scratch.Scratch, role: str) -> str:
-    return f"{place.container}/{role}"
-
-
-def _receives(chain: tuple[Manifest, ...], place: scratch.Scratch) -> tuple[Receive, ...]:
-    return tuple(
-        Receive(
-            backup_id=manifest.backup_id,
-            role=volume.role,
-            dataset=_dataset(place, volume.role),
-            mountpoint="none",
-            snapshot=volume.snapshot,
-            guid=volume.guid,
-            from_guid=volume.from_guid,
-            plain_bytes=volume.plain_size,
-            stored_bytes=volume.stored_size,
-        )
-        for manifest in chain
-        for volume in manifest.volumes
-    )
+        findings += stored_chain.judge_chunks(instance, repository, manifest)
+    places = {volume.role: (f"{place.container}/{volume.role}", "none") for volume in chain[-1].volumes}
+    receives = receives_of(((link, volume) for link in chain for volume in link.volumes), places)
+    return ConsolidatePlan(instance.name, chain, chosen.backup_id, place, receives, tuple(findings), chosen.reasons)
 
 
 def consolidate(settings: Settings, instance: Instance, requested: str) -> ConsolidateResult:
@@ -228,30 +160,25 @@ def execute(
     error = objection(planned.findings)
     if error is not None:
         raise error
-    with _alone(instance, repository) as alone, at_low_priority(), contextlib.ExitStack() as until_stored:
-        with scratch.ephemeral(instance, planned.place, settings.restore.mount_root):
-            began = time.monotonic()
-            _receive(_Work(instance, repository, planned))
-            received = time.monotonic()
-            until_stored.enter_context(undone_on_error(lambda: _forget(repository, planned)))
-            manifest = _send(instance, repository, planned, alone)
-            sent = time.monotonic()
-        _commit(instance, repository, planned, manifest)
-    return ConsolidateResult(planned, manifest, received - began, sent - received)
-
-
-@contextlib.contextmanager
-def _alone(instance: Instance, repository: Repository) -> Iterator[WriterLease]:
-    """Be the only consolidation of the instance, on all hosts."""
-    with lease(
+    # The only consolidation of the instance, on all hosts.
+    only = lease(
         repository,
         f"{instance.name}/consolidate",
         doing=f"consolidating {instance.name}",
         tell=instance.events.tell,
         has_ended=instance.host.has_ended,
         patience=instance.wait,
-    ) as alone:
-        yield alone
+    )
+    with only as alone, at_low_priority(), contextlib.ExitStack() as until_stored:
+        with scratch.ephemeral(instance, planned.place, settings.restore.mount_root):
+            began = time.monotonic()
+            _receive(_Work(settings, instance, repository, planned, is_first_run=True))
+            received = time.monotonic()
+            until_stored.enter_context(undone_on_error(lambda: _forget(repository, planned)))
+            manifest = _send(instance, repository, planned, alone)
+            sent = time.monotonic()
+        _commit(instance, repository, planned, manifest)
+    return ConsolidateResult(planned, manifest, received - began, sent - received)
 
 
 def _receive(work: _Work) -> None:

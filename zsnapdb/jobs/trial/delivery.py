@@ -16,7 +16,7 @@ from zsnapdb.base import server_files
 from zsnapdb.base.errors import ConsistencyError, ExistsError, PreflightError
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password
-from zsnapdb.jobs.server_copy.client_file import client_file
+from zsnapdb.jobs.server_copy.prepare import client_file
 from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.process import programs

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
 from zsnapdb import __version__
 from zsnapdb.base.errors import (
@@ -25,7 +26,12 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record.host_record import next_sequence, note_drilled
+from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import preflight, restore_run
+from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore.machine import MachineRestoreResult
+from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of
+from zsnapdb.jobs.restore.run import RestoreResult
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial import scratch
 from zsnapdb.jobs.trial.server_checks import CheckOutcome, Isolated, check_pages, check_probes, check_tables
@@ -38,8 +44,12 @@ from zsnapdb.repository.drills import CheckPart, Evidence, Outcome, StepPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import version
 
+DRILL = "drill"
+"""The purpose of the scratch datasets."""
 BOOT = "boot"
 """The kind of the step and of the check that a machine boots. Only drills of machines have them."""
+PAGES, START, TABLES, PROBES = "pages", "start", "tables", "probes"
+_UNCHECKED = "this host has no innochecksum: the checksums of the pages were not checked"
 
 
 @dataclass(frozen=True)
@@ -51,13 +61,44 @@ class DrillResult:
 
 
 @dataclass(frozen=True)
-class DrillSubject:
-    """What is drilled: the id of the drill, the requested point, the backup, and the seed of its choices."""
+class DrillRequest:
+    """The requested drill: a point as for `restore`, or `random`, which the seed decides (None: a new seed).
+
+    `whole`: every page and every table is checked, and no sample. `accepts_older` and `history` are as for `restore`.
+    """
+
+    to: str = "latest"
+    seed: int | None = None
+    whole: bool = False
+    accepts_older: bool = False
+    history: str | None = None
+
+
+@dataclass(frozen=True)
+class DrillDraw:
+    """A drill before its restore is planned: its id, its place, the seed of its choices.
+
+    About `budget` bytes of the copy are checked (None: all).
+    """
 
     drill_id: str
     requested: str
-    backup_id: str
+    place: scratch.Scratch
     seed: int
+    budget: int | None
+
+
+def draw(instance: Instance, repository: Repository, request: DrillRequest) -> tuple[DrillDraw, str]:
+    """Return a new drill, and the point to restore to. NotThere if there is no backup."""
+    drill_id = instance.host.new_backup_id()
+    seed = seed_of(drill_id) if request.seed is None else request.seed
+    to = choose_backup(scratch.choosable_ids(instance, repository), seed) if request.to == "random" else request.to
+    place = scratch.place(scratch.home(instance, scratch.datasets_of_newest(instance, repository)), drill_id, DRILL)
+    budget = None if request.whole else instance.settings.drill.sample
+    return DrillDraw(drill_id, request.to, place, seed, budget), to
+
+
+Restored = TypeVar("Restored", bound=RestoreResult | MachineRestoreResult)
 
 
 @dataclass
@@ -85,24 +126,55 @@ class DrillLog:
         """Note the result of a check."""
         self.checks.append(CheckPart(kind=kind, what=check.what, outcome=check.outcome, finding=check.finding))
 
+    def restored(
+        self, instance: Instance, repository: Repository, backup_id: str, execute: Callable[[], Restored]
+    ) -> Restored | None:
+        """Execute the restore, and return it. None, and the reason is noted, if the backup cannot be restored.
+
+        NotThere if the backup was removed from the repository since the plan: what is missing then is no damage.
+        """
+        try:
+            with scratch.naming_removed(instance, repository, backup_id):
+                done = execute()
+        except (DamagedError, ConsistencyError, ServerError, CommandError) as error:
+            self.failed("restore", backup_id, error)
+            return None
+        self.steps += scratch.evidence_of(done)
+        return done
+
+    def run(self, step: str, what: str, kind: str, checks: Iterable[CheckOutcome]) -> None:
+        """Note the results of checks, and how long they took together."""
+        with self.step(step, what):
+            for check in checks:
+                self.add(kind, check)
+
+    def note_no_probes(self, instance: Instance) -> None:
+        """Note that nothing says what the data must be."""
+        self.notes.append(
+            f"no probes are configured under [[instance.{instance.name}.drill.probe]]: the meaning of the data was"
+            " not checked"
+        )
+
     def failed(self, kind: str, what: str, error: ZsnapdbError) -> None:
         """Note that something could not be restored or checked because of the error, which is about the backup."""
-        self.checks.append(CheckPart(kind=kind, what=what, outcome=outcome_of(error), finding=_finding(error)))
+        hint = plugin_hint(error.message)
+        outcome = Outcome.DAMAGED if isinstance(error, DamagedError) else Outcome.FAILED
+        self.add(kind, CheckOutcome(what, outcome, f"{error.message} ({hint})" if hint else error.message))
         if isinstance(error, DamagedBackupError):
             self.damaged[error.backup_id] = error.message
 
-    def store(self, instance: Instance, repository: Repository, subject: DrillSubject) -> DrillResult:
+    def store(self, instance: Instance, repository: Repository, drill: DrillDraw, backup_id: str) -> DrillResult:
         """Store the evidence of the drill, and record the backups that it found damaged, like a finding of verify."""
         known = [key.sequence for key in drills.keys(repository, instance.name)]
         evidence = Evidence(
-            drill_id=subject.drill_id,
+            drill_id=drill.drill_id,
             sequence=next_sequence(instance, repository, known),
             instance=instance.name,
             repository_id=repository.id,
-            requested=subject.requested,
-            backup_id=subject.backup_id,
-            manifest=_digest(instance, repository, subject.backup_id),
-            seed=subject.seed,
+            requested=drill.requested,
+            backup_id=backup_id,
+            manifest=_digest(instance, repository, backup_id),
+            seed=drill.seed,
             host=socket.gethostname(),
             started=self.started,
             finished=instance.host.now(),
@@ -118,7 +190,9 @@ class DrillLog:
         )
         key = drills.write(repository, evidence)
         note_drilled(instance, repository, evidence.drill_id)
-        _record_damage(repository, evidence, self.damaged)
+        if self.damaged:
+            damage = {name: (finding,) for name, finding in self.damaged.items()}
+            verifications.add(repository, instance.name, evidence.finished, damage, f"drill {evidence.drill_id}")
         return DrillResult(evidence, key)
 
 
@@ -130,53 +204,14 @@ def _digest(instance: Instance, repository: Repository, backup_id: str) -> str |
         return None
 
 
-def _record_damage(repository: Repository, evidence: Evidence, damaged: Mapping[str, str]) -> None:
-    if damaged:
-        damage = {backup_id: (finding,) for backup_id, finding in damaged.items()}
-        verifications.add(repository, evidence.instance, evidence.finished, damage, f"drill {evidence.drill_id}")
-
-
-def _finding(error: ZsnapdbError) -> str:
-    hint = plugin_hint(error.message)
-    return f"{error.message} ({hint})" if hint else error.message
-
-
-def outcome_of(error: ZsnapdbError) -> Outcome:
-    """Return the outcome that an error means for the backup."""
-    return Outcome.DAMAGED if isinstance(error, DamagedError) else Outcome.FAILED
-
-
-PAGES, START, TABLES, PROBES = "pages", "start", "tables", "probes"
-_UNCHECKED = "this host has no innochecksum: the checksums of the pages were not checked"
-
-
 @dataclass(frozen=True)
-class DrillRequest:
-    """The requested drill: a point as for `restore`, or `random`, which the seed decides (None: a new seed).
-
-    `whole`: every page and every table is checked, and no sample. `accepts_older` and `history` are as for `restore`.
-    """
-
-    to: str = "latest"
-    seed: int | None = None
-    whole: bool = False
-    accepts_older: bool = False
-    history: str | None = None
-
-
-@dataclass(frozen=True)
-class DrillPlan:
-    """What a drill will do: how it restores, and how many bytes of the copy it checks (`budget` None: all).
+class DrillPlan(DrillDraw):
+    """What a drill will do, and how it restores.
 
     `innochecksum` None: this host has none, and the configuration lets the drill go on without it.
     """
 
-    drill_id: str
-    requested: str
     restore: RestorePlan
-    place: scratch.Scratch
-    seed: int
-    budget: int | None
     probes: int
     innochecksum: Path | None
 
@@ -187,25 +222,14 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     Raises an error for a point that does not exist, a broken chain, or a missing server program, or a missing
     innochecksum that the configuration requires.
     """
-    drill_id = instance.host.new_backup_id()
-    seed = seed_of(drill_id) if request.seed is None else request.seed
-    to = choose_backup(scratch.choosable_ids(instance, repository), seed) if request.to == "random" else request.to
-    place = scratch.place(scratch.home(instance, scratch.datasets_of_newest(instance, repository)), drill_id, "drill")
-    planned = scratch.plan(
-        settings,
-        instance,
-        repository,
-        to,
-        place,
-        accepts_older=request.accepts_older,
-        history=request.history,
-    )
+    drawn, to = draw(instance, repository, request)
+    accepts, history = request.accepts_older, request.history
+    wanted = RestoreRequest(to, drawn.place.top, makes_parent=True, accepts_older=accepts, history=history)
+    planned = restore_plan.make(settings, instance, repository, wanted)
     binary = server_program.fitting(instance.settings.server, planned.flavour, planned.server_version).path
     innochecksum = innochecksum_for(instance, planned.flavour, binary)
-    budget = None if request.whole else instance.settings.drill.sample
-    return DrillPlan(
-        drill_id, request.to, planned, place, seed, budget, len(instance.settings.drill.probe), innochecksum
-    )
+    probes = len(instance.settings.drill.probe)
+    return DrillPlan(**vars(drawn), restore=planned, probes=probes, innochecksum=innochecksum)
 
 
 def refuse_unfit(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> None:
@@ -243,10 +267,9 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
     say nothing about the backup: no repository, no space, no server program.
     """
     log = DrillLog(instance.host.now(), server_version=planned.restore.server_version)
-    subject = DrillSubject(planned.drill_id, planned.requested, planned.restore.backup_id, planned.seed)
     with scratch.ephemeral(instance, planned.place, settings.restore.mount_root):
         _try(settings, instance, repository, planned, log)
-        return log.store(instance, repository, subject)
+        return log.store(instance, repository, planned, planned.restore.backup_id)
 
 
 def _try(
@@ -256,21 +279,18 @@ def _try(
     planned: DrillPlan,
     log: DrillLog,
 ) -> None:
-    """Restore, boot and check; the results go into the log."""
-    backup_id = planned.restore.backup_id
-    try:
-        restored = scratch.execute(settings, instance, repository, planned.restore)
-    except (DamagedError, ConsistencyError, ServerError, CommandError) as error:
-        log.failed("restore", backup_id, error)
-        return
-    copy = restored.copy
-    log.steps += restored.steps
-    log.position = restored.position
-    log.checks.append(
-        CheckPart(
-            kind="position", what=backup_id, outcome=Outcome.PASSED, finding=f"recovered to exactly {log.position}"
-        )
+    plan, backup_id = planned.restore, planned.restore.backup_id
+    restored = log.restored(
+        instance,
+        repository,
+        backup_id,
+        lambda: restoring.execute_without_journal(settings, instance, repository, plan),
     )
+    if restored is None:
+        return
+    copy = copy_of(instance, plan)
+    log.position = restored.position.describe()
+    log.add("position", CheckOutcome(backup_id, Outcome.PASSED, f"recovered to exactly {log.position}"))
     timeout = instance.settings.drill.check_timeout
     if planned.innochecksum is None:
         log.notes.append(_UNCHECKED)
@@ -283,9 +303,9 @@ def _try(
 
 def _check_pages(copy: Copy, innochecksum: Path, planned: DrillPlan, timeout: float, log: DrillLog) -> None:
     began, size = time.monotonic(), 0
-    for page_check in check_pages(copy, innochecksum, planned.budget, planned.seed, timeout):
-        log.add("pages", page_check.check)
-        size += page_check.size
+    for check, read in check_pages(copy, innochecksum, planned.budget, planned.seed, timeout):
+        log.add("pages", check)
+        size += read
     # Replayed binlogs may have removed files that the backup has.
     log.has_read_all_pages = planned.budget is None and not planned.restore.replays
     log.steps.append(StepPart(kind=PAGES, what="innochecksum", seconds=round(time.monotonic() - began, 3), size=size))
@@ -300,18 +320,12 @@ def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, lo
         log.server_version = f"{facts.flavour.value} {facts.version}"
         log.add("isolation", isolated.check(facts))
         instance.events.tell("checking tables")
-        with log.step(TABLES, "CHECK TABLE"):
-            for check in check_tables(isolated, planned.budget, planned.seed):
-                log.add("table", check)
-        if instance.settings.drill.probe:
-            with log.step(PROBES, f"{len(instance.settings.drill.probe)} probe(s)"):
-                for check in check_probes(isolated, instance.settings.drill.probe):
-                    log.add("probe", check)
+        log.run(TABLES, "CHECK TABLE", "table", check_tables(isolated, planned.budget, planned.seed))
+        probes = instance.settings.drill.probe
+        if probes:
+            log.run(PROBES, f"{len(probes)} probe(s)", "probe", check_probes(probes, isolated.query_as_user))
         else:
-            log.notes.append(
-                f"no probes are configured under [[instance.{instance.name}.drill.probe]]: the meaning of the data was"
-                " not checked"
-            )
+            log.note_no_probes(instance)
     except (ServerError, ConsistencyError) as error:
         log.failed("server", "start and checks", error)
     finally:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import (
     CommandError,
@@ -20,53 +19,58 @@ from zsnapdb.base.errors import (
     PreflightError,
     ServerError,
 )
-from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, parse_gtids
+from zsnapdb.base.model import Flavour, Position
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import ProbeSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
-from zsnapdb.jobs.restore import machine_plan, machine_run, restore_run
-from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest
-from zsnapdb.jobs.restore.machine_run import MachineWork
+from zsnapdb.jobs.restore import machine, restore_run
+from zsnapdb.jobs.restore.machine import Connect, MachineRestoreRequest, MachineWork
 from zsnapdb.jobs.trial import scratch
-from zsnapdb.jobs.trial.drill import BOOT, PROBES, TABLES, DrillLog, DrillResult, DrillSubject
-from zsnapdb.jobs.trial.server_checks import CHECKED, CheckOutcome, sized
+from zsnapdb.jobs.trial.drill import (
+    BOOT,
+    DRILL,
+    PROBES,
+    TABLES,
+    DrillDraw,
+    DrillLog,
+    DrillRequest,
+    DrillResult,
+    draw,
+)
+from zsnapdb.jobs.trial.server_checks import CHECKED, CheckOutcome, check_probes, sized
 from zsnapdb.mysql.schema import inside_questions as questions
 from zsnapdb.mysql.schema.inside_questions import Rows
 from zsnapdb.planning.family import family
-from zsnapdb.planning.restore.machine import DefineDomain, MachineRestorePlan
+from zsnapdb.planning.restore.plan import MachineRestorePlan
+from zsnapdb.planning.restore.steps import DefineDomain
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.trial.drill import (
     InsideAnswer,
-    InsideIdentity,
     InsideResult,
     InsideVerdict,
     binlog_of_start,
-    choose_backup,
     judge_identity,
     judge_position,
-    judge_probe,
     judge_table,
     sample_whole,
-    seed_of,
 )
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.planning.vm.restored_domain import is_of_restore
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.sources import BoundPart, ServerInsidePart
+from zsnapdb.repository.sources import BoundPart, PositionPart, ServerInsidePart
 from zsnapdb.vm import guest_programs
 from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
 from zsnapdb.vm.thawing import Agent
 from zsnapdb.zfs import datasets
 
-if TYPE_CHECKING:
-    from zsnapdb.jobs.restore.machine_plan import Connect
-
+Sleep = Callable[[float], None]
 
 _ANSWER_POLL_SECONDS = 1.0
 _LONGEST_ERROR = 300
 _LONGEST_ANSWER = 1000
+_UNANSWERED = (ServerError, CommandError, CommandTimeout, DamagedError)
 _TABLES_AT_ONCE, _MOST_TABLES = 50, 1_000_000
 _LONGEST_POSITION = 1 << 16
 """Of what a guest says so many characters get into the evidence. A set of GTIDs of many servers is shorter."""
@@ -83,7 +87,7 @@ class InsideClient:
     uuid: str
     argv: tuple[str, ...]
     timeout: float
-    sleep: Callable[[float], None] = time.sleep
+    sleep: Sleep = time.sleep
 
     def query(self, sql: str) -> Rows:
         """Return the rows of the answer.
@@ -143,46 +147,15 @@ def ask(client: InsideClient, patience: float, part: ServerInsidePart | None) ->
     return questions.answered(known, logs, listed, questions.gtids_now(alone.flavour, now))
 
 
-def check_server(answer: InsideAnswer, part: ServerInsidePart) -> CheckOutcome:
-    """Check that the server is the one that was backed up."""
-    expected = InsideIdentity(part.flavour, part.server_uuid, part.server_id)
-    return _outcome("the server inside", judge_identity(expected, answer))
-
-
-def judge_bounds(answer: InsideAnswer, part: ServerInsidePart) -> InsideVerdict:
-    """Return whether the server recovered to a state between the bounds in the manifest.
-
-    DamagedError if the bounds cannot be read.
-    """
-    before = bound_position(part.flavour, part.before)
-    after = bound_position(part.flavour, part.after) if part.after is not None else None
-    return judge_position(before, after, answer)
-
-
-def bound_position(flavour: Flavour, bound: BoundPart) -> Position:
+def _bound_position(flavour: Flavour, bound: BoundPart) -> Position:
     """Return a bound of a manifest as a position. DamagedError if its GTIDs cannot be read."""
-    at = None
-    if bound.binlog_file is not None and bound.binlog_offset is not None:
-        at = BinlogCoordinates(bound.binlog_file, bound.binlog_offset)
     try:
-        gtids = parse_gtids(flavour, bound.gtids) if bound.gtids is not None else None
+        return PositionPart(**dict(bound), source="manifest").position(flavour)
     except ValueError as error:
         raise DamagedError(
             f"the manifest says that the server had published {printable(bound.gtids or '')[:200]}, which are no GTIDs",
             hint="the manifest was altered, or a newer zsnapdb wrote it",
         ) from error
-    return Position(flavour, at, gtids, "manifest")
-
-
-def position_of(answer: InsideAnswer) -> str:
-    """Return the GTIDs that the server recovered to, for the evidence; "" if it has none."""
-    text = str(answer.recovered) if answer.recovered is not None else ""
-    return text if len(text) <= _LONGEST_POSITION else f"{text[:_LONGEST_POSITION]}…"
-
-
-def position_check(what: str, verdict: InsideVerdict) -> CheckOutcome:
-    """Return the check that a judgement on the position is. Call it for one that is proved or wrong."""
-    return _outcome(what, verdict)
 
 
 def _outcome(what: str, verdict: InsideVerdict) -> CheckOutcome:
@@ -212,23 +185,6 @@ def check_tables(client: InsideClient, budget: int | None, seed: int) -> Iterato
             yield CheckOutcome(table.quoted[:_LONGEST_ANSWER], outcome, (wrong or "")[:_LONGEST_ANSWER])
 
 
-def check_probes(client: InsideClient, probes: Sequence[ProbeSettings]) -> Iterator[CheckOutcome]:
-    """Run the configured probes and judge the answers. A probe that cannot be run has failed."""
-    for number, item in enumerate(probes, 1):
-        what = item.name or f"probe {number}: {item.sql}"
-        try:
-            rows = client.query(item.sql)
-        except (ServerError, CommandError, CommandTimeout, DamagedError) as error:
-            yield CheckOutcome(what, Outcome.FAILED, error.message)
-            continue
-        wrong = judge_probe(item, rows)
-        finding = (f"{rows[0][0]}" if wrong is None else f"it answered {wrong}")[:_LONGEST_ANSWER]
-        yield CheckOutcome(what, Outcome.PASSED if wrong is None else Outcome.FAILED, finding)
-
-
-DRILL = "drill"
-
-
 @dataclass(frozen=True)
 class DrilledMachine:
     """The scratch copy of a drilled machine that exists now: its instance, and the dataset that contains it."""
@@ -256,32 +212,27 @@ def lock_name(copy: DrilledMachine) -> str:
 
 
 def ending(settings: Settings, connect: Connect = connected) -> scratch.EndUsers:
-    """Return what removes the domains of a copy before its datasets are destroyed."""
+    """Return what takes the power from the domains of a copy and lets libvirt forget them.
+
+    It is called before the datasets of the copy are destroyed. A domain is of the copy if its metadata name its own
+    UUID and the restore that is on the copy's datasets. No other domain is changed. PreflightError if libvirt does not
+    answer.
+    """
 
     def end(container: str) -> None:
-        end_domains(settings, container, connect)
+        restores = _restores(container)
+        if not restores:
+            return
+        with connect(settings.vms.uri) as hypervisor:
+            for known in hypervisor.domains():
+                if any(is_of_restore(known.xml, restore_id) for restore_id in restores):
+                    hypervisor.power_off(known.domain.uuid)
+                    hypervisor.undefine(known.domain.uuid)
 
     return end
 
 
-def end_domains(settings: Settings, container: str, connect: Connect = connected) -> None:
-    """Take the power from the domains of a copy and let libvirt forget them.
-
-    A domain is of the copy if its metadata name its own UUID and the restore that is on the copy's datasets. No other
-    domain is changed. PreflightError if libvirt does not answer.
-    """
-    restores = _restores(container)
-    if not restores:
-        return
-    with connect(settings.vms.uri) as hypervisor:
-        for known in hypervisor.domains():
-            if any(is_of_restore(known.xml, restore_id) for restore_id in restores):
-                hypervisor.power_off(known.domain.uuid)
-                hypervisor.undefine(known.domain.uuid)
-
-
 def _restores(container: str) -> set[str]:
-    """Return the ids of the restores that made datasets in the container."""
     if not datasets.exists(container):
         return set()
     properties = datasets.children(container, [RESTORED_PROPERTY]).values()
@@ -294,45 +245,26 @@ _POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class MachineDrillPlan:
+class MachineDrillPlan(DrillDraw):
     """What a drill of a machine will do: how it restores, and how many seconds the machine may take to boot.
 
     `client` is the command line that asks the server inside (None: no server is known, so none is asked). `server` has
-    what the server had published around the snapshot (None: it was not locked, so nothing is known). About `budget`
-    bytes of its tables are checked (None: all).
+    what the server had published around the snapshot (None: it was not locked, so nothing is known).
     """
 
-    drill_id: str
-    requested: str
     restore: MachineRestorePlan
     define: DefineDomain
-    place: scratch.Scratch
-    seed: int
     patience: float
     client: tuple[str, ...] | None
     server: ServerInsidePart | None
     probes: tuple[ProbeSettings, ...]
-    budget: int | None
-
-
-@dataclass(frozen=True)
-class MachineDrillRequest:
-    """The requested drill: `latest`, a backup's id or `random`, which the seed decides (None: a new seed).
-
-    `whole`: every table is checked, and no sample.
-    """
-
-    to: str = "latest"
-    seed: int | None = None
-    accepts_older: bool = False
-    whole: bool = False
 
 
 def plan(
     settings: Settings,
     instance: Instance,
     repository: Repository,
-    request: MachineDrillRequest,
+    request: DrillRequest,
     connect: Connect = connected,
 ) -> MachineDrillPlan:
     """Return the plan of a drill; nothing is changed.
@@ -340,21 +272,17 @@ def plan(
     The errors are those of the plan of a restore. PreflightError too if no domain can be defined of the backup, or if
     the machine has no guest agent.
     """
-    drill_id = instance.host.new_backup_id()
-    seed = seed_of(drill_id) if request.seed is None else request.seed
-    to = choose_backup(scratch.choosable_ids(instance, repository), seed) if request.to == "random" else request.to
-    above = scratch.home(instance, scratch.datasets_of_newest(instance, repository))
-    place = scratch.place(above, drill_id, DRILL)
-    machine = instance.settings.vm
+    drawn, to = draw(instance, repository, request)
+    configured = instance.settings.vm
     restore = MachineRestoreRequest(
         to,
-        place.top,
+        drawn.place.top,
         accepts_older=request.accepts_older,
-        domain=f"{DRILL}-{drill_id.lower()}",
+        domain=f"{DRILL}-{drawn.drill_id.lower()}",
         makes_parent=True,
-        memory=machine.drill_memory if machine is not None else None,
+        memory=configured.drill_memory if configured is not None else None,
     )
-    planned = machine_plan.make(settings, instance, repository, restore, connect)
+    planned = machine.make(settings, instance, repository, restore, connect)
     if planned.define is None:
         raise PreflightError(
             f"backup {planned.backup_id} cannot be drilled: {'; '.join(planned.notes)}",
@@ -365,19 +293,15 @@ def plan(
             f"the machine of {instance.name} has no channel of a guest agent, so a drill cannot see that it boots",
             hint="add the channel org.qemu.guest_agent.0, install qemu-guest-agent in the machine, and back it up",
         )
-    server = machine_plan.machine_source(repository.manifest(instance.name, planned.backup_id)).server
+    server = machine.machine_source(repository.manifest(instance.name, planned.backup_id)).server
     return MachineDrillPlan(
-        drill_id,
-        request.to,
-        planned,
-        planned.define,
-        place,
-        seed,
-        settings.vms.start_timeout,
-        client_of(machine.client if machine is not None else None, server),
-        server,
-        instance.settings.drill.probe,
-        None if request.whole else instance.settings.drill.sample,
+        **vars(drawn),
+        restore=planned,
+        define=planned.define,
+        patience=settings.vms.start_timeout,
+        client=client_of(configured.client if configured is not None else None, server),
+        server=server,
+        probes=instance.settings.drill.probe,
     )
 
 
@@ -386,7 +310,7 @@ def refuse_unfit(work: MachineWork) -> None:
 
     Nothing is changed.
     """
-    restore_run.refuse_unfit(machine_run.examine(work), work.events)
+    restore_run.refuse_unfit(machine.examine(work), work.events)
 
 
 def client_of(configured: tuple[str, ...] | None, server: ServerInsidePart | None) -> tuple[str, ...] | None:
@@ -401,16 +325,14 @@ def client_of(configured: tuple[str, ...] | None, server: ServerInsidePart | Non
     return (kind.client_programs[0], *kind.local_client_options)
 
 
-def drill(
-    settings: Settings, instance: Instance, request: MachineDrillRequest, connect: Connect = connected
-) -> DrillResult:
+def drill(settings: Settings, instance: Instance, request: DrillRequest, connect: Connect = connected) -> DrillResult:
     """Plan a drill and execute that plan. The errors are those of `plan` and `execute`."""
     repository = instance.open_repository()
     planned = plan(settings, instance, repository, request, connect)
     return execute(MachineWork(settings, instance, repository, planned.restore, connect), planned)
 
 
-def execute(work: MachineWork, planned: MachineDrillPlan, sleep: Callable[[float], None] = time.sleep) -> DrillResult:
+def execute(work: MachineWork, planned: MachineDrillPlan, sleep: Sleep = time.sleep) -> DrillResult:
     """Carry out exactly this plan and store the evidence. Afterwards nothing of the machine is left.
 
     What is found about the backup goes into the evidence. An error is raised only for reasons that say nothing about
@@ -418,42 +340,26 @@ def execute(work: MachineWork, planned: MachineDrillPlan, sleep: Callable[[float
     """
     instance, settings = work.instance, work.settings
     log = DrillLog(instance.host.now())
-    subject = DrillSubject(planned.drill_id, planned.requested, planned.restore.backup_id, planned.seed)
     end_users = ending(settings, work.connect)
     with scratch.ephemeral(instance, planned.place, settings.restore.mount_root, end_users):
         if _is_restored(work, planned, log):
             with work.connect(settings.vms.uri) as hypervisor:
                 if _boot(hypervisor, work, planned, log, sleep):
                     _ask(hypervisor, work, planned, log, sleep)
-        return log.store(instance, work.repository, subject)
+        return log.store(instance, work.repository, planned, planned.restore.backup_id)
 
 
 def _is_restored(work: MachineWork, planned: MachineDrillPlan, log: DrillLog) -> bool:
-    """Restore the machine. Return False, and note why, if the backup cannot be restored.
-
-    NotThere if the backup was removed from the repository since the plan: what is missing then is no damage.
-    """
-    backup_id = planned.restore.backup_id
-    try:
-        with scratch.naming_removed(work.instance, work.repository, backup_id):
-            done = machine_run.execute_without_journal(work)
-    except (DamagedError, ConsistencyError, CommandError) as error:
-        log.failed("restore", backup_id, error)
+    backup_id, plan = planned.restore.backup_id, planned.restore
+    if log.restored(work.instance, work.repository, backup_id, lambda: machine.MACHINE.execute_once(work)) is None:
         return False
-    log.steps += scratch.evidence_of(done)
-    grade = f"its disks have the grade {planned.restore.grade} ({planned.restore.grade_reason})"
-    log.add("restore", CheckOutcome(backup_id, Outcome.PASSED, f"GUIDs and sizes are those of the backup; {grade}"))
-    log.notes += planned.restore.notes
+    finding = f"GUIDs and sizes are those of the backup; its disks have the grade {plan.grade} ({plan.grade_reason})"
+    log.add("restore", CheckOutcome(backup_id, Outcome.PASSED, finding))
+    log.notes += plan.notes
     return True
 
 
-def _boot(
-    hypervisor: Hypervisor,
-    work: MachineWork,
-    planned: MachineDrillPlan,
-    log: DrillLog,
-    sleep: Callable[[float], None],
-) -> bool:
+def _boot(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, log: DrillLog, sleep: Sleep) -> bool:
     """Start the machine and wait for its agent. Return False, and note why, if it does not answer.
 
     CommandError if libvirt does not start it, which says nothing about the backup.
@@ -473,13 +379,7 @@ def _boot(
     return True
 
 
-def _ask(
-    hypervisor: Hypervisor,
-    work: MachineWork,
-    planned: MachineDrillPlan,
-    log: DrillLog,
-    sleep: Callable[[float], None],
-) -> None:
+def _ask(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, log: DrillLog, sleep: Sleep) -> None:
     """Ask the server inside, and note what is proved and what is not."""
     if planned.client is None:
         log.notes.append("pages and tables in the machine were not checked")
@@ -497,39 +397,38 @@ def _ask(
             answer = ask(client, planned.patience, planned.server)
             _note_position(planned, answer, log)
         work.events.tell("checking tables in the machine")
-        with log.step(TABLES, "CHECK TABLE"):
-            for check in check_tables(client, planned.budget, planned.seed):
-                log.add("table", check)
-        with log.step(PROBES, f"{len(planned.probes)} probe(s)"):
-            for check in check_probes(client, planned.probes):
-                log.add("probe", check)
+        log.run(TABLES, "CHECK TABLE", "table", check_tables(client, planned.budget, planned.seed))
+        probes = check_probes(planned.probes, client.query, _UNANSWERED, _LONGEST_ANSWER)
+        log.run(PROBES, f"{len(planned.probes)} probe(s)", "probe", probes)
     except (ServerError, CommandError, DamagedError) as error:
         finding = f"{error.message}; {error.hint}" if error.hint else error.message
         log.add("server", CheckOutcome("the server inside", Outcome.FAILED, finding))
         log.notes.append("the machine boots; of its server nothing is proved beyond the checks that passed")
     if not planned.probes:
-        log.notes.append(
-            f"no probes are configured under [[instance.{work.instance.name}.drill.probe]]: the meaning of the data was"
-            " not checked"
-        )
+        log.note_no_probes(work.instance)
 
 
 def _note_position(planned: MachineDrillPlan, answer: InsideAnswer, log: DrillLog) -> None:
     log.server_version = f"{answer.flavour.value} {answer.version}"
-    log.position = position_of(answer)
-    if planned.server is None:
+    text = str(answer.recovered) if answer.recovered is not None else ""
+    log.position = text if len(text) <= _LONGEST_POSITION else f"{text[:_LONGEST_POSITION]}…"
+    part = planned.server
+    if part is None:
         log.add("server", CheckOutcome("the server inside", Outcome.PASSED, f"{log.server_version} answers"))
         log.notes.append("the position was not checked: the server was not locked when it was backed up")
         return
-    log.add("server", check_server(answer, planned.server))
-    verdict = judge_bounds(answer, planned.server)
+    identity = judge_identity(part.flavour, part.server_uuid, part.server_id, answer)
+    log.add("server", _outcome("the server inside", identity))
+    before = _bound_position(part.flavour, part.before)
+    after = _bound_position(part.flavour, part.after) if part.after is not None else None
+    verdict = judge_position(before, after, answer)
     if verdict.result is InsideResult.UNPROVABLE:
         log.notes.append(f"the position cannot be proved: {verdict.reason}")
         return
-    log.add("position", position_check(planned.restore.backup_id, verdict))
+    log.add("position", _outcome(planned.restore.backup_id, verdict))
 
 
-def _wait_for_agent(hypervisor: Hypervisor, planned: MachineDrillPlan, sleep: Callable[[float], None]) -> None:
+def _wait_for_agent(hypervisor: Hypervisor, planned: MachineDrillPlan, sleep: Sleep) -> None:
     """Wait for the agent. ConsistencyError if the machine ends meanwhile, CommandTimeout if it does not answer."""
     deadline = time.monotonic() + planned.patience
     while not hypervisor.agent_answers(planned.define.uuid):

@@ -15,15 +15,15 @@ from pydantic import SecretStr
 from zsnapdb.base import folder_fitness
 from zsnapdb.base.errors import ExistsError, PreflightError, UsageError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, SnapshotSet, backup_time, is_backup_id, pool_of
-from zsnapdb.base.server_files import Owner
 from zsnapdb.base.text_files import password_in
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.host.installed_plugins import refuse_lacking
 from zsnapdb.jobs.host.local_sets import described_sets
+from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.choice import first_manifest
-from zsnapdb.jobs.restore.plan import copy_of
+from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of
 from zsnapdb.jobs.restore.without_store import reopen, stored_or_here
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered, give_files
 from zsnapdb.jobs.trial import delivery, scratch
@@ -41,7 +41,6 @@ from zsnapdb.planning.sql_text import TableName, parse_table
 from zsnapdb.planning.trial.rescue import DumpFile, LiveServer, ServerKind, Transport, new_name, parse_destination
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.sources import PositionPart
 from zsnapdb.zfs import datasets, mounting
 
 _NEEDED = ("version", "version_comment", "innodb_page_size", "log_bin", "datadir")
@@ -191,17 +190,16 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
         instance.host.new_backup_id(),
         "rescue",
     )
-    planned = scratch.plan(
-        settings,
-        instance,
-        repository,
+    wanted = RestoreRequest(
         request.to,
-        place,
+        place.top,
+        makes_parent=True,
         accepts_older=request.accepts_older,
         history=request.history,
         # A rescue proves nothing about the repository: it takes what is near.
         origin=RestoreOrigin.AUTO,
     )
+    planned = restore_plan.make(settings, instance, repository, wanted)
     flavour = planned.flavour
     binary = server_program.fitting(instance.settings.server, flavour, planned.server_version).path
     refuse_lacking(instance.settings.server, binary, planned.plugins)
@@ -341,16 +339,13 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
 
 def _start_cloned(isolated: Isolated, planned: RescuePlan) -> None:
     """Start the server on the clone. It must recover to exactly the backup's position."""
-    owner = planned.restore.file_owner
-    give_files(planned.copy, None if owner is None else Owner(*owner))
+    give_files(planned.copy, planned.restore.owner)
     planned.copy.make_private()
     isolated.start()
     recover = next(step for step in planned.restore.steps if isinstance(step, Recover))
-    position = PositionPart(
-        binlog_file=recover.binlog_file, binlog_offset=recover.binlog_offset, gtids=recover.gtids, source="manifest"
-    )
+    position = planned.restore.position(recover.gtids, recover.binlog_file, recover.binlog_offset)
     with isolated.session() as session:
-        check_recovered(session, position.position(planned.restore.flavour))
+        check_recovered(session, position)
 
 
 def _deliver(planned: RescuePlan, isolated: Isolated) -> Delivered:

@@ -17,14 +17,11 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
 from zsnapdb.jobs.host.capacity import pool_for_copy
 from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import run as restoring
-from zsnapdb.jobs.restore.machine_run import MachineRestoreResult
-from zsnapdb.jobs.restore.plan import RestoreRequest
-from zsnapdb.jobs.server_copy.prepare import Copy
+from zsnapdb.jobs.restore.machine import MachineRestoreResult
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER, ServerProcess
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
-from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.runbook import size_of
 from zsnapdb.repository.drills import StepPart
 from zsnapdb.repository.repository import Repository
@@ -152,33 +149,6 @@ def _remove_empty(folder: Path, mount_root: Path) -> None:
         folder = folder.parent
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A restored copy whose server has recovered and is stopped: its position, and the steps of the restore."""
-
-    copy: Copy
-    position: str
-    steps: tuple[StepPart, ...]
-
-
-def plan(
-    settings: Settings,
-    instance: Instance,
-    repository: Repository,
-    to: str,
-    place: Scratch,
-    *,
-    accepts_older: bool = False,
-    history: str | None = None,
-    origin: RestoreOrigin = RestoreOrigin.REPOSITORY,
-) -> RestorePlan:
-    """Return the plan of a restore to the point; nothing is changed. The errors are those of a restore's plan."""
-    request = RestoreRequest(
-        to, place.top, makes_parent=True, accepts_older=accepts_older, history=history, origin=origin
-    )
-    return restore_plan.make(settings, instance, repository, request)
-
-
 def choosable_ids(instance: Instance, repository: Repository) -> list[str]:
     """Return the ids of the backups among which a drill may choose, oldest first."""
     _, checked = host_record.stored(instance, repository)
@@ -195,14 +165,15 @@ def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str,
     return tuple(volume.dataset for part in newest for volume in part.volumes)
 
 
-def execute(settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan) -> Trial:
+def execute(
+    settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
+) -> restoring.RestoreResult:
     """Carry out exactly this plan. Afterwards the copy is at the plan's point, or an error says what is wrong.
 
     NotThere if the planned backup was removed from the repository since: what is missing then is no damage.
     """
     with naming_removed(instance, repository, None if planned.clones else planned.backup_id):
-        done = restoring.execute_without_journal(settings, instance, repository, planned)
-    return Trial(restore_plan.copy_of(instance, planned), done.position.describe(), evidence_of(done))
+        return restoring.execute_without_journal(settings, instance, repository, planned)
 
 
 @contextlib.contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb.base.errors import PreflightError, ServerError
+from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
 from zsnapdb.config.settings import ProbeSettings
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside
 from zsnapdb.mysql.probe import probe
@@ -48,14 +48,6 @@ class CheckOutcome:
     finding: str = ""
 
 
-@dataclass(frozen=True)
-class PageCheck:
-    """The check of a file's pages, `size` bytes of them."""
-
-    check: CheckOutcome
-    size: int
-
-
 def tablespaces(copy: Copy) -> list[Sized]:
     """Return the InnoDB files of a copy that can be checked alone, by path.
 
@@ -71,7 +63,6 @@ def tablespaces(copy: Copy) -> list[Sized]:
 
 
 def _system_file(copy: Copy) -> Path:
-    """Return the first file of the system tablespace of a copy."""
     first = copy.variables.get("innodb_data_file_path", "ibdata1:12M").split(";")[0].split(":")[0]
     home = copy.variables.get("innodb_data_home_dir", "")
     if first.startswith("/"):
@@ -79,9 +70,12 @@ def _system_file(copy: Copy) -> Path:
     return Path(copy.paths.translate(home)) / first if home.startswith("/") else copy.datadir / first
 
 
-def check_pages(copy: Copy, innochecksum: Path, budget: int | None, seed: int, timeout: float) -> Iterator[PageCheck]:
-    """Check the checksums of about `budget` bytes of pages (None: all). The copy's server must not run.
+def check_pages(
+    copy: Copy, innochecksum: Path, budget: int | None, seed: int, timeout: float
+) -> Iterator[tuple[CheckOutcome, int]]:
+    """Check the checksums of about `budget` bytes of pages (None: all), and yield how many bytes each check read.
 
+    The copy's server must not run.
     A doublewrite buffer is left out: its pages are no data.
     """
     page_size = int(copy.variables.get("innodb_page_size", "16384"))
@@ -105,10 +99,8 @@ def check_pages(copy: Copy, innochecksum: Path, budget: int | None, seed: int, t
         seen = (
             ALL_PAGES if part.last is None else f"pages {part.first} to {part.last} of {sizes[part.file] // page_size}"
         )
-        yield PageCheck(
-            CheckOutcome(what, Outcome.PASSED, seen) if wrong is None else CheckOutcome(what, Outcome.DAMAGED, wrong),
-            size,
-        )
+        outcome = Outcome.PASSED if wrong is None else Outcome.DAMAGED
+        yield CheckOutcome(what, outcome, seen if wrong is None else wrong), size
 
 
 class Isolated:
@@ -148,6 +140,11 @@ class Isolated:
             read_timeout=self.timeout,
             of_users=of_users,
         )
+
+    def query_as_user(self, sql: str) -> Sequence[Sequence[object]]:
+        """Return the rows of a statement that the site wrote. ServerError if it fails."""
+        with self.session(of_users=True) as session:
+            return session.query(sql)
 
     def is_running(self) -> bool:
         """Whether the server's process exists."""
@@ -192,14 +189,6 @@ def _engine_libraries(session: Session) -> tuple[str, ...]:
         return ()
 
 
-def checkable_tables(session: Session) -> list[CatalogueTable]:
-    """Return the tables that can be checked: those of every type with rows in files of the server.
-
-    Rows on other hosts must not be accessed by a drill.
-    """
-    return [table for table in stored_tables(session) if table.row_place in CHECKED]
-
-
 def sized(table: CatalogueTable) -> Sized:
     """Return the table by its quoted name, with its approximate bytes.
 
@@ -212,7 +201,8 @@ def sized(table: CatalogueTable) -> Sized:
 def check_tables(isolated: Isolated, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
     """Let the server check about `budget` bytes of tables (None: all). The checks end early if the server ends."""
     with isolated.session() as session:
-        tables = {table.quoted: table for table in checkable_tables(session)}
+        # Tables of every type: their rows are in files of the server.
+        tables = {table.quoted: table for table in stored_tables(session) if table.row_place in CHECKED}
         for chosen in sample_whole([sized(table) for table in tables.values()], budget, seed):
             try:
                 wrong = judge_table(check(session, tables[chosen.name]))
@@ -230,19 +220,23 @@ def _objected(name: str, wrong: str) -> CheckOutcome:
     return CheckOutcome(name, Outcome.DAMAGED, wrong)
 
 
-def check_probes(isolated: Isolated, probes: Sequence[ProbeSettings]) -> Iterator[CheckOutcome]:
-    """Run the configured probes and judge the answers. A probe that cannot be run has failed."""
+def check_probes(
+    probes: Sequence[ProbeSettings],
+    query: Callable[[str], Sequence[Sequence[object]]],
+    failures: tuple[type[ZsnapdbError], ...] = (ServerError,),
+    longest: int | None = None,
+) -> Iterator[CheckOutcome]:
+    """Run the configured probes and judge the answers. A probe that cannot be run has failed.
+
+    `query` returns the rows of an answer, or raises one of the `failures`. `longest`: the characters of a finding.
+    """
     for number, item in enumerate(probes, 1):
         what = item.name or f"probe {number}: {item.sql}"
         try:
-            with isolated.session(of_users=True) as session:
-                rows = session.query(item.sql)
-        except ServerError as error:
+            rows = query(item.sql)
+        except failures as error:
             yield CheckOutcome(what, Outcome.FAILED, error.message)
             continue
         wrong = judge_probe(item, rows)
-        yield (
-            CheckOutcome(what, Outcome.PASSED, f"{rows[0][0]}")
-            if wrong is None
-            else CheckOutcome(what, Outcome.FAILED, f"it answered {wrong}")
-        )
+        finding = (f"{rows[0][0]}" if wrong is None else f"it answered {wrong}")[:longest]
+        yield CheckOutcome(what, Outcome.PASSED if wrong is None else Outcome.FAILED, finding)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains
-from zsnapdb.base.model import Flavour, parse_gtids
+from zsnapdb.base.model import parse_gtids
 from zsnapdb.planning.family import family
-from zsnapdb.planning.restore.plan import RestorePoint
+from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Promote, PromotePart
 
 
@@ -70,7 +70,6 @@ def judge(step: Promote, there: Mapping[str, NamedDataset]) -> Exchange:
 
 
 def _objection(part: PromotePart, there: Mapping[str, NamedDataset]) -> str:
-    """Return what is wrong with the datasets of a volume, "" if nothing is."""
     if not _is_restored(part.dataset, there) and not _is_restored(part.place, there):
         return f"the restored dataset of volume {part.role} is neither {part.dataset} nor {part.place}"
     if part.old is None:
@@ -121,40 +120,25 @@ def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[
     return [*datasets, *(one for one in mounted if one.what.removeprefix("a mount of ") not in named)]
 
 
-@dataclass(frozen=True)
-class StartedServer:
-    """What a started server says of itself: its server_id, and the GTIDs that it has executed (None: not asked)."""
+def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wanted_id: int | None) -> list[str]:
+    """Return in words by what a started server differs from the restored one; nothing if it is that one.
 
-    server_id: int
-    executed: Gtids | None
-
-
-@dataclass(frozen=True)
-class ServerIds:
-    """The server_id of the replaced server, and the one that the restored one must have (None: any)."""
-
-    replaced: int
-    wanted: int | None
-
-
-def differences(flavour: Flavour, point: RestorePoint, ids: ServerIds, seen: StartedServer) -> list[str]:
-    """Return in words by what the server differs from the restored one; nothing if it is that one.
-
-    Its users may have written already, so it may have more.
+    Its users may have written already, so it may have more. `executed` are its GTIDs (None: not asked), `wanted_id` is
+    the server_id that it must have (None: any).
     """
-    wrong = []
-    if ids.wanted is not None and seen.server_id != ids.wanted:
-        wrong.append(f"its server_id is {seen.server_id}, not {ids.wanted}")
-    if point.gtids is None or seen.executed is None:
+    wrong, flavour, point = list[str](), plan.flavour, plan.point
+    if wanted_id is not None and server_id != wanted_id:
+        wrong.append(f"its server_id is {server_id}, not {wanted_id}")
+    if point.gtids is None or executed is None:
         return wrong
     restored = parse_gtids(flavour, point.gtids)
-    if not contains(seen.executed, restored):
-        wrong.append(f"it has executed {seen.executed}, and lacks some of {restored}")
-    if isinstance(seen.executed, GtidPosition) and isinstance(restored, GtidPosition) and ids.wanted is not None:
-        wrong += _under_old_id(seen.executed, restored, ids.replaced)
+    if not contains(executed, restored):
+        wrong.append(f"it has executed {executed}, and lacks some of {restored}")
+    if isinstance(executed, GtidPosition) and isinstance(restored, GtidPosition) and wanted_id is not None:
+        wrong += _under_old_id(executed, restored, plan.server_id)
     out = point.following.gtid if point.following is not None else None
     # A position of MariaDB does not say which server gave the numbers before its newest.
-    if out is not None and family(flavour).gtids_are_sets and contains(seen.executed, parse_gtids(flavour, str(out))):
+    if out is not None and family(flavour).gtids_are_sets and contains(executed, parse_gtids(flavour, str(out))):
         wrong.append(f"it has {out}, which the point leaves out")
     return wrong
 

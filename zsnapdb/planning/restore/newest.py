@@ -47,27 +47,26 @@ def asks_for_newest(target: Target) -> bool:
 
 
 def newer_than(
-    choice: RestoreRoute,
+    chosen: str,
+    choice: RestoreRoute | None,
     backups: Sequence[UnusableBackup],
     archive: UnusableArchive | None,
     order: Sequence[str],
 ) -> tuple[str, ...]:
-    """Return in words what is newer than the choice and cannot be used; empty if nothing is.
+    """Return in words what is newer than the chosen backup and cannot be used; empty if nothing is.
 
+    `choice` is how it leads to the target (None: the source has no binlogs, and the backup alone is the target).
     `order` are the ids of the backups that are stored or that this host stored, oldest first.
     """
     newer = [
         f"backup {item.backup_id}: {item.why}"
         for item in backups
-        if is_after(item.backup_id, choice.point.backup_id, order) and not _is_covered(choice, item)
+        if is_after(item.backup_id, chosen, order) and not (choice is not None and _is_covered(choice, item))
     ]
-    if archive is not None and isinstance(choice.target, Latest) and not _is_reached(choice, archive):
-        newer.append(archive.why)
+    if archive is not None and choice is not None and isinstance(choice.target, Latest):
+        is_reached = archive.last_commit is not None and archive.last_commit <= choice.route.to
+        newer += [] if is_reached else [archive.why]
     return tuple(newer)
-
-
-def _is_reached(choice: RestoreRoute, archive: UnusableArchive) -> bool:
-    return archive.last_commit is not None and archive.last_commit <= choice.route.to
 
 
 def _is_covered(choice: RestoreRoute, item: UnusableBackup) -> bool:

@@ -1,4 +1,4 @@
-"""The plan of a restore: the point that it leads to, where the volumes go, and its steps. Pure."""
+"""The plan of a restore of a server or a machine: its point, where the volumes go, and its steps. Pure."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Flavour, Snapshot, pool_of
+from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, Snapshot, parse_gtids, pool_of
+from zsnapdb.base.server_files import Owner
 from zsnapdb.planning.restore.steps import (
     CloneSnapshot,
+    DefineDomain,
+    MachineStep,
     MountVolumes,
     Promote,
     Receive,
     Replay,
     Step,
     TakeUp,
-    own_roots,
 )
 from zsnapdb.planning.server_plugins import ServerPlugins
 from zsnapdb.planning.time_zone import ServerZone
@@ -80,31 +82,51 @@ class RestoreLayout:
     places: Mapping[str, tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class RestorePlan:
-    """What a restore does, in order. `requested` is the point as it was requested, `point` the point that is reached.
-
-    `variables` are the variables of the backup's server that another server needs to start on its files. `key_files`
-    are the files from which it read the keys of encrypted tables.
-    """
+@dataclass(frozen=True, kw_only=True)
+class _PlannedRestore:
+    """What the plans of a server and of a machine have both. `requested` is the point as it was requested."""
 
     restore_id: str
     instance: str
     repository: str
     requested: str
     created: datetime
+    backup_id: str
+    steps: tuple[Any, ...] = ()
+    repository_name: str | None = None
+    """The configured repository if it is not the instance's own."""
+
+    def step(self, name: str) -> Any:
+        """Return the step of that name; None if the plan has none."""
+        return next((step for step in self.steps if step.name == name), None)
+
+    @property
+    def receives(self) -> tuple[Receive, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Receive))
+
+    @property
+    def with_own_keys(self) -> tuple[str, ...]:
+        """The datasets that raw streams make: each is its own encryption root (zfs-receive(8), tried with 2.3.9)."""
+        return tuple(dict.fromkeys(step.dataset for step in self.receives if step.key_location is not None))
+
+
+@dataclass(frozen=True)
+class RestorePlan(_PlannedRestore):
+    """What a restore does, in order. `point` is the point that is reached.
+
+    `variables` are the variables of the backup's server that another server needs to start on its files. `key_files`
+    are the files from which it read the keys of encrypted tables.
+    """
+
     flavour: Flavour
     server_version: str
     server_id: int
     server_uuid: str | None
     variables: Mapping[str, str]
-    backup_id: str
     point: RestorePoint
     layout: RestoreLayout
-    steps: tuple[Step, ...] = field(default=())
+    steps: tuple[Step, ...] = field(default=(), kw_only=True)
     key_files: tuple[str, ...] = ()
-    repository_name: str | None = None
-    """The configured repository if it is not the instance's own."""
     file_owner: tuple[int, int] | None = None
     """The uid and gid that the server's files had where they were backed up; None: it was not recorded."""
     buffer_pool: int | None = None
@@ -124,9 +146,24 @@ class RestorePlan:
         return self.layout.top
 
     @property
+    def targets(self) -> set[str]:
+        """The datasets that the restore makes."""
+        return {self.layout.top, *self.layout.datasets.values()}
+
+    @property
     def mounts(self) -> tuple[str, ...]:
         """The folders that the restore uses as mount points."""
         return (self.layout.mount,)
+
+    def position(self, gtids: str | None, file: str | None = None, offset: int | None = None) -> Position:
+        """Return a position of the server. ValueError if the GTIDs are malformed."""
+        at = BinlogCoordinates(file, offset) if file is not None and offset is not None else None
+        return Position(self.flavour, at, None if gtids is None else parse_gtids(self.flavour, gtids), "restore")
+
+    @property
+    def owner(self) -> Owner | None:
+        """The account of the server's files where they were backed up; None: it was not recorded."""
+        return None if self.file_owner is None else Owner(*self.file_owner)
 
     @property
     def point_identity(self) -> str:
@@ -143,19 +180,6 @@ class RestorePlan:
         guids = [part.guid for step in self.steps if isinstance(step, MountVolumes) for part in step.parts]
         text = repr((self.repository, self.instance, self.backup_id, guids, self.point.gtids, replayed))
         return hashlib.sha256(text.encode()).hexdigest()
-
-    def step(self, name: str) -> Step | None:
-        """Return the step of that name."""
-        return next((step for step in self.steps if step.name == name), None)
-
-    @property
-    def receives(self) -> tuple[Receive, ...]:
-        return tuple(step for step in self.steps if isinstance(step, Receive))
-
-    @property
-    def with_own_keys(self) -> tuple[str, ...]:
-        """The datasets that are encryption roots, as their streams are raw."""
-        return own_roots(self.receives)
 
     @property
     def promotion(self) -> Promote | None:
@@ -175,6 +199,41 @@ class RestorePlan:
     def is_continued(self) -> bool:
         """Whether it goes on from a restore that was finished before."""
         return any(isinstance(step, TakeUp) for step in self.steps)
+
+
+@dataclass(frozen=True)
+class MachineRestorePlan(_PlannedRestore):
+    """What a restore of a machine does, in order. `grade` says how consistent the disks of the backup are.
+
+    `top` is the dataset above the zvols, `datasets` has the zvol of each role. `notes` say what the restored machine
+    lacks.
+    """
+
+    grade: str
+    grade_reason: str
+    original: str
+    top: str
+    datasets: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    steps: tuple[MachineStep, ...] = field(default=(), kw_only=True)
+
+    @property
+    def targets(self) -> set[str]:
+        """The datasets that the restore makes."""
+        return {self.top, *self.datasets.values()}
+
+    @property
+    def mounts(self) -> tuple[str, ...]:
+        """None: zvols are not mounted."""
+        return ()
+
+    @property
+    def define(self) -> DefineDomain | None:
+        """The step that defines the domain; None if the domain cannot be defined."""
+        return next((step for step in self.steps if isinstance(step, DefineDomain)), None)
+
+
+AnyRestorePlan = RestorePlan | MachineRestorePlan
 
 
 class RestoreOrigin(StrEnum):

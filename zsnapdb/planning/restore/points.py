@@ -1,19 +1,24 @@
-"""Which backup and which archived binlogs lead to a point in time, and where exactly the replay stops. Pure.
+"""Which backup and which archived binlogs lead to a point in time, in which history of the archive. Pure.
 
-A point is a transaction boundary. `targets.py` has the forms in which a point can be written.
+A point is a transaction boundary. `targets.py` has the forms in which a point can be written; `replays.py` says where
+exactly the replay stops.
+
+If a server is set back, it writes another history from an earlier state. The old history is abandoned, but its binlogs
+stay in the archive. A time, and on MariaDB a GTID, may stand for a state in each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
-from zsnapdb.base.errors import HistoryError, NotThere, PreflightError, UsageError
-from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
+from zsnapdb.base.errors import AmbiguousPointError, HistoryError, NotThere, PreflightError, UsageError
+from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains, joined
 from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.planning.binlog.commit_times import TOLERANCE
+from zsnapdb.planning.binlog.history import History, histories_of
 from zsnapdb.planning.binlog.route import (
     NOTHING_KNOWN,
     ArchiveState,
@@ -25,17 +30,6 @@ from zsnapdb.planning.binlog.route import (
     follow,
 )
 from zsnapdb.planning.binlog.window import leading, newer_beyond
-from zsnapdb.planning.restore.histories import (
-    ArchiveView,
-    Reached,
-    also_archived,
-    file_with_last,
-    is_same,
-    older_views,
-    several,
-    shown,
-    view_of,
-)
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, Target
 
 _SECOND = 1_000_000
@@ -61,14 +55,161 @@ class RestoreRoute:
         """The backup with which the restore begins."""
         return self.route.point
 
+    @property
+    def place(self) -> RouteFile | None:
+        """The file in which the point is; None if no archived file holds it."""
+        return self.files[-1] if self.files else next(iter(self.route.files), None)
+
+
+_DAY = 86_400 * 1_000_000
+"""Microseconds by which the clocks of a backup and of a binlog may differ."""
+
+
+@dataclass(frozen=True)
+class ArchiveView:
+    """The archive as it was while one history was its newest, and the backups that may be in that history.
+
+    `files` are those of the view, `whole` those of the whole archive.
+    `left` is when the server began the next history (UTC; None: it did not, or this is not known).
+    """
+
+    history: str
+    backups: tuple[BackupPoint, ...]
+    files: tuple[RouteFile, ...]
+    whole: tuple[RouteFile, ...]
+    left: datetime | None = None
+
+    def known(self, state: ArchiveState) -> ArchiveState:
+        """Return what is known about the archive in this view.
+
+        If another server took over later, the old server does not say until when nothing was committed.
+        """
+        server = self.files[-1].server
+        is_own = all(file.server == server for file in self.whole[len(self.files) :])
+        return state if is_own else replace(state, complete=())
+
+    def route(self, point: BackupPoint, state: ArchiveState) -> Route | None:
+        """Return the route of a backup through this view; None if it does not reach the history.
+
+        A backup of a later history may seem to be in this one. Its route through the whole archive shows where it is.
+        """
+        route, known = follow(point, self.files, state), follow(point, self.whole, state)
+        if not known.files or all(file.incarnation != self.history for file in route.files):
+            return None
+        first, begin = route.files[0], known.files[0]
+        is_copy = (first.name, first.fingerprint, first.server) == (begin.name, begin.fingerprint, begin.server)
+        return route if first.incarnation == begin.incarnation or is_copy else None
+
+
+def older_views(backups: Sequence[BackupPoint], files: Sequence[RouteFile]) -> Iterator[ArchiveView]:
+    """Yield a view for each history but the newest, newest first."""
+    histories = list(histories_of(files))
+    for number in range(len(histories) - 2, -1, -1):
+        yield _view(backups, files, histories, number)
+
+
+def view_of(
+    history: str, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState
+) -> ArchiveView:
+    """Return the view of a named history with the backups that lead into it. NotThere if there is no such history."""
+    histories = list(histories_of(files))
+    names = [files[part.low].incarnation for part in histories]
+    if history not in names:
+        raise NotThere(f"the archive has no history {history}", hint="see `zsnapdb binlog status`")
+    view = _view(backups, files, histories, names.index(history))
+    own = tuple(point for point in view.backups if view.route(point, state) is not None)
+    if not own:
+        raise NotThere(f"no backup leads into history {history}", hint="see `zsnapdb list` and `zsnapdb binlog status`")
+    return replace(view, backups=own)
+
+
+def _view(
+    backups: Sequence[BackupPoint], files: Sequence[RouteFile], histories: Sequence[History], number: int
+) -> ArchiveView:
+    own = histories[number]
+    last = max((file.last_commit or file.created * 1_000_000) for file in files[own.low : own.high])
+    newest = max(file.created for file in files[own.low : own.high])
+    after = [
+        files[at].created
+        for later in histories[number + 1 :]
+        for at in later.places
+        if files[at].server == files[own.low].server and files[at].created > newest
+    ]
+    return ArchiveView(
+        files[own.low].incarnation,
+        tuple(point for point in backups if point.taken <= last + _DAY),
+        tuple(files[: own.high]),
+        tuple(files),
+        commit_time(min(after) * 1_000_000) if after else None,
+    )
+
+
+def is_same(one: RestoreRoute, other: RestoreRoute, point: datetime | Gtids) -> bool:
+    """Whether two routes lead to the same state, or the first to a state through which the second passes.
+
+    After a server was set back, a file may be archived twice, once cut. Up to its end the shorter file has the same
+    transactions.
+    """
+    place = one.place
+    if place is None or other.place is None:
+        return True
+    for file in other.route.files:
+        if (file.incarnation, file.name) == (place.incarnation, place.name):
+            return True
+        if (file.name, file.fingerprint, file.server) == (place.name, place.fingerprint, place.server):
+            return file.end == place.end or _is_within(min(file, place, key=lambda copy: copy.end), point)
+    return False
+
+
+def _is_within(file: RouteFile, point: datetime | Gtids) -> bool:
+    if isinstance(point, datetime):
+        return file.last_commit is not None and point <= commit_time(file.last_commit)
+    return file.reached is not None and contains(file.reached, point)
+
+
+def several(what: str, candidates: Sequence[RestoreRoute]) -> AmbiguousPointError:
+    """Return the error for a point that lies in several histories."""
+    lines = []
+    for choice in candidates:
+        place = choice.place
+        if place is not None:
+            history = choice.route.files[-1].incarnation
+            lines.append(f"{history} (in {place.name} of server {place.server})")
+    return AmbiguousPointError(
+        f"{what} lies in {len(lines)} histories of the server, which was set back: {', '.join(lines)}",
+        hint="name one of them with --history; `zsnapdb binlog status` lists them",
+    )
+
+
+def file_with_last(point: BackupPoint, files: Sequence[RouteFile]) -> RouteFile | None:
+    """Return an archived binlog of the server that has the backup's last transaction, and is not the backup's binlog.
+
+    If there is one, the server gave the GTID twice. None of MariaDB: its positions do not say which GTIDs a file has.
+    """
+    last = parse_gtids(point.flavour, point.last_gtid) if point.last_gtid is not None else None
+    for file in files:
+        is_other = file.server == point.server and file.fingerprint != point.fingerprint
+        if is_other and isinstance(last, GtidSet) and file.gtids is not None and contains(file.gtids, last):
+            return file
+    return None
+
+
+def also_archived(what: str, point: BackupPoint, file: RouteFile) -> AmbiguousPointError:
+    """Return the error for GTIDs with which a backup ends, and which an archived history has too."""
+    return AmbiguousPointError(
+        f"{what} is the end of backup {point.backup_id}, whose history is not archived, and lies in history"
+        f" {file.incarnation} (in {file.name} of server {file.server}): the server gave the GTID twice",
+        hint=f"`--to {point.backup_id}` restores the backup, `--history {file.incarnation}` the other transaction",
+    )
+
+
+def shown(moment: datetime) -> str:
+    """Return a time as people read it, with a fraction where it has one."""
+    return f"{moment:%Y-%m-%d %H:%M:%S}{f'.{moment.microsecond:06d}' if moment.microsecond else ''} UTC"
+
 
 Holds = Callable[[RestoreRoute], bool]
 """Whether the binlogs of a choice really have the transaction that is its target."""
-
-
-def _unread(_choice: RestoreRoute) -> bool:
-    """Return True: without a look into the binlogs, what their GTIDs say counts."""
-    return True
 
 
 def choose(
@@ -78,7 +219,7 @@ def choose(
     now: datetime,
     state: ArchiveState = NOTHING_KNOWN,
     history: str | None = None,
-    holds: Holds = _unread,
+    holds: Holds = lambda _: True,
 ) -> RestoreRoute:
     """Return which backup and binlogs lead to the target. NotThere or PreflightError says what can be reached instead.
 
@@ -149,14 +290,13 @@ def _choose_of_histories(
         # A history that ended before the time makes another answer doubtful. It is no answer itself.
         if choice is None or (choice.target != target and not choices):
             continue
-        reached = _reached(choice)
-        if not any(is_same(reached, _reached(known), point) for known in choices):
+        if not any(is_same(choice, known, point) for known in choices):
             choices.append(choice)
     if len(choices) > 1 and not isinstance(target, AtTime):
         # A position of MariaDB seems to have each lower number, whichever server gave it.
         choices = [choice for choice in choices if choice.exact_backup or holds(choice)] or choices[:1]
     if len(choices) > 1:
-        raise several(shown(point) if isinstance(point, datetime) else str(point), [_reached(one) for one in choices])
+        raise several(shown(point) if isinstance(point, datetime) else str(point), choices)
     if not choices:
         raise error or NotThere("no backup leads to the point", hint="see `zsnapdb status`")
     choice = choices[0]
@@ -164,10 +304,6 @@ def _choose_of_histories(
     if again is not None:
         raise also_archived(str(point), choice.point, again)
     return choice
-
-
-def _reached(choice: RestoreRoute) -> Reached:
-    return Reached(choice.route, choice.files[-1] if choice.files else None)
 
 
 def _choose_in(
@@ -332,11 +468,6 @@ def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
     if isinstance(last, GtidPosition) and isinstance(gtids, GtidPosition):
         return last.heads.items() <= gtids.heads.items()
     return contains(gtids, last)
-
-
-def without(backups: Sequence[BackupPoint], point: BackupPoint) -> tuple[BackupPoint, ...]:
-    """Return the backups older than this one."""
-    return tuple(backups[: list(backups).index(point)])
 
 
 _SPARE = 2

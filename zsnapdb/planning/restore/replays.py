@@ -1,15 +1,331 @@
-"""The replay steps of a restore: archived binlogs in batches, and where they stop. Pure."""
+"""Where the replay of a restore starts and stops, by the transactions of binlogs, and its steps. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
-from zsnapdb.base.errors import NotThere
-from zsnapdb.base.gtid import GtidPosition, Gtids, joined
+from zsnapdb.base.errors import AmbiguousPointError, NotThere
+from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
 from zsnapdb.base.model import Flavour, parse_gtids
-from zsnapdb.planning.binlog.route import BackupPoint, RouteFile
+from zsnapdb.planning.binlog.commit_times import TOLERANCE
+from zsnapdb.planning.binlog.route import BackupPoint, EndKind, Route, RouteFile, commit_time
+from zsnapdb.planning.restore.plan import ArchivedTransaction, RestorePoint
+from zsnapdb.planning.restore.points import RestoreRoute, shown
 from zsnapdb.planning.restore.steps import LogPart, Replay
+from zsnapdb.planning.restore.targets import AtGtids, AtTime, BeforeGtid, Latest, Target
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """A transaction read from a binlog: its offsets, its GTID, when it was committed (UTC).
+
+    `committed` is the time in its events. If the archiver saw that it was committed at another time, `between` are the
+    times between which it was (the first is None if it is not known).
+    """
+
+    gtid: str | None
+    start: int
+    end: int
+    committed: datetime
+    is_exact: bool = True
+    between: tuple[datetime | None, datetime] | None = None
+
+
+def start_in(route: Route, scanned: Iterable[Scanned]) -> int:
+    """Return the offset in the route's first file at which the transactions begin that the backup does not contain.
+
+    `scanned` are all transactions of that file. They are read only if the route does not know the offset exactly.
+    """
+    if route.is_start_exact:
+        return route.start
+    end = route.start
+    for transaction in scanned:
+        if not _has(route.point, transaction):
+            return transaction.start
+        end = transaction.end
+    return end
+
+
+def _has(point: BackupPoint, transaction: Scanned) -> bool:
+    return (
+        point.gtids is not None
+        and transaction.gtid is not None
+        and contains(point.gtids, parse_gtids(point.flavour, transaction.gtid))
+    )
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Where the replay stops in the last binlog, and the GTIDs of all transactions up to there.
+
+    The stop is after `last` (None: the replay stops where it starts) and before `following`.
+    """
+
+    stop: int
+    last: Scanned | None
+    following: Scanned | None
+    gtids: Gtids | None
+
+
+def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned], end: int | None = None) -> Boundary:
+    """Return where to stop in the last binlog.
+
+    `start` is where the replay of this binlog begins (offset in bytes). `scanned` are all its transactions.
+
+    If the target is a time, `end` is where the replay stops (`time_place.find_stop`).
+    NotThere if the target is a GTID and this history has another transaction in its place.
+    """
+    point, target = choice.point, choice.target
+    reached = reached_by(point, choice.files[:-1])
+    last: Scanned | None = None
+    following: Scanned | None = None
+    gtids, pending = reached, reached
+    sought = _Sought.of(target, point.flavour, end)
+    stop = start
+    for transaction in scanned:
+        if transaction.end <= start:
+            continue
+        own = parse_gtids(point.flavour, transaction.gtid) if transaction.gtid is not None else None
+        pending = joined(pending, own)
+        if sought.includes(transaction, own, gtids):
+            last, stop, gtids, following = transaction, transaction.end, pending, None
+            continue
+        following = following or transaction
+        if last is not None or not sought.is_one_of_mariadb:
+            break
+    if isinstance(target, AtGtids | BeforeGtid):
+        at = last if isinstance(target, AtGtids) else following
+        check_stop(target.text, point.flavour, at.gtid if at else None, choice.files[-1].name)
+    return Boundary(stop, last, following, gtids)
+
+
+@dataclass(frozen=True)
+class _Sought:
+    """What a target asks of each transaction. Its GTIDs are read once; there may be millions of transactions."""
+
+    target: Target
+    gtids: Gtids | None
+    end: int | None
+
+    @classmethod
+    def of(cls, target: Target, flavour: Flavour, end: int | None) -> _Sought:
+        named = parse_gtids(flavour, target.text) if isinstance(target, AtGtids | BeforeGtid) else None
+        return cls(target, named, end)
+
+    @property
+    def is_one_of_mariadb(self) -> bool:
+        """Whether the replay stops at a single GTID of MariaDB, and not at a set or a position of several domains."""
+        is_one = isinstance(self.gtids, GtidPosition) and len(self.gtids.heads) == 1
+        return is_one and isinstance(self.target, AtGtids)
+
+    def includes(self, transaction: Scanned, own: Gtids | None, reached: Gtids | None) -> bool:
+        """Whether a transaction, with the GTID `own`, belongs to the target state. `reached` are those before it."""
+        if isinstance(self.target, AtTime):
+            return self.end is not None and transaction.end <= self.end
+        if isinstance(self.target, BeforeGtid):
+            return own is None or own != self.gtids
+        if self.is_one_of_mariadb:
+            # Two servers may give the same number in one domain, in any order (gtid_strict_mode=OFF).
+            return own is not None and own == self.gtids
+        if self.gtids is not None:
+            return reached is None or not contains(reached, self.gtids)
+        return True
+
+
+def to_transaction(transaction: Scanned | None, file: str) -> ArchivedTransaction | None:
+    """Return a scanned transaction as the plan shows it."""
+    if transaction is None:
+        return None
+    return ArchivedTransaction(transaction.gtid, transaction.committed, file, transaction.end)
+
+
+def restore_point(choice: RestoreRoute, boundary: Boundary | None, following_file: str | None = None) -> RestorePoint:
+    """Return the point that a choice reaches; without a boundary it is that of the backup alone.
+
+    `following_file` is the binlog of the first transaction that is left out.
+    """
+    is_short = isinstance(choice.target, Latest) and choice.route.end.kind not in (EndKind.NEWEST, EndKind.NO_ARCHIVE)
+    notes = [f"the archive reaches no further: {choice.route.end.reason}"] if is_short else []
+    if boundary is None:
+        gtids = choice.point.gtids
+        return RestorePoint(None if gtids is None else str(gtids), notes=tuple(notes))
+    file = choice.files[-1].name
+    following = to_transaction(boundary.following, following_file or file)
+    return RestorePoint(
+        None if boundary.gtids is None else str(boundary.gtids),
+        to_transaction(boundary.last, file),
+        following,
+        tuple(notes),
+    )
+
+
+def newest_in_backup(
+    first: RouteFile,
+    start: int,
+    scanned: Iterable[Scanned],
+    files: Sequence[RouteFile],
+    snapshot_by: datetime | None = None,
+) -> datetime | None:
+    """Return when the last transaction that a backup contains was committed; None if the archive does not tell.
+
+    The backup is at the offset `start` of the binlog `first`, whose transactions are `scanned`. Without a transaction
+    before it there, the archived files before that binlog tell (`files` are all files). A time that a session may have
+    set is not later than the snapshot, which was made by `snapshot_by`.
+    """
+    newest = None
+    for transaction in scanned:
+        if transaction.end > start:
+            break
+        newest = transaction.between[1] if transaction.between is not None else transaction.committed
+        if snapshot_by is not None and not transaction.is_exact:
+            newest = min(newest, snapshot_by)
+    if newest is not None:
+        return newest
+    following = first
+    for file in sorted(files, key=lambda file: file.number, reverse=True):
+        if file.incarnation != first.incarnation or file.number >= following.number:
+            continue
+        if following.gap is not None or file.number != following.number - 1:
+            return None
+        if file.last_commit is not None:
+            return commit_time(file.last_commit)
+        following = file
+    return None
+
+
+def is_past(target: Target, newest: datetime | None, snapshot_by: datetime) -> bool:
+    """Whether a backup may contain a transaction committed after the target time.
+
+    `newest` is the commit time of the last transaction in the backup. If it is not known (None), the backup may contain
+    what was committed until its snapshot, which was made by `snapshot_by` by the clock of that time.
+    """
+    return isinstance(target, AtTime) and (snapshot_by if newest is None else newest) > target.moment
+
+
+_TOLERANCE = timedelta(microseconds=TOLERANCE)
+_STEP = timedelta(seconds=1)
+"""Times that are nearer to each other count as one, so that few are kept."""
+
+Scan = Callable[[RouteFile], Iterable[Scanned]]
+Stop = tuple[int, int]
+"""The place of a file among those of a choice, and the offset in it at which the replay stops."""
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """A transaction that was committed between two times, its number in the order of commits, and the stop before."""
+
+    number: int
+    earliest: datetime
+    latest: datetime
+    before: Stop
+    transaction: Scanned
+    file: str
+
+    def name(self) -> str:
+        """Return the transaction in a few words."""
+        return f"{self.transaction.gtid or '(no GTID)'} (at {self.file}:{self.transaction.end})"
+
+
+@dataclass
+class _Search:
+    """The last transaction that is surely in a state, and the first that is surely not, of those seen so far.
+
+    `inside` and `outside` are candidates: a later transaction that was committed before them proves them wrong.
+    """
+
+    moment: datetime
+    highest: datetime
+    inside: list[_Bounds] = field(default_factory=list)
+    outside: list[_Bounds] = field(default_factory=list)
+
+    def see(self, one: _Bounds) -> None:
+        """Take in the next transaction."""
+        while self.inside and self.inside[-1].earliest > one.latest + _TOLERANCE:
+            self.inside.pop()
+        while self.outside and self.outside[0].earliest > one.latest + _TOLERANCE:
+            self.outside.pop(0)
+        is_in_order = one.latest >= self.highest - _TOLERANCE
+        self.highest = max(self.highest, one.earliest)
+        if not is_in_order:
+            return
+        if one.latest <= self.moment:
+            while self.inside and one.earliest < self.inside[-1].earliest + _STEP:
+                self.inside.pop()
+            self.inside.append(one)
+        elif self._is_later(one) and (not self.outside or one.earliest < self.outside[-1].earliest):
+            self.outside.append(one)
+
+    def _is_later(self, one: _Bounds) -> bool:
+        """Whether a transaction was committed after the moment; one that was seen may be earlier by the tolerance."""
+        return one.earliest > self.moment - (_TOLERANCE if one.earliest < one.latest else timedelta())
+
+
+def find_stop(choice: RestoreRoute, start: int, scan: Scan, now: datetime) -> Stop:
+    """Return where a replay to a time stops: the place of the file in the choice, and the offset in it.
+
+    `start` is the offset in the first file of the choice at which its replay begins. AmbiguousPointError names the
+    transactions between which the time lies, if it is not known which of those between them were committed by then.
+    """
+    target = choice.target
+    assert isinstance(target, AtTime)
+    taken = commit_time(choice.point.taken)
+    search = _Search(target.moment, taken)
+    place, number = choice.first_doubtful, 0
+    stop = (place, start if place == 0 else choice.files[place].start)
+    for place in range(choice.first_doubtful, len(choice.files)):
+        file = choice.files[place]
+        begin = start if place == 0 else file.start
+        for transaction in scan(file):
+            if transaction.end <= begin:
+                continue
+            number += 1
+            earliest, latest = _between(transaction, taken, now)
+            search.see(_Bounds(number, earliest, latest, stop, transaction, file.name))
+            stop = (place, transaction.end)
+    last = search.inside[-1] if search.inside else None
+    following = search.outside[0] if search.outside else None
+    passed = last.number if last is not None else 0
+    if following is not None and passed >= following.number - 1:
+        return following.before
+    if following is None and passed == number:
+        return stop
+    raise _unclear(
+        choice, target.moment, last, following, (number if following is None else following.number - 1) - passed
+    )
+
+
+def _between(transaction: Scanned, taken: datetime, now: datetime) -> tuple[datetime, datetime]:
+    """Return the times between which a transaction after the backup was committed, as far as they are known."""
+    if transaction.between is not None:
+        earliest, latest = transaction.between
+        return (min(taken, latest) if earliest is None else earliest), latest
+    stamp = transaction.committed
+    is_before_backup = stamp < taken - _TOLERANCE and not transaction.is_exact
+    if is_before_backup or stamp > now + _TOLERANCE:
+        return min(taken, now), now
+    return stamp, stamp
+
+
+def _unclear(
+    choice: RestoreRoute, moment: datetime, last: _Bounds | None, following: _Bounds | None, count: int
+) -> AmbiguousPointError:
+    backup = choice.point.backup_id
+    low = f"after {last.name()}" if last is not None else f"after backup {backup}"
+    end = choice.route.files[len(choice.files) :]
+    high = following.name() if following is not None else f"{end[0].name}" if end else "the end of the archive"
+    first = last.transaction.gtid if last is not None else backup
+    until = following.transaction.gtid if following is not None else None
+    ways = [f"`--to {first}`"] if first is not None else []
+    ways += [f"`--to before-{until}`"] if until is not None else []
+    hint = f"choose one of these states: {' or '.join(ways)} (`--at` of clones and questions)" if ways else ""
+    return AmbiguousPointError(
+        f"{shown(moment)} cannot be placed: it lies {low} and before {high}; the {count} transaction(s) between them do"
+        " not have the times of their commits",
+        hint=hint or "name an earlier or a later time, or `latest`",
+    )
 
 
 def reached_by(point: BackupPoint, files: Iterable[RouteFile]) -> Gtids | None:

@@ -13,13 +13,13 @@ from posixpath import join
 from typing import assert_never
 
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
-from zsnapdb.planning.restore.machine import MachineStep
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import (
     CheckServer,
     CloneSnapshot,
     LeaveStopped,
     LookAround,
+    MachineStep,
     MakeReplica,
     MakeTop,
     MountVolumes,

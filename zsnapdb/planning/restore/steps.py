@@ -1,4 +1,4 @@
-"""The typed steps of a restore. Pure.
+"""The typed steps of a restore of a server or a machine. Pure.
 
 The executor (`jobs/restore/run.py`) runs the steps in order, a journal notes the finished steps, and a runbook prints
 all steps. A step contains everything that it needs. So a stored plan means the same later, whatever has changed in the
@@ -7,9 +7,9 @@ repository since.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 from zsnapdb.base.model import Flavour
 
@@ -25,10 +25,7 @@ class LeaveStopped:
 
     server_id: int
     kind: Literal["stopped"] = "stopped"
-
-    @property
-    def name(self) -> str:
-        return "handover"
+    name: ClassVar[str] = "handover"
 
     def describe(self) -> str:
         return "leave the server mounted and stopped, with an option file"
@@ -43,10 +40,7 @@ class LookAround:
 
     server_id: int
     kind: Literal["look"] = "look"
-
-    @property
-    def name(self) -> str:
-        return "handover"
+    name: ClassVar[str] = "handover"
 
     def describe(self) -> str:
         return "snapshot, then start the server read-only, on its private socket alone, to look around"
@@ -59,10 +53,7 @@ class RunBeside:
     server_id: int
     port: int
     kind: Literal["run"] = "run"
-
-    @property
-    def name(self) -> str:
-        return "handover"
+    name: ClassVar[str] = "handover"
 
     def describe(self) -> str:
         return f"start the server with a new identity (server_id {self.server_id}) on 127.0.0.1:{self.port}"
@@ -121,10 +112,7 @@ class Promote:
     server_id: int | None = None
     unit: str | None = None
     kind: Literal["promote"] = "promote"
-
-    @property
-    def name(self) -> str:
-        return "handover"
+    name: ClassVar[str] = "handover"
 
     def describe(self) -> str:
         needed = f"; the site then gives it server_id {self.server_id}" if self.server_id is not None else ""
@@ -145,10 +133,7 @@ class MakeReplica:
     source_user: str
     password_file: str | None
     kind: Literal["replica"] = "replica"
-
-    @property
-    def name(self) -> str:
-        return "handover"
+    name: ClassVar[str] = "handover"
 
     def describe(self) -> str:
         return (
@@ -161,13 +146,11 @@ HandoverStep = LeaveStopped | LookAround | RunBeside | Promote | MakeReplica
 
 
 @dataclass(frozen=True)
-class Preflight:
-    """Check everything the restore depends on; nothing is changed.
+class PoolNeeds:
+    """What the pool must have that receives: room for `plain_bytes` of streams, and the `features` of the streams.
 
-    The pool has room for `plain_bytes` of streams and binlogs (at least for `stored_bytes`) and has the features of the
-    streams (bits of their BEGIN records). ZFS is not older than the ZFS of the backup. The host has a server program of
-    the same series that is not older, and the account it runs as. Every data key can be opened. Every chunk is in the
-    repository with its size.
+    At least `stored_bytes` are needed. Features are the bits of the BEGIN records. ZFS should not be older than
+    `zfs_version`, that of the backup.
     """
 
     pool: str
@@ -176,20 +159,27 @@ class Preflight:
     stored_bytes: int
     features: int
     zfs_version: str
+    encrypted: tuple[str, ...] = field(default=(), kw_only=True)
+    """The datasets that ZFS encrypted where they were backed up, and that are received in the clear."""
+    raw: tuple[str, ...] = field(default=(), kw_only=True)
+    """The datasets whose streams are encrypted as their blocks were: what is received needs their key."""
+
+
+@dataclass(frozen=True)
+class Preflight(PoolNeeds):
+    """Check everything the restore depends on; nothing is changed.
+
+    The pool has what it needs for streams and binlogs. The host has a server program of the same series that is not
+    older, and the account it runs as. Every data key can be opened. Every chunk is in the repository with its size.
+    """
+
     flavour: Flavour
     server_version: str
     backups: tuple[str, ...]
     fetches: bool = True
     """Whether the volumes come from the repository. Else they are clones of snapshots on this host."""
-    encrypted: tuple[str, ...] = ()
-    """The datasets that ZFS encrypted where they were backed up, and that are received in the clear."""
-    raw: tuple[str, ...] = ()
-    """The datasets whose streams are encrypted as their blocks were: what is received needs their key."""
     kind: Literal["preflight"] = "preflight"
-
-    @property
-    def name(self) -> str:
-        return "preflight"
+    name: ClassVar[str] = "preflight"
 
     def describe(self) -> str:
         return (
@@ -199,15 +189,24 @@ class Preflight:
 
 
 @dataclass(frozen=True)
+class MachinePreflight(PoolNeeds):
+    """Check everything the restore of a machine depends on: the pool, data keys and chunks. Nothing is changed."""
+
+    backups: tuple[str, ...]
+    kind: Literal["machine-preflight"] = "machine-preflight"
+    name: ClassVar[str] = "preflight"
+
+    def describe(self) -> str:
+        return f"check the pool {self.pool}, keys and chunks; nothing is changed yet"
+
+
+@dataclass(frozen=True)
 class MakeTop:
     """Make the dataset above volumes that lie side by side. The dataset is not mounted."""
 
     dataset: str
     kind: Literal["make-top"] = "make-top"
-
-    @property
-    def name(self) -> str:
-        return "make-top"
+    name: ClassVar[str] = "make-top"
 
     def describe(self) -> str:
         return f"make the dataset {self.dataset} above the volumes"
@@ -242,11 +241,6 @@ class Receive:
             f"receive the {self.role} volume of {self.backup_id} ({'full' if self.from_guid is None else 'increment'})"
             f" into {self.dataset}"
         )
-
-
-def own_roots(receives: Iterable[Receive]) -> tuple[str, ...]:
-    """Return the datasets that raw streams make: each is its own encryption root (zfs-receive(8), tried with 2.3.9)."""
-    return tuple(dict.fromkeys(step.dataset for step in receives if step.key_location is not None))
 
 
 @dataclass(frozen=True)
@@ -292,10 +286,7 @@ class MountVolumes:
 
     parts: tuple[MountPart, ...]
     kind: Literal["mount"] = "mount"
-
-    @property
-    def name(self) -> str:
-        return "mount"
+    name: ClassVar[str] = "mount"
 
     def describe(self) -> str:
         return "compare GUIDs, restore properties, mount " + ", ".join(part.dataset for part in self.parts)
@@ -312,10 +303,7 @@ class Recover:
     binlog_file: str | None
     binlog_offset: int | None
     kind: Literal["recover"] = "recover"
-
-    @property
-    def name(self) -> str:
-        return "recover"
+    name: ClassVar[str] = "recover"
 
     def describe(self) -> str:
         where = self.gtids if self.gtids is not None else f"{self.binlog_file}:{self.binlog_offset}"
@@ -416,15 +404,52 @@ class CheckServer:
 
     gtids: str | None
     kind: Literal["check"] = "check"
-
-    @property
-    def name(self) -> str:
-        return "check"
+    name: ClassVar[str] = "check"
 
     def describe(self) -> str:
         if self.gtids is None:
             return "check that the server starts"
         return f"check that the server is at exactly {self.gtids}"
+
+
+@dataclass(frozen=True)
+class VolumeCheck:
+    """One zvol: the snapshot that it must have, its size in bytes, and the properties to restore."""
+
+    role: str
+    dataset: str
+    snapshot: str
+    guid: int
+    size: int
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class CheckVolumes:
+    """Compare GUIDs and sizes of the received zvols, restore the properties, and wait for their devices."""
+
+    parts: tuple[VolumeCheck, ...]
+    kind: Literal["check-volumes"] = "check-volumes"
+    name: ClassVar[str] = "check-volumes"
+
+    def describe(self) -> str:
+        names = ", ".join(part.dataset for part in self.parts)
+        return f"compare GUIDs and sizes, restore properties, and wait for the devices of {names}"
+
+
+@dataclass(frozen=True)
+class DefineDomain:
+    """Define the domain of the restored machine. It is not started, and the links of its interfaces are down."""
+
+    domain: str
+    uuid: str
+    network: str
+    xml: str
+    kind: Literal["define-domain"] = "define-domain"
+    name: ClassVar[str] = "define-domain"
+
+    def describe(self) -> str:
+        return f"define the domain {self.domain} ({self.uuid}) with its links down; it is not started"
 
 
 Step = (
@@ -439,6 +464,7 @@ Step = (
     | CheckServer
     | HandoverStep
 )
+MachineStep = MachinePreflight | MakeTop | Receive | CheckVolumes | DefineDomain
 
 
 def why_from_the_beginning(step: Receive, *, to_guid: int, from_guid: int, records: bool) -> str | None:

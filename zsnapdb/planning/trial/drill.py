@@ -224,15 +224,6 @@ class InsideVerdict:
     reason: str
 
 
-@dataclass(frozen=True)
-class InsideIdentity:
-    """Who the server was when it was backed up. `server_uuid` None: it has none."""
-
-    flavour: Flavour
-    server_uuid: str | None
-    server_id: int
-
-
 def binlog_of_start(names: Sequence[str], published: str | None) -> str:
     """Return the binlog that the server began when it started in the drill. `names` are all, oldest first.
 
@@ -243,14 +234,14 @@ def binlog_of_start(names: Sequence[str], published: str | None) -> str:
     return later[0] if later else names[-1]
 
 
-def judge_identity(expected: InsideIdentity, answer: InsideAnswer) -> InsideVerdict:
-    """Return whether the server is the one that was backed up."""
-    if expected.flavour is not answer.flavour:
-        return _wrong(f"it is a server of {answer.flavour.value}, and {expected.flavour.value} was backed up")
-    if expected.server_uuid is not None and expected.server_uuid.lower() != answer.server_uuid:
-        return _wrong(f"its server_uuid is {answer.server_uuid}, and {expected.server_uuid} was backed up")
-    if expected.server_id != answer.server_id:
-        return _wrong(f"its server_id is {answer.server_id}, and {expected.server_id} was backed up")
+def judge_identity(flavour: Flavour, server_uuid: str | None, server_id: int, answer: InsideAnswer) -> InsideVerdict:
+    """Return whether the server is the one that was backed up. `server_uuid` None: that one had none."""
+    if flavour is not answer.flavour:
+        return _wrong(f"it is a server of {answer.flavour.value}, and {flavour.value} was backed up")
+    if server_uuid is not None and server_uuid.lower() != answer.server_uuid:
+        return _wrong(f"its server_uuid is {answer.server_uuid}, and {server_uuid} was backed up")
+    if server_id != answer.server_id:
+        return _wrong(f"its server_id is {answer.server_id}, and {server_id} was backed up")
     own = answer.server_uuid or f"server_id {answer.server_id}"
     return InsideVerdict(InsideResult.PROVED, f"{answer.flavour.value} {answer.version}, {own}, as in the backup")
 
@@ -303,7 +294,6 @@ def _held(answer: InsideAnswer, recovered: Gtids) -> Gtids:
 
 
 def _lacking(wanted: Gtids, held: Gtids) -> str:
-    """Return what is wanted and not held, in words."""
     if isinstance(wanted, GtidSet) and isinstance(held, GtidSet):
         return _short(wanted.minus(held))
     if isinstance(wanted, GtidPosition) and isinstance(held, GtidPosition):

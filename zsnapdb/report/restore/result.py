@@ -15,12 +15,11 @@ from zsnapdb.documents.restore import (
     RestoreDocument,
     RestorePlanDocument,
 )
-from zsnapdb.jobs.restore.machine_run import MachineRestoreResult
+from zsnapdb.jobs.restore.machine import MachineRestoreResult
 from zsnapdb.planning.backup.fitness import FitnessFinding
-from zsnapdb.planning.restore.machine import MachineRestorePlan, MachineStep
-from zsnapdb.planning.restore.plan import RestorePlan, RestorePoint
+from zsnapdb.planning.restore.plan import MachineRestorePlan, RestorePlan, RestorePoint
 from zsnapdb.planning.restore.readers import NotedReader
-from zsnapdb.planning.restore.steps import Receive, Replay, Step
+from zsnapdb.planning.restore.steps import MachineStep, Receive, Replay, Step
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import copy, inventory, status, verify
 from zsnapdb.jobs.repository import prune as job
 from zsnapdb.jobs.repository.prune_facts import LocalLeftovers
-from zsnapdb.jobs.restore import newest
+from zsnapdb.jobs.restore import known as restore_known
 from zsnapdb.planning.repository import local_sets
 from zsnapdb.planning.repository.host_record import StoredKind
 from zsnapdb.planning.repository.local_sets import LocalLimits, LocalSnapshot
@@ -146,9 +146,9 @@ def test_latest_is_the_newest_known_one_and_names_the_foreign_ones(site: Site) -
     names = site.fill([None] * 2)
     made_up = forge(site, names[-1], "aaaa")
     instance, repository = site.instance(), site.instance().open_repository()
-    catalogue, checked = newest.catalogue_of(instance, repository, None)
-    assert newest.newest_backup(instance, repository, accepts_older=False) == names[-1]
-    notes = newest.notes_beside(names[-1], catalogue, checked, AtBackup(None))
+    assert restore_known.newest_backup(instance, repository, accepts_older=False) == names[-1]
+    known = restore_known.read_known(instance, repository, AtBackup(None), "latest-backup")
+    notes = known.notes_beside(names[-1])
     assert [note.partition(": ")[2].partition(":")[0] for note in notes] == [made_up]
     assert "adopt" in notes[0]
 
@@ -168,7 +168,7 @@ def test_made_up_places_change_no_order_of_known_backups(site: Site, sequence: i
     known, checked = host_record.stored(instance, repository)
     assert [one.backup_id for one in known.backups if one.backup_id in names] == names
     assert [name for name in checked.order if name in names] == names
-    assert newest.newest_backup(instance, repository, accepts_older=False) == names[-1]
+    assert restore_known.newest_backup(instance, repository, accepts_older=False) == names[-1]
     assert host_record.next_sequence(instance, repository, checked.numbers(known.backups)) == 4
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.support.stored_backups import Site
 from zsnapdb.jobs.doctor import diagnose
 from zsnapdb.jobs.repository import inventory, status, verify
-from zsnapdb.jobs.restore import newest
+from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.report.repository.list import InventoryView
 from zsnapdb.report.repository.show import BackupDetailView
@@ -63,8 +63,8 @@ def test_the_doctor_warns_of_backups_that_cannot_be_restored(site: Site, names: 
 
 def test_the_plan_of_a_restore_names_the_damage_of_its_chain(site: Site, names: list[str]) -> None:
     repository = site.instance().open_repository()
-    bad = newest.judge_damage(site.instance(), repository, names[:2])
+    bad = stored_chain.judge_damage(site.instance(), repository, names[:2])
     assert [finding.severity for finding in bad] == [Severity.WARNING]
     assert f"backup {names[0]} is damaged" in bad[0].detail
-    assert newest.is_damaged(bad)
-    assert newest.judge_damage(site.instance(), repository, names[2:]) == []
+    assert stored_chain.is_damaged(bad)
+    assert stored_chain.judge_damage(site.instance(), repository, names[2:]) == []

@@ -20,7 +20,8 @@ from zsnapdb.jobs.health import evidence as evidence_job
 from zsnapdb.jobs.host import installed_plugins
 from zsnapdb.jobs.repository import evidence_report
 from zsnapdb.jobs.repository.status import ProtectionStatus
-from zsnapdb.jobs.trial.drill import DrillLog, DrillSubject
+from zsnapdb.jobs.trial.drill import DrillDraw, DrillLog
+from zsnapdb.jobs.trial.scratch import Scratch
 from zsnapdb.jobs.trial.server_checks import CheckOutcome
 from zsnapdb.mysql.process import processes
 from zsnapdb.planning.backup.fitness import Severity
@@ -311,7 +312,8 @@ def test_removed_evidence_of_a_drill_is_named(
         log = DrillLog(instance.host.now())
         log.add("pages", CheckOutcome("ibdata1", Outcome.PASSED, "all pages"))
         name = f"{instance.host.now():%Y%m%dT%H%M%SZ}-{len(ids):04x}"
-        ids.append(log.store(instance, repository, DrillSubject(name, "latest", backup, 1)).evidence.drill_id)
+        drawn = DrillDraw(name, "latest", Scratch(name, "tank/scratch", "drill"), 1, None)
+        ids.append(log.store(instance, repository, drawn, backup).evidence.drill_id)
     assert not any("evidence of drill" in doubt for doubt in protected.status().health.facts.doubts)
     gone = next(key for key in drills.keys(repository, "main") if key.drill_id == ids[1])
     repository.delete(gone)

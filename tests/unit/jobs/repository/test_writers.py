@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import prune
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
-from zsnapdb.jobs.restore import newest
+from zsnapdb.jobs.restore.known import newest_backup, read_known
 from zsnapdb.planning.repository.host_record import StoredKind
 from zsnapdb.planning.restore.targets import AtBackup
 from zsnapdb.repository.catalogue import Summary
@@ -115,7 +116,7 @@ def test_a_host_is_told_of_the_other_server_and_its_latest_is_its_own(tmp_path: 
     other = [backup(instance, days, 1) for days in (3, 2, 1)]
     repository = instance.open_repository()
     with pytest.raises(HistoryError) as unknown:
-        newest.newest_backup(instance, repository, accepts_older=False)
+        newest_backup(instance, repository, accepts_older=False)
     assert own[-1].backup_id in unknown.value.message
     assert other[-1].backup_id in unknown.value.message
     for made in own:
@@ -124,7 +125,7 @@ def test_a_host_is_told_of_the_other_server_and_its_latest_is_its_own(tmp_path: 
     assert finding.kind is StoredKind.OTHER_WRITER
     assert "another server writes backups under the name main" in finding.text
     assert (finding.is_alarming, finding.is_warning) == (False, True)
-    assert newest.newest_backup(instance, repository, accepts_older=False) == own[-1].backup_id
+    assert newest_backup(instance, repository, accepts_older=False) == own[-1].backup_id
 
 
 def test_a_first_backup_into_the_place_of_another_server_is_told(tmp_path: Path) -> None:
@@ -145,9 +146,10 @@ def test_after_a_failover_the_newest_is_that_of_the_server_that_has_everything(t
     repository = instance.open_repository()
     known = list(repository.catalogue("main").manifests)
     with pytest.raises(HistoryError):
-        newest.newest_backup(instance, repository, accepts_older=False)
+        newest_backup(instance, repository, accepts_older=False)
     position = taken_over.source.position
     position = position.model_copy(update={"gtids": f"{UUIDS[0]}:1-97,{UUIDS[1]}:1-5"})
     known[-1] = taken_over.model_copy(update={"source": taken_over.source.model_copy(update={"position": position})})
-    chosen = newest.of_one_server(instance, known, host_record.StoredCheck(), AtBackup(None))
+    read = read_known(instance, repository, AtBackup(None), "latest-backup")
+    chosen = replace(read, checked=host_record.StoredCheck()).of_one_server(known)
     assert [made.backup_id for made in chosen] == [taken_over.backup_id]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.base.errors import ExistsError, PreflightError
 from zsnapdb.jobs.restore import run as restoring
-from zsnapdb.jobs.restore.look import HandedOver
+from zsnapdb.jobs.restore.handover import HandedOver
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.steps import LeaveStopped, Receive
@@ -55,7 +56,8 @@ def test_the_copy_of_a_trial_is_handed_over_to_nobody(host: PlanningHost, monkey
         handed.append(step.name)
         return HandedOver(None)
 
-    monkeypatch.setattr(restoring, "HANDLERS", {**restoring.HANDLERS, LeaveStopped: hand_over})
+    handlers = {**restoring.SERVER.handlers, LeaveStopped: hand_over}
+    monkeypatch.setattr(restoring, "SERVER", replace(restoring.SERVER, handlers=handlers))
     planned, repository = host.plan(), host.instance.open_repository()
     restoring.execute_without_journal(host.settings, host.instance, repository, planned)
     assert handed == []

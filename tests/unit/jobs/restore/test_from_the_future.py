@@ -12,7 +12,7 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.model import new_backup_id
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import inventory, status, verify
-from zsnapdb.jobs.restore import newest
+from zsnapdb.jobs.restore.known import newest_backup
 from zsnapdb.jobs.trial import scratch
 from zsnapdb.planning.repository.host_record import StoredKind
 
@@ -72,8 +72,8 @@ def test_a_backup_that_this_host_stored_while_its_clock_was_ahead_stays_the_late
 def test_drills_and_clones_do_not_choose_a_backup_from_the_future(attacked: PlanningHost) -> None:
     repository = attacked.instance.open_repository()
     with pytest.raises(DamagedError, match="from the future"):
-        newest.newest_backup(attacked.instance, repository, accepts_older=False)
-    assert newest.newest_backup(attacked.instance, repository, accepts_older=True) == HONEST
+        newest_backup(attacked.instance, repository, accepts_older=False)
+    assert newest_backup(attacked.instance, repository, accepts_older=True) == HONEST
     assert scratch.datasets_of_newest(attacked.instance, repository)
 
 

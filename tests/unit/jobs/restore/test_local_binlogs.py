@@ -14,7 +14,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore import without_store
-from zsnapdb.jobs.restore.plan import located_in
+from zsnapdb.jobs.restore.choice import located_in
 from zsnapdb.jobs.restore.replay import fetch_logs
 from zsnapdb.mysql.replication.replay import RelayLogs
 from zsnapdb.planning.restore.replays import located

@@ -11,10 +11,11 @@ import pytest
 
 from tests.unit.support.machine_yard import REQUEST, TOP, Receiver, Yard, made_yard
 from zsnapdb.base.errors import CommandError, DamagedError, ExistsError, NotOursError, PreflightError, UsageError
-from zsnapdb.jobs.restore import interrupted_receive, machine_plan, machine_run, receiving
-from zsnapdb.jobs.restore.machine_run import MachineRestoreResult, MachineWork
+from zsnapdb.jobs.restore import known, machine, receiving
+from zsnapdb.jobs.restore.machine import MachineRestoreResult, MachineWork
 from zsnapdb.jobs.steps.restore_journal import MachineJournals
-from zsnapdb.planning.restore.machine import DefineDomain, MachineRestorePlan
+from zsnapdb.planning.restore.plan import MachineRestorePlan
+from zsnapdb.planning.restore.steps import DefineDomain
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.report.restore.result import MachineRestorePlanView, MachineRestoreView
 from zsnapdb.repository.manifest import FilesystemType, ZvolType
@@ -107,7 +108,7 @@ def test_an_interrupted_restore_is_resumed_or_given_up(yard: Yard, monkeypatch: 
             yard.restore()
         assert "continue with --resume" in "".join(failed.value.__notes__)
         with pytest.raises(PreflightError, match="was begun at"):
-            machine_run.execute(
+            machine.MACHINE.execute(
                 MachineWork(yard.settings, yard.instance, yard.instance.open_repository(), _again(yard), yard.connect)
             )
         monkeypatch.setattr(Receiver, "fails_at", None)
@@ -170,7 +171,7 @@ def test_a_rest_that_zfs_refuses_is_followed_by_the_whole_volume(
         bring(*words)
 
     monkeypatch.setattr(receiving, "_bring", refuse_the_rest)
-    monkeypatch.setattr(interrupted_receive, "_resumption", lambda *_: Resumption(cast(Any, None), 2, 1 << 20))
+    monkeypatch.setattr(receiving, "_resumption", lambda *_: Resumption(cast(Any, None), 2, 1 << 20))
     assert defined(yard.resume()).uuid in yard.libvirt.known
     assert brought[:2] == [True, False]
     assert any("goes on at 1.0 MiB of" in line for line in yard.reported)
@@ -294,7 +295,7 @@ def test_a_chain_with_a_filesystem_in_it_is_refused_before_anything_is_made(
     forged = first.model_copy(
         update={"volumes": tuple(volume.model_copy(update={"type": mounted}) for volume in first.volumes)}
     )
-    monkeypatch.setattr(machine_plan, "restore_chain", lambda manifests, manifest, damaged: (forged, last))
+    monkeypatch.setattr(known, "restore_chain", lambda manifests, manifest, damaged: (forged, last))
     with pytest.raises(PreflightError, match="is a filesystem, not a zvol"):
         yard.restore()
     assert yard.state() == before
@@ -314,7 +315,7 @@ def test_the_zvols_are_restored_without_a_domain_if_its_description_does_not_fit
     class Fewer:
         volumes = ()
 
-    monkeypatch.setattr(machine_plan, "parse", lambda text: Fewer())
+    monkeypatch.setattr(machine, "parse", lambda text: Fewer())
     result = yard.restore()
     assert (result.plan.define, result.next_step) == (None, None)
     assert "no domain is defined" in result.plan.notes[0]

@@ -8,7 +8,7 @@ from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.base.errors import DamagedError, NotThere
 from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.restore import newest
+from zsnapdb.jobs.restore.known import newest_backup
 from zsnapdb.repository import layout
 from zsnapdb.store.local import LocalStore
 
@@ -85,8 +85,8 @@ def test_the_newest_for_a_clone_is_refused_likewise(host: PlanningHost) -> None:
     damage(host, BACKUPS[1], "gone")
     repository = host.instance.open_repository()
     with pytest.raises(DamagedError, match=BACKUPS[1]):
-        newest.newest_backup(host.instance, repository, accepts_older=False)
-    assert newest.newest_backup(host.instance, repository, accepts_older=True) == BACKUPS[0]
+        newest_backup(host.instance, repository, accepts_older=False)
+    assert newest_backup(host.instance, repository, accepts_older=True) == BACKUPS[0]
 
 
 def test_what_this_host_stored_after_its_newest_local_set_is_known_without_the_repository(host: PlanningHost) -> None:

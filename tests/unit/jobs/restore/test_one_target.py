@@ -14,7 +14,7 @@ from zsnapdb.base.errors import NotOursError, NotThere, PreflightError
 from zsnapdb.base.model import Snapshot, new_backup_id
 from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
-from zsnapdb.jobs.restore import receiving, under_way
+from zsnapdb.jobs.restore import receiving, restore_run
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.receiving import receive
 from zsnapdb.jobs.restore.steps import ServerWork, remove_all
@@ -44,7 +44,7 @@ def test_what_another_process_finished_while_this_one_waited_is_neither_resumed_
     planned = host.plan()
     _begin(host, planned)
     removed: list[RestorePlan] = []
-    monkeypatch.setattr(under_way, "remove_all", lambda plan, copy: removed.append(plan))
+    monkeypatch.setattr(restoring, "remove_all", lambda plan, copy: removed.append(plan))
 
     @contextlib.contextmanager
     def after_the_other(name: str, **options: Any) -> Iterator[None]:
@@ -55,11 +55,11 @@ def test_what_another_process_finished_while_this_one_waited_is_neither_resumed_
         with exclusive(name, **options):
             yield
 
-    monkeypatch.setattr(under_way, "exclusive", after_the_other)
+    monkeypatch.setattr(restore_run, "exclusive", after_the_other)
     before = list(host.executed)
     calls: dict[str, Callable[[], object]] = {
         "resume": lambda: restoring.resume(host.settings, host.instance, None),
-        "abandon": lambda: under_way.abandon(host.settings, host.instance, None),
+        "abandon": lambda: restoring.abandon(host.settings, host.instance, None),
     }
     with pytest.raises(NotThere, match="finished or given up meanwhile"):
         calls[verb]()
@@ -101,7 +101,7 @@ def test_snapshots_of_others_are_named_before_anything_is_done_and_go_if_that_wa
     monkeypatch.setattr(owned, "destroy_snapshots_on", lambda names, *marks: destroyed.extend(names))
 
     def call(*, with_foreign_snapshots: bool) -> object:
-        job: Any = restoring.resume if verb == "resume" else under_way.abandon
+        job: Any = restoring.resume if verb == "resume" else restoring.abandon
         return job(host.settings, host.instance, None, with_foreign_snapshots=with_foreign_snapshots)
 
     before = list(host.executed)

@@ -10,7 +10,7 @@ from tests.unit.support.archived_backups import ProtectedServer
 from zsnapdb.base.errors import HistoryError
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
 from zsnapdb.jobs.record import put_back_record
-from zsnapdb.jobs.restore import newest
+from zsnapdb.jobs.restore import known
 from zsnapdb.planning.repository.put_back import PutBack
 from zsnapdb.repository.binlog_contents import load
 from zsnapdb.zfs import datasets
@@ -81,7 +81,7 @@ def test_what_was_taken_back_is_reached_by_its_name_and_time(server: ProtectedSe
 def test_latest_of_a_clone_is_nothing_that_was_taken_back(server: ProtectedServer) -> None:
     put_back(server)
     instance = server.instance()
-    chosen = newest.newest_backup(instance, instance.open_repository(), accepts_older=False)
+    chosen = known.newest_backup(instance, instance.open_repository(), accepts_older=False)
     assert chosen == server.backups[0]
 
 
@@ -123,6 +123,6 @@ def test_a_record_that_cannot_be_read_is_reported(server: ProtectedServer) -> No
     (instance.host.put_backs / "main.json").write_text("{")
     warned: list[str] = []
     repository = instance.open_repository()
-    _, checked = newest.catalogue_of(instance, repository, None)
+    _, checked = known.catalogue_of(instance, repository, None)
     warned += [finding.text for finding in checked.findings if finding.is_warning]
     assert any("put-back" in text for text in warned)

@@ -14,7 +14,7 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import backup_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record.once_record import Deed, OnceRecords
-from zsnapdb.jobs.restore import once, under_way
+from zsnapdb.jobs.restore import once
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.run import RestoreResult
@@ -124,7 +124,7 @@ def test_a_restore_that_was_given_up_is_not_begun_again(host: PlanningHost, monk
     records = OnceRecords(instance.host)
     records.begin(RUN, Deed("restore", "main to latest-backup, stopped"))
     killed_in(monkeypatch, host, "recover")
-    under_way.abandon(host.settings, of_run(host, OTHER), None)
+    restoring.abandon(host.settings, of_run(host, OTHER), None)
     known = records.read(RUN)
     assert known is not None
     assert known.state is RunState.GIVEN_UP

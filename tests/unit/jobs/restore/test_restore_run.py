@@ -13,12 +13,10 @@ from tests.unit.support.machine_yard import made_yard
 from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.base.errors import CommandError, DamagedError, PreflightError
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.restore.restore_run import RestoreRun
-from zsnapdb.jobs.restore.under_way import alone, alone_with_journal, refuse_begun
+from zsnapdb.jobs.restore.restore_run import Body, RestoreRun, alone, alone_with_journal, refuse_begun
 from zsnapdb.jobs.steps.journal import JournalFolder
 from zsnapdb.jobs.steps.restore_journal import Journals, MachineJournal, MachineJournals, RestoreJournal
-from zsnapdb.planning.restore.machine import MachinePreflight
-from zsnapdb.planning.restore.steps import Preflight, Receive
+from zsnapdb.planning.restore.steps import PoolNeeds, Receive
 
 
 @dataclass
@@ -46,9 +44,10 @@ class Restored:
 
     def run(self) -> None:
         kinds = {type(step) for step in self.plan.steps}
-        run: RestoreRun[Any] = RestoreRun(self, dict.fromkeys(kinds, _step), (Preflight, MachinePreflight))
+        body: Body[Any, Any] = Body(Journals, RestoreJournal, dict.fromkeys(kinds, _step), PoolNeeds, id)
+        work: Any = self
         with alone(self.instance, self.plan):
-            run.carry_out(self.folder, self.folder.read(self.plan.top) or self.journal, lambda _step: True, None)
+            RestoreRun(body, work, self.folder.read(self.plan.top) or self.journal, self.folder).carry_out()
 
     @property
     def is_under_way(self) -> bool:

@@ -31,8 +31,8 @@ from zsnapdb.planning.binlog.commit_times import (
     with_stretch,
 )
 from zsnapdb.planning.binlog.route import NOTHING_KNOWN, RouteFile, commit_time, follow
-from zsnapdb.planning.restore.boundaries import Scanned, find_stop
 from zsnapdb.planning.restore.points import choose
+from zsnapdb.planning.restore.replays import Scanned, find_stop
 from zsnapdb.planning.restore.targets import AtTime
 from zsnapdb.repository.binlog_descriptions import SpanPart
 

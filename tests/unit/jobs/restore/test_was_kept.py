@@ -10,11 +10,7 @@ import pytest
 from zsnapdb.jobs.restore import steps
 from zsnapdb.jobs.restore.steps import ServerWork, was_kept
 from zsnapdb.zfs import owned, snapshots
-
-
-@dataclass(frozen=True)
-class Plan:
-    restore_id: str = "20261120T093000Z-5e75"
+from zsnapdb.zfs.owned import Mark
 
 
 @dataclass(frozen=True)
@@ -22,7 +18,7 @@ class Two:
     """A restore of two volumes."""
 
     datasets: tuple[str, ...] = ("tank/r", "tank/r/data")
-    plan: Plan = Plan()
+    mark: Mark = Mark("zsnapdb:restored", "20261120T093000Z-5e75")  # noqa: RUF009
 
 
 @pytest.mark.parametrize(

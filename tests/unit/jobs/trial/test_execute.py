@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.base.errors import DamagedBackupError, PreflightError
 from zsnapdb.base.model import Flavour
-from zsnapdb.jobs.trial import delivery, drill, rescue, scratch
+from zsnapdb.jobs.trial import delivery, drill, rescue
 from zsnapdb.jobs.trial.rescue import Destination, RescueRequest
 from zsnapdb.jobs.trial.server_checks import CheckOutcome
 from zsnapdb.planning.backup.fitness import unfit
@@ -137,7 +137,7 @@ def test_a_drill_that_meets_a_damaged_chunk_makes_that_backup_known_as_damaged(
     def damaged(*words: object) -> None:
         raise DamagedBackupError("chunk 3 is missing", backup_id=BACKUPS[0])
 
-    monkeypatch.setattr(scratch, "execute", damaged)
+    monkeypatch.setattr("zsnapdb.jobs.restore.run.execute_without_journal", damaged)
     done = drill.execute(host.settings, host.instance, repository, shown)
     assert drill.exit_code(done.evidence) == 7
     (known,) = known_damage(repository, host.instance.name).known

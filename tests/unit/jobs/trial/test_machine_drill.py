@@ -14,10 +14,10 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.config.instance import HostBootSettings, VmSourceSettings
 from zsnapdb.config.settings import InstanceSettings, ProbeSettings
 from zsnapdb.jobs.doctor import orphans
-from zsnapdb.jobs.restore.machine_run import MachineWork
+from zsnapdb.jobs.restore.machine import MachineWork
 from zsnapdb.jobs.trial import drill, machine_drill
-from zsnapdb.jobs.trial.drill import DrillResult
-from zsnapdb.jobs.trial.machine_drill import MachineDrillPlan, MachineDrillRequest
+from zsnapdb.jobs.trial.drill import DrillRequest, DrillResult
+from zsnapdb.jobs.trial.machine_drill import MachineDrillPlan
 from zsnapdb.planning.vm.domain import parse, root_of
 from zsnapdb.report.trial.drill import EvidenceView, MachineDrillPlanView
 from zsnapdb.repository import drills
@@ -26,7 +26,7 @@ from zsnapdb.repository.sources import BoundPart, ServerInsidePart
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, MachineState
 from zsnapdb.zfs import version
 
-NEWEST = MachineDrillRequest(seed=1)
+NEWEST = DrillRequest(seed=1)
 HOMES = {"tank/zsnapdb", "tank/zsnapdb/scratch", "tank/zsnapdb/scratch/main", "tank/zsnapdb/scratch/main/drill"}
 
 
@@ -45,7 +45,7 @@ def configured(yard: Yard, machine: VmSourceSettings) -> Yard:
     return yard
 
 
-def planned(yard: Yard, request: MachineDrillRequest = NEWEST) -> MachineDrillPlan:
+def planned(yard: Yard, request: DrillRequest = NEWEST) -> MachineDrillPlan:
     return machine_drill.plan(yard.settings, yard.instance, yard.instance.open_repository(), request, yard.connect)
 
 
@@ -168,9 +168,9 @@ def test_a_point_between_backups_and_a_machine_without_an_agent_are_refused(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UsageError, match="a virtual machine has none"):
-        planned(yard, MachineDrillRequest("2026-11-22T00:00:00Z"))
-    assert planned(yard, MachineDrillRequest("random", seed=4)).restore.backup_id in yard.ids
-    assert planned(yard, MachineDrillRequest(yard.ids[0])).restore.backup_id == yard.ids[0]
+        planned(yard, DrillRequest("2026-11-22T00:00:00Z"))
+    assert planned(yard, DrillRequest("random", seed=4)).restore.backup_id in yard.ids
+    assert planned(yard, DrillRequest(yard.ids[0])).restore.backup_id == yard.ids[0]
     monkeypatch.setattr(machine_drill, "parse", lambda xml: replace(parse(xml), has_agent=False))
     with pytest.raises(PreflightError, match="no channel of a guest agent"):
         planned(yard)

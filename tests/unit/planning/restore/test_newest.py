@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -24,12 +25,18 @@ def route(target: Latest | AtBackup) -> RestoreRoute:
     return choose(target, [point], [own(number) for number in range(2, 6)], NOW)
 
 
+def newer(target: Latest | AtBackup, *known: Any) -> tuple[str, ...]:
+    """Return what is newer than that route and cannot be used."""
+    choice = route(target)
+    return newer_than(choice.point.backup_id, choice, *known)
+
+
 def unusable(second: int, text: str | None, server: str | None = A) -> UnusableBackup:
     return UnusableBackup(id_at(second), "it is gone", server, None if text is None else gtids(text))
 
 
 def test_a_newer_backup_that_the_archived_binlogs_lead_past_is_not_missing() -> None:
-    assert newer_than(route(Latest()), [unusable(45, f"{A}:1-44")], None, ()) == ()
+    assert newer(Latest(), [unusable(45, f"{A}:1-44")], None, ()) == ()
 
 
 @pytest.mark.parametrize(
@@ -43,23 +50,23 @@ def test_a_newer_backup_that_the_archived_binlogs_lead_past_is_not_missing() -> 
     ids=["its position is not known", "it holds more", "another server", "it is newer than the archive: a reset"],
 )
 def test_a_newer_backup_of_which_something_may_be_missing_is_named(item: UnusableBackup) -> None:
-    (text,) = newer_than(route(Latest()), [item], None, ())
+    (text,) = newer(Latest(), [item], None, ())
     assert item.backup_id in text
 
 
 def test_the_newest_backup_alone_covers_nothing_newer() -> None:
-    assert newer_than(route(AtBackup(None)), [unusable(45, f"{A}:1-44")], None, ()) != ()
+    assert newer(AtBackup(None), [unusable(45, f"{A}:1-44")], None, ()) != ()
 
 
 def test_the_order_in_which_this_host_stored_backups_outweighs_the_clocks_of_their_ids() -> None:
     later, earlier = unusable(5, None), unusable(30, None)
     order = (id_at(30), id_at(12), id_at(5))
-    assert len(newer_than(route(Latest()), [later], None, order)) == 1
-    assert newer_than(route(Latest()), [earlier], None, order) == ()
+    assert len(newer(Latest(), [later], None, order)) == 1
+    assert newer(Latest(), [earlier], None, order) == ()
 
 
 @pytest.mark.parametrize(("second", "is_newer"), [(59, False), (60, True)])
 def test_a_lost_archive_is_newer_if_it_ended_after_what_is_reached(second: int, is_newer: bool) -> None:
     lost = UnusableArchive("the archive is short", second * SECOND)
-    assert bool(newer_than(route(Latest()), [], lost, ())) is is_newer
-    assert newer_than(route(AtBackup(None)), [], lost, ()) == ()
+    assert bool(newer(Latest(), [], lost, ())) is is_newer
+    assert newer(AtBackup(None), [], lost, ()) == ()

@@ -13,17 +13,17 @@ from zsnapdb.base.errors import AmbiguousPointError, NotThere, PreflightError, U
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, joined
 from zsnapdb.base.model import BinlogCoordinates, Flavour, backup_time
 from zsnapdb.planning.binlog.route import BackupPoint, EndKind, commit_time, follow
-from zsnapdb.planning.restore.boundaries import (
+from zsnapdb.planning.restore.points import RestoreRoute, choose
+from zsnapdb.planning.restore.replays import (
     Boundary,
     Scanned,
     boundary_in,
     find_stop,
     is_past,
     newest_in_backup,
+    replays,
     start_in,
 )
-from zsnapdb.planning.restore.points import RestoreRoute, choose
-from zsnapdb.planning.restore.replays import replays
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, parse_target, parse_time
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

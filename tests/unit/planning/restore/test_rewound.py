@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from zsnapdb.base.model import Flavour, parse_gtids
-from zsnapdb.planning.restore.exchange import ServerIds, StartedServer, differences
-from zsnapdb.planning.restore.plan import RestorePoint
+from zsnapdb.planning.restore.exchange import differences
+from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan, RestorePoint
 
+PLAN = RestorePlan(
+    restore_id="20261120T120000Z-0001",
+    instance="main",
+    repository="0123",
+    requested="latest",
+    created=datetime(2026, 11, 20, tzinfo=UTC),
+    flavour=Flavour.MYSQL,
+    server_version="9.7.4",
+    server_id=1,
+    server_uuid=None,
+    variables={},
+    backup_id="20261120T110000Z-0001",
+    point=RestorePoint(None),
+    layout=RestoreLayout("tank/a", {}, {}, "/mnt/a", {}),
+)
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
 def seen(flavour: Flavour, point: str, executed: str, *, wanted: int | None = None, server_id: int = 7) -> list[str]:
-    started = StartedServer(server_id, parse_gtids(flavour, executed))
-    return differences(flavour, replace(POINT, gtids=point), ServerIds(1, wanted), started)
-
-
-POINT = RestorePoint(gtids=None)
+    plan = replace(PLAN, flavour=flavour, point=RestorePoint(point))
+    return differences(plan, server_id, parse_gtids(flavour, executed), wanted_id=wanted)
 
 
 @pytest.mark.parametrize("executed", ["0-1-9", "0-7-12", "0-7-12,3-7-1", "0-1-9,4-2-8"])

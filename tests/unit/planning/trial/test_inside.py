@@ -12,7 +12,6 @@ from zsnapdb.base.gtid import GtidPosition, GtidSet
 from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.planning.trial.drill import (
     InsideAnswer,
-    InsideIdentity,
     InsideResult,
     binlog_of_start,
     judge_identity,
@@ -103,7 +102,7 @@ def test_the_binlog_of_the_start_is_the_first_after_those_of_the_backup_though_l
 
 
 def test_another_server_is_not_the_one_that_was_backed_up() -> None:
-    expected = InsideIdentity(Flavour.MYSQL, OWN.upper(), 1)
-    assert judge_identity(expected, MYSQL).result is InsideResult.PROVED
+    expected = (Flavour.MYSQL, OWN.upper(), 1)
+    assert judge_identity(*expected, MYSQL).result is InsideResult.PROVED
     for other in (replace(MYSQL, server_uuid=OTHER), replace(MYSQL, server_id=2), MARIADB):
-        assert judge_identity(expected, other).result is InsideResult.WRONG
+        assert judge_identity(*expected, other).result is InsideResult.WRONG

@@ -1,0 +1,321 @@
+"""What repository, archive and host have for a restore, read once; and what it says about the newest state.
+
+Nothing is called the newest if something newer was stored that cannot be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.model import parse_gtids, pool_of
+from zsnapdb.jobs.backup import local_snapshot
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, point_of
+from zsnapdb.jobs.record import host_record, put_back_record
+from zsnapdb.jobs.record.host_record import StoredCheck
+from zsnapdb.jobs.record.record_file import BACKUPS, read
+from zsnapdb.jobs.restore.without_store import archive_of, is_stand_in
+from zsnapdb.planning.binlog.route import follow
+from zsnapdb.planning.binlog.window import leading
+from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.repository.host_record import BackupRecord
+from zsnapdb.planning.repository.writers import writers
+from zsnapdb.planning.restore import newest, points
+from zsnapdb.planning.restore.newest import UnusableArchive, UnusableBackup
+from zsnapdb.planning.restore.plan import RestoreOrigin, SetStanding
+from zsnapdb.planning.restore.points import RestoreRoute
+from zsnapdb.planning.restore.targets import AtBackup, Latest, Target
+from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
+from zsnapdb.repository.repository import Catalogue, Repository
+from zsnapdb.repository.verifications import known_damage
+
+_GONE = "this host stored it, and the repository lacks it: deleted, hidden, or rolled back"
+_REWRITTEN = "its manifest is not the one that this host stored"
+_FUTURE = "it is from the future by the clock of this host, and this host did not store it"
+
+
+def catalogue_of(instance: Instance, repository: Repository, archive: Archive | None) -> tuple[Catalogue, StoredCheck]:
+    """Return all backups, oldest first, and what the repository lacks of what this host stored; warn about that.
+
+    While the store is unreachable, nothing is known to be missing.
+    """
+    catalogue = repository.catalogue(instance.name)
+    if is_stand_in(repository):
+        return catalogue, StoredCheck(taken_back=put_back_record.taken_back(instance, catalogue.manifests))
+    checked = host_record.check(
+        instance,
+        repository,
+        catalogue.manifests,
+        catalogue.unread,
+        archive,
+        digests=catalogue.digests,
+    )
+    checked.warn(instance)
+    return replace(catalogue, manifests=checked.ordered(catalogue.manifests)), checked
+
+
+@dataclass(frozen=True)
+class KnownToRestore:
+    """What repository, archive and host have for a restore to a target. `requested` is the target as it was requested.
+
+    `archive` None: it was not read, as the target needs none. `history` is the id of the binlog history with the
+    target, if there are several. `accepts_older`: if the newest state cannot be used, the newest that can is restored.
+    """
+
+    instance: Instance
+    repository: Repository
+    target: Target
+    requested: str
+    catalogue: Catalogue
+    checked: StoredCheck
+    archive: Archive | None = None
+    history: str | None = None
+    accepts_older: bool = False
+
+    @property
+    def named(self) -> str | None:
+        """The id of the backup that was requested by it."""
+        return self.target.backup_id if isinstance(self.target, AtBackup) else None
+
+    def unusable(self) -> tuple[UnusableBackup, ...]:
+        """Return the stored backups that cannot be used: their manifests are unreadable or gone."""
+        unusable = [UnusableBackup(name, error.message) for name, error in self.catalogue.unreadable.items()]
+        unusable += [UnusableBackup(name, _REWRITTEN) for name in self.checked.provenance.rewritten]
+        unusable += [UnusableBackup(name, _FUTURE) for name in self._newer_future()]
+        for missing in self.checked.missing:
+            known = missing.recorded
+            if known is None or known.flavour is None or known.gtids is None:
+                unusable.append(UnusableBackup(missing.backup_id, _GONE))
+            else:
+                gtids = parse_gtids(known.flavour, known.gtids)
+                unusable.append(UnusableBackup(missing.backup_id, _GONE, known.server, gtids))
+        return tuple(unusable)
+
+    def _newer_future(self) -> list[str]:
+        """Return the backups from the future that are not before another one of the same pool, which decides order."""
+        ids, unchosen = [manifest.backup_id for manifest in self.catalogue.manifests], self.checked.unchosen
+        newest_present = max((number for number, name in enumerate(ids) if name not in unchosen), default=-1)
+        return [name for name in ids[newest_present + 1 :] if name in self.checked.doubtful_future]
+
+    def choosable(self, history: str | None = None) -> tuple[Manifest, ...]:
+        """Return the backups among which the target may choose: the named one, else no foreign or future one.
+
+        What a restore took back is not the newest state. A time, a GTID or the latest state of a named `history` may
+        be.
+        """
+        if self.named is not None:
+            return self.catalogue.manifests
+        asks_for_newest = newest.asks_for_newest(self.target) and history is None
+        but = self.checked.unchosen if asks_for_newest else self.checked.unbelieved
+        return tuple(manifest for manifest in self.catalogue.manifests if manifest.backup_id not in but)
+
+    def refuse_without_any(self) -> None:
+        """Raise DamagedError if backups were stored and none of them can be used."""
+        backups = self.unusable()
+        if backups and not self.choosable() and newest.asks_for_newest(self.target):
+            listed = [f"backup {item.backup_id}: {item.why}" for item in backups]
+            raise newest.refusal(self.requested, "nothing", listed)
+        if self.checked.taken_back and not self.choosable():
+            raise newest.all_taken_back(self.requested, self.checked.taken_back)
+
+    def of_servers(self) -> list[Manifest]:
+        """Return the backups of database servers among which the target may choose.
+
+        PreflightError if the target is a backup of another kind, or if all of them are of other kinds.
+        """
+        manifests = self.choosable(self.history)
+        servers = [manifest for manifest in manifests if is_of_server(manifest)]
+        if isinstance(self.target, AtBackup | Latest):
+            asked = [manifest for manifest in manifests if self.named in (None, manifest.backup_id)]
+        else:
+            asked = [] if servers else list(manifests)
+        if asked:
+            server_source(asked[-1])
+        return servers
+
+    def of_one_server(self, manifests: Sequence[Manifest]) -> list[Manifest]:
+        """Return the backups among which the newest is the newest state of one server.
+
+        Several servers may have written under the name of the instance. This host's own server counts here. On another
+        host, the server counts that is proved by GTIDs to have gone on from all others. HistoryError if there is none.
+        The latest state of a named history is that of its server, so there all backups are returned.
+        """
+        is_named = self.history is not None and isinstance(self.target, Latest)
+        known_writers = writers(manifests, self.instance.host.now())
+        if len(known_writers) < 2 or is_named or not newest.asks_for_newest(self.target):
+            return list(manifests)
+        chosen = [writer for writer in known_writers if set(writer.backups) & set(self.checked.own)]
+        if not chosen:
+            ends = {manifest.backup_id: point_of(manifest) for manifest in manifests}
+            chosen = list(newest.last_writers(known_writers, ends))
+        if len(chosen) > 1 and not self.checked.own:
+            raise newest.ambiguous(self.instance.name, chosen)
+        names = {backup_id for writer in chosen for backup_id in writer.backups}
+        return [manifest for manifest in manifests if manifest.backup_id in names]
+
+    def with_local_sets(self, stored: Sequence[Manifest], origin: RestoreOrigin, top: str | None) -> list[Manifest]:
+        """Return the stored backups and the local sets at which a restore may begin, oldest first.
+
+        Local sets count unless the repository was requested, or the newest backup. They must be of the server of the
+        newest stored backup, and in the pool of the target `top` (None: it will be in theirs), because a clone stays in
+        its pool.
+        """
+        if origin is RestoreOrigin.REPOSITORY or self.target == AtBackup(None):
+            return list(stored)
+        known = {manifest.backup_id for manifest in stored}
+        writer = stored[-1].writer if stored else None
+        loaded = local_snapshot.load(self.instance)
+        left = put_back_record.taken_back(self.instance, loaded) if newest.asks_for_newest(self.target) else {}
+        local = [
+            manifest
+            for manifest in loaded
+            if manifest.backup_id not in (known | left.keys())
+            and is_of_server(manifest)
+            and writer in (None, manifest.writer)
+            and (top is None or all(pool_of(volume.dataset) == pool_of(top) for volume in manifest.volumes))
+        ]
+        return list(self.checked.ordered([*stored, *local]))
+
+    def present_archive(self, candidates: Sequence[Manifest]) -> Archive | None:
+        """Return the archive if its newest history is known to be production's present one; else None.
+
+        It matters to `latest` alone. After a restore took production's place, the newest archived history may be the
+        one that was left. It is the present one if a backup since then leads into it, or if production has its binlogs.
+        HistoryError if it is not, and no backup was made since then, unless the target accepts an older state.
+        """
+        put_back, archive, target = put_back_record.recorded(self.instance), self.archive, self.target
+        if not isinstance(target, Latest) or self.history is not None or archive is None or put_back.last is None:
+            return archive
+        last = archive.files[-1] if archive.files else None
+        since = [manifest for manifest in candidates if put_back.is_since(manifest)]
+        if last is None or not candidates or _leads_into(last, since, archive):
+            return archive
+        server = server_source(candidates[-1]).server
+        is_here = LocalBinlogs.of(server.variables, server.key_files).has(last)
+        if is_here and (not target.accepts_older or _leads_into(last, candidates, archive)):
+            return archive
+        if not since and not target.accepts_older:
+            restore_id = put_back.last.restore_id
+            raise newest.left_history(self.instance.name, restore_id, last.name, candidates[-1].backup_id)
+        return None
+
+    def chain_of(self, manifest: Manifest) -> tuple[Manifest, ...]:
+        """Return the backups to receive for this one, the full one first. DamagedError names a missing link."""
+        if manifest.is_full:
+            return (manifest,)
+        damaged = known_damage(self.repository, self.instance.name).stored()
+        return restore_chain(self.checked.provenance.trusted(self.catalogue.manifests), manifest, damaged)
+
+    def notes_beside(self, chosen: str) -> tuple[str, ...]:
+        """Return what the plan says about newer backups than the chosen one: foreign ones, and what a restore left.
+
+        For a time or a GTID it says only whether the chosen backup is of what a restore left.
+        """
+        ids, taken_back = [manifest.backup_id for manifest in self.catalogue.manifests], self.checked.taken_back
+        if not newest.asks_for_newest(self.target) or chosen not in ids:
+            why = taken_back.get(chosen)
+            return (f"backup {chosen} is of a history that production left: {why}",) if why is not None else ()
+        unchosen, later = self.checked.provenance.unchosen, ids[ids.index(chosen) + 1 :]
+        foreign = [name for name in later if name in unchosen]
+        left = [name for name in later if name in taken_back and name not in unchosen]
+        return (
+            *(
+                f"newer, and foreign: {name}: {unchosen[name]}; name the id to use it, or adopt it (`zsnapdb adopt`)"
+                for name in foreign
+            ),
+            *(f"newer, and taken back: {name}: {taken_back[name]}; name the id to use it" for name in left),
+        )
+
+    def notes_on_newer(
+        self, chosen: str, choice: RestoreRoute | None = None, local: Sequence[Manifest] = ()
+    ) -> tuple[str, ...]:
+        """Return what the plan says about newer states than the chosen backup, and `choice`, that cannot be used.
+
+        `local` are local sets among its candidates. DamagedError names them, unless an older state is accepted.
+        """
+        beside = self.notes_beside(chosen)
+        if not newest.asks_for_newest(self.target):
+            return beside
+        checked = self.checked
+        short = next((finding for finding in checked.findings if checked.archive and finding.is_archive), None)
+        archive = UnusableArchive(short.text, checked.archive.last_commit) if short and checked.archive else None
+        order = checked.order_with([*self.catalogue.manifests, *local]) if local else checked.order
+        newer = newest.newer_than(chosen, choice, self.unusable(), archive, order)
+        if newer and not self.accepts_older:
+            instead = f"backup {chosen}" + (" and the archived binlogs after it" if choice and choice.files else "")
+            error: DamagedError = newest.refusal(self.requested, instead, newer)
+            raise error
+        return (*(f"newer, and cannot be used: {text}" for text in newer), *beside)
+
+
+def read_known(
+    instance: Instance,
+    repository: Repository,
+    target: Target,
+    requested: str,
+    *,
+    accepts_older: bool = False,
+    history: str | None = None,
+    origin: RestoreOrigin = RestoreOrigin.REPOSITORY,
+    reads_archive: bool = True,
+) -> KnownToRestore:
+    """Read what a restore to this target depends on. The errors are those of `refuse_without_any`."""
+    if isinstance(target, AtBackup) and target.backup_id is not None:
+        is_set = origin is not RestoreOrigin.REPOSITORY and local_snapshot.read(instance, target.backup_id) is not None
+        if not is_set:
+            # A damaged manifest is reported as damaged and not as missing.
+            repository.manifest(instance.name, target.backup_id)
+    needs_archive = reads_archive and not isinstance(target, AtBackup)
+    archive = archive_of(instance, repository, target).load() if needs_archive else None
+    catalogue, checked = catalogue_of(instance, repository, archive)
+    known = KnownToRestore(instance, repository, target, requested, catalogue, checked, archive, history, accepts_older)
+    known.refuse_without_any()
+    return known
+
+
+def _leads_into(last: ArchivedFile, backups: Sequence[Manifest], archive: Archive) -> bool:
+    """Whether the archived binlogs lead from these backups into the history of a file."""
+    if not backups:
+        return False
+    points_here = [point_of(manifest) for manifest in backups]
+    route = leading(points_here, lambda point: follow(point, archive.files, archive.state))
+    return any(file.incarnation == last.incarnation for file in route.files)
+
+
+def newest_backup(instance: Instance, repository: Repository, *, accepts_older: bool) -> str:
+    """Return the id of the newest backup of a server whose manifest can be read.
+
+    DamagedError if something newer was stored that cannot be used, unless the caller accepts an older backup; NotThere
+    if there is no backup; PreflightError if the newest one is of another kind.
+    """
+    known = read_known(instance, repository, AtBackup(None), "latest", accepts_older=accepts_older)
+    candidates = tuple(point_of(manifest) for manifest in known.of_one_server(known.of_servers()))
+    choice = points.choose(known.target, candidates, (), instance.host.now())
+    for note in known.notes_on_newer(choice.point.backup_id, choice):
+        instance.events.warn(note)
+    return choice.point.backup_id
+
+
+def is_local_set(manifest: Manifest) -> bool:
+    """Whether the manifest is one that this host keeps: the set cannot be fetched with it, only cloned."""
+    return manifest.repository_id == local_snapshot.IN_NO_REPOSITORY
+
+
+def standing_of(instance: Instance, backup_id: str) -> SetStanding:
+    """Return what the records of this host say of a set, without a question to a store.
+
+    The description of a set on this host does not tell: a stored backup has one too, for while its store is away.
+    """
+    folder = instance.host.records / instance.name
+    try:
+        records = [read(place / BACKUPS, BackupRecord) for place in sorted(folder.iterdir()) if place.is_dir()]
+    except FileNotFoundError:
+        return SetStanding.LOCAL
+    except (OSError, DamagedError):
+        return SetStanding.UNKNOWN
+    stored = {backup.backup_id for record in records if record is not None for backup in record.stored}
+    return SetStanding.STORED if backup_id in stored else SetStanding.LOCAL
