@@ -190,7 +190,7 @@ def test_the_next_backup_is_an_increment_of_it_though_its_chain_would_have_been_
     assert next_backup["full"] is False
     shown = chain.zsnapdb("show", "main", next_backup["backup_id"], "--json").json
     assert shown["chain"] == [consolidated["backup"]["backup_id"], next_backup["backup_id"]]
-    assert chain.zsnapdb("status", "main").code == 0
+    assert chain.zsnapdb("status", "main").code == 1, "no binlog is archived"
 
 
 def test_its_streams_and_the_increment_on_top_give_exactly_the_files_of_the_source(

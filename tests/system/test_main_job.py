@@ -275,7 +275,7 @@ def test_a_host_that_has_the_repository_alone_restores_and_asks(lab: Lab) -> Non
     newest = lab.zsnapdb("backup", "--json").json["backup"]["backup_id"]
     assert newest in lab.zsnapdb("list", config=config).stdout
     assert newest in lab.zsnapdb("list", "--local", config=config).stdout
-    assert lab.zsnapdb("status", config=config).code == 0
+    assert lab.zsnapdb("status", config=config).code in (0, 1), "binlogs may be archived or not"
     where = ("--target", "tank/lost")
     started = ("restore", "main", "--to", newest, *where, "--repository", "s3")
     book = lab.zsnapdb("runbook", "main", *started[2:], config=elsewhere).stdout
