@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import CommandError, PreflightError, UsageError
 from zsnapdb.base.model import PROPERTY, pool_of
@@ -29,9 +30,11 @@ from zsnapdb.planning.clone import room as planning
 from zsnapdb.planning.clone.room import LEAST, clone_quota, form_quota, home_quota
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Preflight
-from zsnapdb.repository.manifest import Manifest
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import number_in
+
+if TYPE_CHECKING:
+    from zsnapdb.repository.manifest import Manifest
 
 _GUARD = f"{PROPERTY}:floor-quota"
 """On the home of all clones: the quota that zsnapdb has set there. Another quota there is the administrator's."""
