@@ -77,8 +77,8 @@ class Key(str):
 
     @classmethod
     def _filled(cls, values: tuple[str | int | datetime, ...]) -> str:
-        texts, fields = cls._PIECES[::2], cls._PIECES[1::2]
-        filled = (format(value, _FIELDS[field][1]) for field, value in zip(fields, values, strict=False))
+        texts, fields = cls._PIECES[::2], cls._PIECES[1::2][: len(values)]
+        filled = (format(value, _FIELDS[field][1]) for field, value in zip(fields, values, strict=True))
         return texts[0] + "".join(value + text for value, text in zip(filled, texts[1:], strict=False))
 
     def field(self, name: str) -> str:
