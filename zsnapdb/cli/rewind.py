@@ -85,7 +85,7 @@ def rewind(
     from zsnapdb.jobs.restore import rewind as job
     from zsnapdb.jobs.restore import rewind as plans
     from zsnapdb.jobs.restore.plan import origin_of
-    from zsnapdb.report.restore import rewind as report
+    from zsnapdb.report.restore import result as report
 
     if [to is not None, resume, replicas_rebuilt].count(True) != 1:
         raise UsageError("a rewind needs one of --to, --resume and --replicas-rebuilt", hint="for example --to 10m")
@@ -116,7 +116,7 @@ def rewind(
 def _show_plan(settings: Settings, instance: Instance, planned: RewindPlan, json: bool) -> None:
     """Show the plan and the findings of its preflight. Exit as the rewind would if it were refused."""
     from zsnapdb.jobs.restore import rewind as plans
-    from zsnapdb.report.restore import rewind as report
+    from zsnapdb.report.restore import result as report
 
     findings = plans.examine(settings, instance, planned)
     show(report.RewindPlanView(planned, findings), json)
@@ -137,6 +137,6 @@ def _always(_outage: Outage) -> bool:
 
 
 def _ask_on_terminal(outage: Outage) -> bool:
-    from zsnapdb.report.restore.rewind import question
+    from zsnapdb.report.restore.result import question
 
     return typer.confirm(question(outage), default=False, err=True)
