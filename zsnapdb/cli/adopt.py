@@ -34,7 +34,7 @@ def adopt(
     It shows what is known of each foreign backup. An adopted backup counts for the retention policy and may be removed.
     """
     from zsnapdb.jobs.repository import adopt as job
-    from zsnapdb.report.repository.adopt import AdoptView
+    from zsnapdb.report.repository.list import AdoptView
 
     _, chosen = of_instance(config, instance, repository)
     planned = job.plan(chosen, tuple(backups or ()), is_deep=deep)
@@ -73,7 +73,7 @@ def acknowledge_removed(
     This host stored them, and another host or a person removed them. The next prune may destroy their local snapshots.
     """
     from zsnapdb.jobs.repository import adopt as job
-    from zsnapdb.report.repository.forget import ForgetView
+    from zsnapdb.report.repository.list import ForgetView
 
     _, chosen = of_instance(config, instance)
     names = tuple(backups or ())

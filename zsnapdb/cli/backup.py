@@ -85,7 +85,7 @@ def snapshot(
     # As in `zsnapdb backup`: the start takes longer than the snapshot.
     with at_low_priority():
         from zsnapdb.jobs.backup import local_snapshot as job
-        from zsnapdb.report import local_snapshot as report
+        from zsnapdb.report import backup as report
 
         _, chosen = of_instance(config, instance, wait=wait)
 

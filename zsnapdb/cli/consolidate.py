@@ -34,7 +34,7 @@ def consolidate(
     remove the datasets. The next backup is an increment of it, and the chain before it may expire.
     """
     from zsnapdb.jobs.trial import consolidate as job
-    from zsnapdb.report.trial import consolidate as report
+    from zsnapdb.report.trial import drill as report
 
     settings, chosen = of_instance(config, instance, repository, wait=wait)
     if plan:

@@ -49,7 +49,7 @@ def _list_local(instance: str | None, config: Path | None, json: bool) -> None:
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.backup import local_snapshot as job
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.report.local_snapshot import LocalSetsView
+    from zsnapdb.report.backup import LocalSetsView
 
     show(LocalSetsView(job.listed(Instance.of(load(config), instance))), json)
 
@@ -65,7 +65,7 @@ def show_backup(
 ) -> None:
     """Show the position, lock, volumes and chain of one backup."""
     from zsnapdb.jobs.repository import inventory
-    from zsnapdb.report.repository.show import BackupDetailView
+    from zsnapdb.report.repository.list import BackupDetailView
 
     detail = inventory.detail(of_instance(config, instance, repository)[1], backup)
     show(BackupDetailView(detail), json)

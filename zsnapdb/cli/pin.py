@@ -40,7 +40,7 @@ def pin(
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import pin as job
-    from zsnapdb.report.repository import pin as report
+    from zsnapdb.report.repository import list as report
 
     if remove and reason is not None:
         raise UsageError("--remove takes no --reason", hint="leave --reason out")

@@ -122,7 +122,7 @@ def rescue(
     """
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.trial import rescue as job
-    from zsnapdb.report.trial import rescue as report
+    from zsnapdb.report.trial import drill as report
 
     settings, chosen = of_instance(config, instance, repository, binary=binary, wait=wait)
     destination = job.destination(

@@ -85,7 +85,7 @@ def rewind(
     from zsnapdb.jobs.restore import rewind as job
     from zsnapdb.jobs.restore import rewind as plans
     from zsnapdb.jobs.restore.plan import origin_of
-    from zsnapdb.report.restore import rewind as report
+    from zsnapdb.report.restore import result as report
 
     if [to is not None, resume, replicas_rebuilt].count(True) != 1:
         raise UsageError("a rewind needs one of --to, --resume and --replicas-rebuilt", hint="for example --to 10m")
@@ -117,7 +117,7 @@ def _show_plan(settings: Settings, instance: Instance, planned: RewindPlan, json
     """Show the plan and the findings of its preflight. Exit as the rewind would if it were refused."""
     from zsnapdb.jobs.restore import rewind as plans
     from zsnapdb.jobs.restore.preflight import expected_error
-    from zsnapdb.report.restore import rewind as report
+    from zsnapdb.report.restore import result as report
 
     findings = plans.examine(settings, instance, planned)
     show(report.RewindPlanView(planned, findings), json)
@@ -138,6 +138,6 @@ def _always(_outage: Outage) -> bool:
 
 
 def _ask_on_terminal(outage: Outage) -> bool:
-    from zsnapdb.report.restore.rewind import question
+    from zsnapdb.report.restore.result import question
 
     return typer.confirm(question(outage), default=False, err=True)

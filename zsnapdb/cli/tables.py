@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TextIO
 from zsnapdb.base.foreign_text import printed
 
 if TYPE_CHECKING:
-    from zsnapdb.report.view import Part, Tabular
+    from zsnapdb.report.view import Part
+    from zsnapdb.report.view import Table as PlainTable
 
 _STYLES = {
     **dict.fromkeys(("ok", "met", "good", "passed", "running"), "green"),
@@ -42,7 +43,7 @@ def show_parts(parts: Sequence[Part], file: TextIO, width: int | None = None) ->
             _show_table(console, part)
 
 
-def _show_table(console: object, part: Tabular) -> None:
+def _show_table(console: object, part: PlainTable) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -36,10 +36,6 @@ class LocalClones:
     def _words(self) -> tuple[str, ...]:
         return tuple(self.command) if self.command is not None else ROOT if os.geteuid() == 0 else MEMBER
 
-    @property
-    def _is_member(self) -> bool:
-        return "zsnapdb-clone" in self._words[-1]
-
     def create(
         self,
         instance: str,
@@ -47,7 +43,7 @@ class LocalClones:
         **options: Unpack[CloneOptions],
     ) -> ReachableClone:
         """Return a new clone of the instance of that name. CloneCommandError says why there is none."""
-        words = [instance, name] if self._is_member else [instance, "--name", name]
+        words = [instance, name] if "zsnapdb-clone" in self._words[-1] else [instance, "--name", name]
         for option, value in given_options(options).items():
             words += [f"--{option}"] if value is True else [f"--{option}", value]
         return reachable(self._document(MadeClone, "create", *words), "127.0.0.1")

@@ -30,12 +30,10 @@ class ApiConnection:
 
     @property
     def is_local(self) -> bool:
-        """Whether the API is on this host."""
         return _is_loopback(self.host)
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers of each request."""
         return {
             "Authorization": f"Bearer {self.token}",
             "Accept": "application/json",

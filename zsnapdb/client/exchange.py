@@ -16,28 +16,9 @@ from urllib.parse import quote, urlencode
 
 from pydantic import Field, ValidationError
 
+from zsnapdb.client import models
 from zsnapdb.client.errors import CloneCommandError
-from zsnapdb.client.models import (
-    EVERY_ADDRESS,
-    BranchCommit,
-    BranchLog,
-    CloneChange,
-    CloneCommit,
-    CloneReset,
-    D,
-    KnownBranches,
-    KnownClone,
-    KnownClones,
-    KnownInstance,
-    KnownInstances,
-    MadeClone,
-    Problem,
-    ReachableClone,
-    StateDifference,
-    SwitchedClone,
-    parsed,
-    reachable,
-)
+from zsnapdb.client.models import parsed
 from zsnapdb.documents.api import BegunOperation, LogsDocument, PointsDocument
 from zsnapdb.verbs import requests as verbs
 
@@ -87,7 +68,7 @@ class LostAnswer:
 P = ParamSpec("P")
 T = TypeVar("T")
 Exchange: TypeAlias = Generator[ApiRequest | ApiPause, ApiAnswer | LostAnswer | None, T]
-AnyClone = str | KnownClone | ReachableClone
+AnyClone = str | models.KnownClone | models.ReachableClone
 
 
 class CloneOptions(TypedDict, total=False):
@@ -122,16 +103,16 @@ def new_key() -> str:
 
 def create(
     instance: str, name: str | None = None, *, key: str | None = None, **options: Unpack[CloneOptions]
-) -> Exchange[ReachableClone]:
+) -> Exchange[models.ReachableClone]:
     """Return a new clone: of the newest set, as of the point `at`, or of the set or commit `source`.
 
     `key` is the Idempotency-Key (None: one of this call): a second call with it has the clone of the first. A lost
     answer is asked for again by the same key, so it makes no second clone.
     """
     answer = yield from _followed(_creation(key or new_key(), instance, name, options))
-    made = parsed(MadeClone, answer.body, _WHO)
+    made = parsed(models.MadeClone, answer.body, _WHO)
     address = made.clone.bind_address
-    return reachable(made, answer.host if address in EVERY_ADDRESS else address)
+    return models.reachable(made, answer.host if address in models.EVERY_ADDRESS else address)
 
 
 def take_back(key: str, instance: str, name: str | None, options: CloneOptions) -> Exchange[None]:
@@ -145,7 +126,7 @@ def take_back(key: str, instance: str, name: str | None, options: CloneOptions) 
             # It had ended: with a clone, or with an error.
             answer = yield from _answered(_request(verbs.GetOperationVerb, operation))
     if answer.status < _LEAST_ERROR and answer.status != _ACCEPTED:
-        yield from destroy(parsed(CloneChange, answer.body, _WHO).clone)
+        yield from destroy(parsed(models.CloneChange, answer.body, _WHO).clone)
 
 
 def _creation(key: str, instance: str, name: str | None, options: CloneOptions) -> ApiRequest:
@@ -170,9 +151,9 @@ def _request(
     return ApiRequest(route.method, f"{path}?{urlencode(sent)}" if sent else path, None, headers)
 
 
-def instances() -> Exchange[tuple[KnownInstance, ...]]:
+def instances() -> Exchange[tuple[models.KnownInstance, ...]]:
     """Return the instances that clones can be made of."""
-    return (yield from _document(KnownInstances, _request(verbs.ListInstancesVerb))).instances
+    return (yield from _document(models.KnownInstances, _request(verbs.ListInstancesVerb))).instances
 
 
 def points(instance: str) -> Exchange[PointsDocument]:
@@ -180,73 +161,73 @@ def points(instance: str) -> Exchange[PointsDocument]:
     return (yield from _document(PointsDocument, _request(verbs.InstancePointsVerb, instance)))
 
 
-def clones() -> Exchange[tuple[KnownClone, ...]]:
+def clones() -> Exchange[tuple[models.KnownClone, ...]]:
     """Return the clones that the holder of the token may see."""
-    return (yield from _document(KnownClones, _request(verbs.ListClonesVerb))).clones
+    return (yield from _document(models.KnownClones, _request(verbs.ListClonesVerb))).clones
 
 
-def get(clone: AnyClone) -> Exchange[KnownClone]:
+def get(clone: AnyClone) -> Exchange[models.KnownClone]:
     """Return the clone as it is now."""
-    return (yield from _document(CloneChange, _request(verbs.GetCloneVerb, clone))).clone
+    return (yield from _document(models.CloneChange, _request(verbs.GetCloneVerb, clone))).clone
 
 
 def reset(clone: AnyClone) -> Exchange[int | None]:
     """Give the clone its first data again. Return how many changes of rows were undone; None if it was replaced."""
-    return (yield from _document(CloneReset, _request(verbs.ResetCloneVerb, clone))).undone
+    return (yield from _document(models.CloneReset, _request(verbs.ResetCloneVerb, clone))).undone
 
 
-def extend(clone: AnyClone, ttl: str | None = None) -> Exchange[KnownClone]:
+def extend(clone: AnyClone, ttl: str | None = None) -> Exchange[models.KnownClone]:
     """Let the lease end `ttl` from now (None: as long as that of a new clone). It is never made shorter."""
     sent = {"ttl": ttl} if ttl is not None else {}
-    return (yield from _document(CloneChange, _request(verbs.ExtendCloneVerb, clone, sent))).clone
+    return (yield from _document(models.CloneChange, _request(verbs.ExtendCloneVerb, clone, sent))).clone
 
 
-def protect(clone: AnyClone, duration: str) -> Exchange[KnownClone]:
+def protect(clone: AnyClone, duration: str) -> Exchange[models.KnownClone]:
     """Keep the clone from `zsnapdb reap` for that time, such as 2d."""
-    return (yield from _document(CloneChange, _request(verbs.ProtectCloneVerb, clone, {"for": duration}))).clone
+    return (yield from _document(models.CloneChange, _request(verbs.ProtectCloneVerb, clone, {"for": duration}))).clone
 
 
-def unprotect(clone: AnyClone) -> Exchange[KnownClone]:
+def unprotect(clone: AnyClone) -> Exchange[models.KnownClone]:
     """End the protection of the clone."""
-    return (yield from _document(CloneChange, _request(verbs.UnprotectCloneVerb, clone))).clone
+    return (yield from _document(models.CloneChange, _request(verbs.UnprotectCloneVerb, clone))).clone
 
 
-def commit(clone: AnyClone, message: str = "") -> Exchange[CloneCommit]:
+def commit(clone: AnyClone, message: str = "") -> Exchange[models.CloneCommit]:
     """Keep the present state of the clone: `source` of a new clone takes the id."""
-    return (yield from _document(CloneCommit, _request(verbs.CommitCloneVerb, clone, {"message": message})))
+    return (yield from _document(models.CloneCommit, _request(verbs.CommitCloneVerb, clone, {"message": message})))
 
 
-def branches(clone: AnyClone) -> Exchange[KnownBranches]:
+def branches(clone: AnyClone) -> Exchange[models.KnownBranches]:
     """Return the branches of the clone."""
-    return (yield from _document(KnownBranches, _request(verbs.ListBranchesVerb, clone)))
+    return (yield from _document(models.KnownBranches, _request(verbs.ListBranchesVerb, clone)))
 
 
-def create_branch(clone: AnyClone, branch: str, start: str | None = None) -> Exchange[KnownBranches]:
+def create_branch(clone: AnyClone, branch: str, start: str | None = None) -> Exchange[models.KnownBranches]:
     """Begin a branch at a branch or commit (None: at the present state, which is committed if need be)."""
     sent = {"branch": branch, **({"from": start} if start is not None else {})}
-    return (yield from _document(KnownBranches, _request(verbs.CreateBranchVerb, clone, sent)))
+    return (yield from _document(models.KnownBranches, _request(verbs.CreateBranchVerb, clone, sent)))
 
 
-def switch_branch(clone: AnyClone, branch: str) -> Exchange[SwitchedClone]:
+def switch_branch(clone: AnyClone, branch: str) -> Exchange[models.SwitchedClone]:
     """Give the clone the newest commit of another branch. What was written on the one that is left is committed."""
-    return (yield from _document(SwitchedClone, _request(verbs.SwitchBranchVerb, clone, {"branch": branch})))
+    return (yield from _document(models.SwitchedClone, _request(verbs.SwitchBranchVerb, clone, {"branch": branch})))
 
 
-def delete_branch(clone: AnyClone, branch: str) -> Exchange[KnownBranches]:
+def delete_branch(clone: AnyClone, branch: str) -> Exchange[models.KnownBranches]:
     """Forget a branch of the clone; its commits stay."""
-    return (yield from _document(KnownBranches, _request(verbs.DeleteBranchVerb, clone, {"branch": branch})))
+    return (yield from _document(models.KnownBranches, _request(verbs.DeleteBranchVerb, clone, {"branch": branch})))
 
 
-def commits(clone: AnyClone, state: str | None = None) -> Exchange[tuple[BranchCommit, ...]]:
+def commits(clone: AnyClone, state: str | None = None) -> Exchange[tuple[models.BranchCommit, ...]]:
     """Return the commits that lead to a branch or a commit (None: the branch that it is on), newest first."""
     sent = {"of": state} if state is not None else {}
-    return (yield from _document(BranchLog, _request(verbs.LogBranchVerb, clone, sent))).commits
+    return (yield from _document(models.BranchLog, _request(verbs.LogBranchVerb, clone, sent))).commits
 
 
-def diff(clone: AnyClone, before: str, after: str, limit: int = 10) -> Exchange[StateDifference]:
+def diff(clone: AnyClone, before: str, after: str, limit: int = 10) -> Exchange[models.StateDifference]:
     """Compare two branches or commits of the clone; at most `limit` rows that differ are told of each table."""
     sent = {"before": before, "after": after, "limit": limit}
-    return (yield from _document(StateDifference, _request(verbs.DiffBranchesVerb, clone, sent)))
+    return (yield from _document(models.StateDifference, _request(verbs.DiffBranchesVerb, clone, sent)))
 
 
 def logs(clone: AnyClone, lines: int = 100) -> Exchange[tuple[str, ...]]:
@@ -272,7 +253,7 @@ def destroy(clone: AnyClone) -> Exchange[None]:
             raise
 
 
-def _document(model: type[D], request: ApiRequest) -> Exchange[D]:
+def _document(model: type[models.D], request: ApiRequest) -> Exchange[models.D]:
     return parsed(model, (yield from _followed(request)).body, _WHO)
 
 
@@ -319,7 +300,7 @@ def _answered(request: ApiRequest) -> Exchange[ApiAnswer]:
 
 def _error(answer: ApiAnswer) -> CloneCommandError:
     try:
-        said = Problem.model_validate_json(answer.body)
+        said = models.Problem.model_validate_json(answer.body)
     except ValidationError:
         return CloneCommandError(
             f"the answer has the status {answer.status}, and is none of zsnapdb",

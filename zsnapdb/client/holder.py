@@ -34,7 +34,6 @@ class CloneHolder:
 
     @property
     def is_there(self) -> bool:
-        """Whether the process runs."""
         return self.process.poll() is None
 
     def ask(self, word: str, seconds: float) -> bytes:

@@ -22,18 +22,6 @@ import httpx
 from zsnapdb.client import exchange
 from zsnapdb.client.connection import ApiConnection, connection, other_form, unusable
 from zsnapdb.client.errors import CloneCommandError
-from zsnapdb.client.exchange import (
-    ApiAnswer,
-    ApiPause,
-    ApiRequest,
-    CloneMethods,
-    CloneOptions,
-    Exchange,
-    LostAnswer,
-    T,
-    WithAsyncio,
-    WithThreads,
-)
 from zsnapdb.client.holder import HEARTBEAT, beating, beating_task
 from zsnapdb.client.models import ReachableClone
 
@@ -141,7 +129,7 @@ def _authority(file: Path) -> ssl.SSLContext:
         raise unusable(f"{file} has no certificate", "name a file with certificates (PEM)") from error
 
 
-def _sent(to: ApiConnection, request: ApiRequest) -> Mapping[str, Any]:
+def _sent(to: ApiConnection, request: exchange.ApiRequest) -> Mapping[str, Any]:
     return {
         "method": request.method,
         "url": f"{to.base}{request.path}",
@@ -159,14 +147,14 @@ def _add(body: bytearray, part: bytes) -> None:
         )
 
 
-def _answer(response: httpx.Response, body: bytearray) -> ApiAnswer:
+def _answer(response: httpx.Response, body: bytearray) -> exchange.ApiAnswer:
     after = response.headers.get("Retry-After", "")
     seconds = float(after) if after.isdecimal() else None
-    return ApiAnswer(response.status_code, bytes(body), seconds, response.url.host)
+    return exchange.ApiAnswer(response.status_code, bytes(body), seconds, response.url.host)
 
 
-def _lost(error: Exception) -> LostAnswer:
-    return LostAnswer(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+def _lost(error: Exception) -> exchange.LostAnswer:
+    return exchange.LostAnswer(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
 
 class _Connected:
@@ -190,7 +178,7 @@ class _Connected:
         return f"{type(self).__name__}({self._to.base!r})"
 
 
-class Client(_Connected, CloneMethods, WithThreads):
+class Client(_Connected, exchange.CloneMethods, exchange.WithThreads):
     """The clones of a host. `url` and `token` are those of ZSNAPDB_URL and ZSNAPDB_TOKEN if they are not given.
 
     A clone is named by its name, or by the object that stands for it. Each method ends when what it asks for is done,
@@ -214,7 +202,7 @@ class Client(_Connected, CloneMethods, WithThreads):
 
     @contextlib.contextmanager
     def clone(
-        self, instance: str, name: str | None = None, **options: Unpack[CloneOptions]
+        self, instance: str, name: str | None = None, **options: Unpack[exchange.CloneOptions]
     ) -> Iterator[ReachableClone]:
         """Yield a new clone, which is destroyed at the end of the block, also if the block, or the wait for it, raises.
 
@@ -237,15 +225,15 @@ class Client(_Connected, CloneMethods, WithThreads):
         finally:
             self.destroy(made)
 
-    def _run(self, asked: Exchange[T]) -> T:
-        answer: ApiAnswer | LostAnswer | None = None
+    def _run(self, asked: exchange.Exchange[exchange.T]) -> exchange.T:
+        answer: exchange.ApiAnswer | exchange.LostAnswer | None = None
         while True:
             try:
                 step = asked.send(answer)
             except StopIteration as ended:
-                result: T = ended.value
+                result: exchange.T = ended.value
                 return result
-            if isinstance(step, ApiPause):
+            if isinstance(step, exchange.ApiPause):
                 time.sleep(step.seconds)
                 answer = None
                 continue
@@ -254,7 +242,7 @@ class Client(_Connected, CloneMethods, WithThreads):
             except (httpx.HTTPError, OSError) as error:
                 answer = _lost(error)
 
-    def _answered(self, request: ApiRequest) -> ApiAnswer:
+    def _answered(self, request: exchange.ApiRequest) -> exchange.ApiAnswer:
         body = bytearray()
         with within(_SECONDS), self._http.stream(**_sent(self._to, request)) as response:
             for part in response.iter_raw():
@@ -262,7 +250,7 @@ class Client(_Connected, CloneMethods, WithThreads):
         return _answer(response, body)
 
 
-class AsyncClient(_Connected, CloneMethods, WithAsyncio):
+class AsyncClient(_Connected, exchange.CloneMethods, exchange.WithAsyncio):
     """The clones of a host, for asyncio: what `Client` is, with methods that are awaited.
 
     A clone is named by its name, or by the object that stands for it. Each method ends when what it asks for is done,
@@ -286,7 +274,7 @@ class AsyncClient(_Connected, CloneMethods, WithAsyncio):
 
     @contextlib.asynccontextmanager
     async def clone(
-        self, instance: str, name: str | None = None, **options: Unpack[CloneOptions]
+        self, instance: str, name: str | None = None, **options: Unpack[exchange.CloneOptions]
     ) -> AsyncIterator[ReachableClone]:
         """Yield a new clone, which is destroyed at the end of the block, also if the block, or the wait for it, raises.
 
@@ -309,15 +297,15 @@ class AsyncClient(_Connected, CloneMethods, WithAsyncio):
         finally:
             await self.destroy(made)
 
-    async def _run(self, asked: Exchange[T]) -> T:
-        answer: ApiAnswer | LostAnswer | None = None
+    async def _run(self, asked: exchange.Exchange[exchange.T]) -> exchange.T:
+        answer: exchange.ApiAnswer | exchange.LostAnswer | None = None
         while True:
             try:
                 step = asked.send(answer)
             except StopIteration as ended:
-                result: T = ended.value
+                result: exchange.T = ended.value
                 return result
-            if isinstance(step, ApiPause):
+            if isinstance(step, exchange.ApiPause):
                 await asyncio.sleep(step.seconds)
                 answer = None
                 continue
@@ -326,7 +314,7 @@ class AsyncClient(_Connected, CloneMethods, WithAsyncio):
             except (httpx.HTTPError, OSError) as error:
                 answer = _lost(error)
 
-    async def _answered(self, request: ApiRequest) -> ApiAnswer:
+    async def _answered(self, request: exchange.ApiRequest) -> exchange.ApiAnswer:
         body = bytearray()
         async with asyncio.timeout(_SECONDS), self._http.stream(**_sent(self._to, request)) as response:
             async for part in response.aiter_raw():

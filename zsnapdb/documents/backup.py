@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from zsnapdb.documents.base import LEFT_OUT, At, Document, Number, described, each, may_lack, or_null
-from zsnapdb.documents.findings import FindingFields
+from zsnapdb.documents.errors import FindingFields
 from zsnapdb.documents.manifest import ManifestFields
 
 

@@ -111,16 +111,12 @@ class MaskingStepFields(Document):
     seconds: float
 
 
-def _dotted(tables: Any) -> list[str]:
-    return [f"{one.schema}.{one.name}" for one in tables]
-
-
 class MaskingFields(Document):
     """What masking did. `remains`: where old values may remain."""
 
     seconds: float
     steps: tuple[MaskingStepFields, ...]
-    rebuilt: Annotated[tuple[str, ...], At("rebuilt", _dotted)]
+    rebuilt: Annotated[tuple[str, ...], At("rebuilt", lambda tables: [f"{one.schema}.{one.name}" for one in tables])]
     remains: tuple[str, ...]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from zsnapdb.documents.base import At, Document, Number, each, may_lack
-from zsnapdb.documents.findings import FindingFields
+from zsnapdb.documents.errors import FindingFields
 
 
 class DoctorFindingFields(FindingFields):

@@ -1,4 +1,4 @@
-"""Errors in documents: what a reader may know of them."""
+"""Errors and findings in documents: what a reader may know of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from zsnapdb.base import audience
 from zsnapdb.base.errors import ZsnapdbError, retry_class
-from zsnapdb.documents.base import At, Document
+from zsnapdb.documents.base import At, Document, iso
 
 
 class ErrorFields(TypedDict):
@@ -37,10 +37,6 @@ def errors_fields(errors: Iterable[ZsnapdbError]) -> list[ErrorFields]:
     return [error_fields(error) for error in errors]
 
 
-def _retry(error: ZsnapdbError) -> str:
-    return retry_class(error.exit_code, error.code).value
-
-
 class ErrorDocument(Document):
     """The failure of a command. It is printed instead of the result.
 
@@ -49,4 +45,32 @@ class ErrorDocument(Document):
 
     error: Annotated[ErrorFields, At("", error_fields)]
     exit_code: int
-    retry: Annotated[str, At("", _retry)]
+    retry: Annotated[str, At("", lambda error: retry_class(error.exit_code, error.code))]
+
+
+class FindingFields(Document):
+    """The result of a check."""
+
+    severity: str
+    what: str
+    detail: str
+    hint: str
+
+
+class MissingFields(Document):
+    """A difference between a repository and what this host stored in it."""
+
+    kind: str
+    text: str
+    hint: str
+    backups: tuple[str, ...]
+
+
+class DamageFields(Document):
+    """Known damage of a stored object."""
+
+    name: str
+    kind: str
+    since: Annotated[str, At("since", iso)]
+    by: str
+    findings: tuple[str, ...]

@@ -127,15 +127,14 @@ def _believed(records: Any) -> list[dict[str, Any]]:
     return _dumped(one.record for one in records if one.record is not None)
 
 
-def _unbelieved(records: Any) -> list[Any]:
-    return [one.link for one in records if one.record is None]
-
-
 class EvidencePageDocument(Document):
     """Some records of the evidence log in a row. `next`: what asks for the later ones (null: none)."""
 
     instance: str
     repository: str
     records: Annotated[tuple[_Record, ...], At("records", _believed)]
-    not_believed: Annotated[tuple[UnbelievedRecordFields, ...], At("records", _unbelieved)]
+    not_believed: Annotated[
+        tuple[UnbelievedRecordFields, ...],
+        At("records", lambda several: [one.link for one in several if one.record is None]),
+    ]
     next: Annotated[int | None, At("last_number")]

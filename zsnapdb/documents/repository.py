@@ -7,8 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from zsnapdb.documents.base import At, Document, Number, each, or_null, read, rows
-from zsnapdb.documents.errors import ErrorFields, errors_fields
-from zsnapdb.documents.findings import DamageFields, MissingFields
+from zsnapdb.documents.errors import DamageFields, ErrorFields, MissingFields, errors_fields
 from zsnapdb.documents.manifest import ManifestFields
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from zsnapdb.documents.base import At, Document, Number, described, each, iso
-from zsnapdb.documents.findings import DamageFields, FindingFields
+from zsnapdb.documents.errors import DamageFields, FindingFields
 from zsnapdb.documents.manifest import ManifestFields
 
 
@@ -41,16 +41,12 @@ class StepFields(Document):
     what: Annotated[str, At("", described)]
 
 
-def _where(is_local: bool) -> str:
-    return "host" if is_local else "archive"
-
-
 class ReplayedBinlogFields(Document):
     """A binlog that is replayed, from the `host` or the `archive`."""
 
     incarnation: str
     file: str
-    where: Annotated[str, At("is_local", _where)] = Field(alias="from")
+    where: Annotated[str, At("is_local", lambda is_local: "host" if is_local else "archive")] = Field(alias="from")
 
 
 def _logs(replays: Any) -> list[Any]:

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from zsnapdb.documents.base import At, Document, Number, dumped, iso, moment
-from zsnapdb.documents.errors import ErrorFields, error_fields, errors_fields
-from zsnapdb.documents.findings import DamageFields, MissingFields
+from zsnapdb.documents.errors import DamageFields, ErrorFields, MissingFields, error_fields, errors_fields
 
 
 class EndFields(Document):
@@ -37,14 +36,10 @@ class GapFields(Document):
     reason: Annotated[str, At("reason.reason")]
 
 
-def _last_end(ranges: Any) -> str | None:
-    return moment(ranges[-1].end) if ranges else None
-
-
 class UnprotectedSinceFields(Document):
     """Since when nothing can be restored before the next backup."""
 
-    since: Annotated[str | None, At("ranges", _last_end)]
+    since: Annotated[str | None, At("ranges", lambda ranges: moment(ranges[-1].end) if ranges else None)]
     kind: Annotated[str, At("unprotected.kind")]
     reason: Annotated[str, At("unprotected.reason")]
 

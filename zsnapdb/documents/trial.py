@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from zsnapdb.documents.base import At, Document, Dumped, Number, dumped, each, given, total
-from zsnapdb.documents.findings import FindingFields
+from zsnapdb.documents.errors import FindingFields
 from zsnapdb.documents.manifest import ManifestFields
 from zsnapdb.documents.restore import PointFields
 

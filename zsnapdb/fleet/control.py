@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable, Sequence
 
 from temporalio import activity
@@ -15,14 +14,11 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from zsnapdb.base.errors import ConfigError, UnreachableError
 from zsnapdb.config.engine import EngineSettings
-from zsnapdb.fleet.connection import connect, first_line
-from zsnapdb.fleet.worker import pause, until_stopped
+from zsnapdb.fleet.worker import keep_serving
 from zsnapdb.fleet.workflows import CLOSED, SERVED, JobWorkflow, SlotsWorkflow
 from zsnapdb.planning.fleet.messages import CONTROL, queue_of
 
-_AGAIN = 10.0
 WORKFLOWS: Sequence[type] = (JobWorkflow, SlotsWorkflow)
 
 
@@ -83,21 +79,6 @@ def control_worker(client: Client) -> Worker:
 
 def serve(settings: EngineSettings, tell: Callable[[str], None], ready: Callable[[], None]) -> None:
     """Run the workflows until SIGTERM or SIGINT. A server that is away is waited for."""
-    asyncio.run(_serve(settings, tell, ready))
-
-
-async def _serve(settings: EngineSettings, tell: Callable[[str], None], ready: Callable[[], None]) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    ready()
-    while not stop.is_set():
-        try:
-            client = await connect(settings, CONTROL)
-            tell(f"control runs the workflows of {settings.server}, namespace {settings.namespace}")
-            await until_stopped([control_worker(client)], stop)
-        except (UnreachableError, ConfigError) as error:
-            tell(str(error))
-        except RuntimeError as error:
-            tell(f"the engine of the fleet at {settings.server} refused control: {first_line(error)}")
-        await pause(stop, _AGAIN)
+    begins = f"control runs the workflows of {settings.server}, namespace {settings.namespace}"
+    running = keep_serving(settings, CONTROL, lambda client: [control_worker(client)], (begins, CONTROL), tell, ready)
+    asyncio.run(running)

@@ -22,7 +22,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.fleet.connection import connect, identity_of, machine
 from zsnapdb.fleet.control import control_worker
 from zsnapdb.fleet.job_runner import JobRunner
-from zsnapdb.fleet.worker import pause, until_stopped, workers
+from zsnapdb.fleet.worker import pause, stop_by_signals, until_stopped, workers
 from zsnapdb.planning.fleet.messages import CONTROL
 
 _PATIENCE = 60.0
@@ -145,7 +145,6 @@ def _engine(trial: TrialFleet, temporal: Path) -> Iterator[subprocess.Popen[byte
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Run the block, which Ctrl-C and SIGTERM do not end."""
     before = [(number, signal.signal(number, signal.SIG_IGN)) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
         yield
@@ -157,9 +156,7 @@ def _undisturbed() -> Iterator[None]:
 async def _serve(
     trial: TrialFleet, process: subprocess.Popen[bytes], runner: JobRunner, tell: Callable[[str], None]
 ) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_by_signals()
     identity, deadline = identity_of(trial.host, machine()), time.monotonic() + _PATIENCE
     while not stop.is_set():
         _require_alive(trial, process)

@@ -30,9 +30,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from zsnapdb.fleet.connection import first_line
 from zsnapdb.fleet.specification import specification
 from zsnapdb.fleet.workflows import LIMIT, slots_id
-from zsnapdb.planning.fleet.answers import JobRun
 from zsnapdb.planning.fleet.messages import CONTROL, JOB, SLOTS, FleetJob, JobAnswer, SlotsState
-from zsnapdb.planning.fleet.schedules import PREFIX, FleetSchedule, PresentLimit, PresentSchedule
+from zsnapdb.planning.fleet.schedules import PREFIX, FleetSchedule, JobRun, PresentLimit, PresentSchedule
 
 CATCH_UP = timedelta(hours=24)
 """A run that was missed is made up for if no more time has passed."""
@@ -218,7 +217,6 @@ def _under_way(execution: WorkflowExecutionDescription) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the innermost cause, in one line."""
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)

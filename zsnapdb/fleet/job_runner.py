@@ -28,16 +28,7 @@ from zsnapdb.config.engine import FleetVerb, WorkerSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.planning.agent.jobs import JobName
 from zsnapdb.planning.agent.runs import RunRecord, is_good
-from zsnapdb.planning.fleet.host_jobs import (
-    is_too_soon,
-    job_name,
-    not_now,
-    of_the_past,
-    refusal,
-    served_by,
-    served_until,
-    words,
-)
+from zsnapdb.planning.fleet import host_jobs
 from zsnapdb.planning.fleet.messages import JobAnswer, JobProgress, JobRequest
 from zsnapdb.planning.fleet.retry import JobVerdict, verdict
 
@@ -171,21 +162,21 @@ class JobRunner:
         JobRefused if this host does not do it. If the caller is cancelled, the command has ended when that goes on.
         """
         settings, own = self._configuration(request)
-        why = refusal(request, settings, own, self.now())
+        why = host_jobs.refusal(request, settings, own, self.now())
         if why is not None:
             raise JobRefused(why.reason, why.verdict)
-        name, records = job_name(request.verb, request.instance), Records(settings.agent.state)
+        name, records = host_jobs.job_name(request.verb, request.instance), Records(settings.agent.state)
         # Whoever is refused now was asked all the same: the fleet is there.
         self._keep_given(records, name)
-        last = of_the_past(records.run(name), self.now())
-        served = served_by(request, last)
+        last = host_jobs.of_the_past(records.run(name), self.now())
+        served = host_jobs.served_by(request, last)
         if served:
             return JobAnswer(host=self.host, exit_code=0, served=served)
-        if is_too_soon(request, last, own, self.now()):
-            raise JobRefused(f"{name} began a moment ago on {self.host}", not_now(request))
+        if host_jobs.is_too_soon(request, last, own, self.now()):
+            raise JobRefused(f"{name} began a moment ago on {self.host}", host_jobs.not_now(request))
         self._refuse_for_now(request, own, records)
         if name in self._running:
-            raise JobRefused(f"{name} is at work on {self.host} already", not_now(request))
+            raise JobRefused(f"{name} is at work on {self.host} already", host_jobs.not_now(request))
         self._running.add(name)
         try:
             return await self._command(request, name, records, beat)
@@ -198,16 +189,16 @@ class JobRunner:
         except ZsnapdbError as error:
             # Its text may name what only this host knows.
             self.tell(f"a job is refused: {error}")
-            raise JobRefused(f"the configuration of {self.host} cannot be read", not_now(request)) from error
+            raise JobRefused(f"the configuration of {self.host} cannot be read", host_jobs.not_now(request)) from error
         if settings.fleet is None or settings.fleet.host != self.host:
-            raise JobRefused(f"{self.host} has left the fleet", not_now(request))
+            raise JobRefused(f"{self.host} has left the fleet", host_jobs.not_now(request))
         return settings, settings.fleet
 
     def _refuse_for_now(self, request: JobRequest, own: WorkerSettings, records: Records) -> None:
         if request.host is None and request.verb is FleetVerb.DRILL and self.available() < own.memory:
-            raise JobRefused(f"{self.host} has too little memory for a drill now", not_now(request))
+            raise JobRefused(f"{self.host} has too little memory for a drill now", host_jobs.not_now(request))
         if records.is_paused(request.instance, self.now()):
-            raise JobRefused(f"{request.instance} is paused on {self.host}", not_now(request))
+            raise JobRefused(f"{request.instance} is paused on {self.host}", host_jobs.not_now(request))
 
     def _keep_given(self, records: Records, name: JobName) -> None:
         try:
@@ -219,14 +210,14 @@ class JobRunner:
         self, request: JobRequest, name: JobName, records: Records, beat: Callable[[JobProgress], None]
     ) -> JobAnswer:
         began, at = time.monotonic(), self.now()
-        before = of_the_past(records.run(name), at)
-        record = RunRecord.begin(before, request.run_id, served_until(request, at), at)
+        before = host_jobs.of_the_past(records.run(name), at)
+        record = RunRecord.begin(before, request.run_id, host_jobs.served_until(request, at), at)
         try:
             log = records.fleet_log(name)
-            child = self.start(words(request), log, request.run_id)
+            child = self.start(host_jobs.words(request), log, request.run_id)
         except OSError as error:
             self.tell(f"{name} cannot be started: {error}")
-            raise JobRefused(f"{name} cannot be started on {self.host}", not_now(request)) from error
+            raise JobRefused(f"{name} cannot be started on {self.host}", host_jobs.not_now(request)) from error
         self.tell(f"{name} begins for the fleet, run {request.run_id}")
         reader = LogReader(log, self.host, self.environment)
         code: int | None = None
@@ -251,7 +242,7 @@ class JobRunner:
         One that was not good serves no time of the schedule: else a fleet that begins backups and ends them at once
         would keep the agent from making any.
         """
-        before = of_the_past(records.run(name), self.now())
+        before = host_jobs.of_the_past(records.run(name), self.now())
         served = before.scheduled if before is not None else record.scheduled - timedelta(seconds=1)
         scheduled = max(served, record.scheduled) if _is_good(record.exit_code) else served
         try:
@@ -276,7 +267,6 @@ def _is_good(code: int | None) -> bool:
 
 
 async def _ended(child: Child, reader: LogReader, beat: Callable[[JobProgress], None]) -> int:
-    """Return the exit code when the command has ended."""
     next_beat = 0.0
     while (code := child.poll()) is None:
         if time.monotonic() >= next_beat:

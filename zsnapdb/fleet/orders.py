@@ -18,9 +18,19 @@ from zsnapdb.config.engine import FleetVerb
 from zsnapdb.config.fleet_jobs import FleetJobsSettings
 from zsnapdb.fleet.connection import connect, refused
 from zsnapdb.fleet.engine import FleetEngine, each
-from zsnapdb.planning.fleet.answers import FleetPlan, JobRun, PausedJob
 from zsnapdb.planning.fleet.messages import FleetJob
-from zsnapdb.planning.fleet.schedules import FleetChange, FleetChangeKind, JobFilter, changes, is_meant, job_of, wanted
+from zsnapdb.planning.fleet.schedules import (
+    FleetChange,
+    FleetChangeKind,
+    FleetPlan,
+    JobFilter,
+    JobRun,
+    PausedJob,
+    changes,
+    is_meant,
+    job_of,
+    wanted,
+)
 
 _NAME = "operator"
 _LOOKED_AT = 10_000

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import Worker
 
 from zsnapdb.base.errors import ConfigError, UnreachableError
-from zsnapdb.config.engine import FleetVerb, WorkerSettings
+from zsnapdb.config.engine import EngineSettings, FleetVerb, WorkerSettings
 from zsnapdb.fleet.connection import connect, first_line, identity_of, machine
 from zsnapdb.fleet.job_runner import JobRefused, JobRunner
 from zsnapdb.planning.fleet import messages
@@ -108,27 +108,44 @@ def workers(client: Client, runner: JobRunner, own: WorkerSettings, identity: st
 
 def serve(own: WorkerSettings, runner: JobRunner, tell: Callable[[str], None], ready: Callable[[], None]) -> None:
     """Serve until SIGTERM or SIGINT. Commands that run then are ended, and have ended when this returns."""
-    asyncio.run(_serve(own, runner, tell, ready))
-
-
-async def _serve(
-    own: WorkerSettings, runner: JobRunner, tell: Callable[[str], None], ready: Callable[[], None]
-) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     identity = identity_of(own.host, machine())
+    begins = f"{own.host} takes jobs of {own.server}: {', '.join(queue.name for queue in queues(own))}"
+
+    def made(client: Client) -> list[Worker]:
+        return workers(client, runner, own, identity)
+
+    asyncio.run(keep_serving(own, identity, made, (begins, "this worker"), tell, ready))
+
+
+async def keep_serving(
+    settings: EngineSettings,
+    identity: str,
+    made: Callable[[Client], list[Worker]],
+    words: tuple[str, str],
+    tell: Callable[[str], None],
+    ready: Callable[[], None],
+) -> None:
+    """Run workers until SIGTERM or SIGINT. `words`: what is told when they begin, and who they are if refused."""
+    stop = stop_by_signals()
     ready()
     while not stop.is_set():
         try:
-            client = await connect(own, identity)
-            tell(f"{own.host} takes jobs of {own.server}: {', '.join(queue.name for queue in queues(own))}")
-            await until_stopped(workers(client, runner, own, identity), stop)
+            client = await connect(settings, identity)
+            tell(words[0])
+            await until_stopped(made(client), stop)
         except (UnreachableError, ConfigError) as error:
             tell(str(error))
         except RuntimeError as error:
-            tell(f"the engine of the fleet at {own.server} refused this worker: {first_line(error)}")
+            tell(f"the engine of the fleet at {settings.server} refused {words[1]}: {first_line(error)}")
         await pause(stop, _AGAIN)
+
+
+def stop_by_signals() -> asyncio.Event:
+    """Return what SIGTERM and SIGINT set from now on."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
 
 
 async def until_stopped(running: list[Worker], stop: asyncio.Event) -> None:

@@ -21,14 +21,6 @@ from temporalio.exceptions import (
 from temporalio.exceptions import TimeoutError as EngineTimeout
 
 from zsnapdb.planning.fleet import messages
-from zsnapdb.planning.fleet.messages import (
-    CONTROL,
-    FleetJob,
-    JobAnswer,
-    JobRequest,
-    SlotsState,
-    run_id_of,
-)
 from zsnapdb.planning.fleet.retry import JobVerdict
 from zsnapdb.planning.fleet.schedules import closed_until
 
@@ -62,17 +54,19 @@ class JobWorkflow:
         self._is_granted = True
 
     @workflow.run
-    async def run(self, job: FleetJob) -> JobAnswer:
+    async def run(self, job: messages.FleetJob) -> messages.JobAnswer:
         """Return how the job ended. ApplicationError if it failed for good."""
         scheduled = workflow.info().typed_search_attributes.get(_SCHEDULED) or workflow.now()
-        run_id = job.run_id or run_id_of(job.verb, job.instance, scheduled)
-        request = JobRequest(verb=job.verb, instance=job.instance, run_id=run_id, scheduled=scheduled, host=job.host)
+        run_id = job.run_id or messages.run_id_of(job.verb, job.instance, scheduled)
+        request = messages.JobRequest(
+            verb=job.verb, instance=job.instance, run_id=run_id, scheduled=scheduled, host=job.host
+        )
         await _outside_windows(job)
         if job.host is not None:
             await _one_machine(job.host)
         return await self._until_done(job, request)
 
-    async def _until_done(self, job: FleetJob, request: JobRequest) -> JobAnswer:
+    async def _until_done(self, job: messages.FleetJob, request: messages.JobRequest) -> messages.JobAnswer:
         """Have a host do it, with a slot of its bucket. A job that no host takes gives its slot back meanwhile."""
         ends, seconds = workflow.now() + timedelta(seconds=job.timeout), _FIRST_PAUSE
         while (left := ends - workflow.now()) > timedelta():
@@ -94,7 +88,7 @@ class JobWorkflow:
             seconds = min(_LONGEST_PAUSE, 2 * seconds)
         raise ApplicationError(f"no host of queue {job.queue} took it", type="untaken", non_retryable=True)
 
-    async def _take_slot(self, job: FleetJob) -> None:
+    async def _take_slot(self, job: messages.FleetJob) -> None:
         """Return when this run has a slot of its bucket, if it has one. Slots that are gone are made anew."""
         if job.bucket is None:
             return
@@ -116,12 +110,12 @@ def slots_id(bucket: str) -> str:
     return f"slots/{bucket}"
 
 
-def _slots(job: FleetJob) -> workflow.ExternalWorkflowHandle[object]:
+def _slots(job: messages.FleetJob) -> workflow.ExternalWorkflowHandle[object]:
     assert job.bucket is not None
     return workflow.get_external_workflow_handle(slots_id(job.bucket))
 
 
-async def _release(job: FleetJob) -> None:
+async def _release(job: messages.FleetJob) -> None:
     if job.bucket is None:
         return
     try:
@@ -131,21 +125,21 @@ async def _release(job: FleetJob) -> None:
         return
 
 
-async def _start_slots(job: FleetJob) -> None:
+async def _start_slots(job: messages.FleetJob) -> None:
     assert job.bucket is not None
     try:
         await workflow.start_child_workflow(
             messages.SLOTS,
-            SlotsState(bucket=job.bucket, limit=job.limit),
+            messages.SlotsState(bucket=job.bucket, limit=job.limit),
             id=slots_id(job.bucket),
-            task_queue=CONTROL,
+            task_queue=messages.CONTROL,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
         )
     except WorkflowAlreadyStartedError:
         return
 
 
-async def _outside_windows(job: FleetJob) -> None:
+async def _outside_windows(job: messages.FleetJob) -> None:
     """Return when the job may begin."""
     while (until := closed_until(job.windows, workflow.now())) is not None:
         workflow.set_current_details(f"waits for the end of a window at {until:%Y-%m-%d %H:%M} UTC")
@@ -160,7 +154,7 @@ async def _one_machine(host: str) -> None:
     seconds = _FIRST_PAUSE
     for _ in range(_WAITED_FOR_MACHINE):
         known: list[str] = await workflow.execute_activity(
-            SERVED, host, result_type=list[str], start_to_close_timeout=_ASKED, task_queue=CONTROL
+            SERVED, host, result_type=list[str], start_to_close_timeout=_ASKED, task_queue=messages.CONTROL
         )
         if len(known) < 2:
             return
@@ -178,12 +172,12 @@ def _was_not_taken(error: ActivityError) -> bool:
     return isinstance(cause, EngineTimeout) and cause.type is TimeoutType.SCHEDULE_TO_START
 
 
-async def _on_host(job: FleetJob, request: JobRequest, longest: timedelta) -> JobAnswer:
+async def _on_host(job: messages.FleetJob, request: messages.JobRequest, longest: timedelta) -> messages.JobAnswer:
     workflow.set_current_details(f"on queue {job.queue}, run {request.run_id}")
-    answer: JobAnswer = await workflow.execute_activity(
+    answer: messages.JobAnswer = await workflow.execute_activity(
         messages.JOB,
         request,
-        result_type=JobAnswer,
+        result_type=messages.JobAnswer,
         task_queue=job.queue,
         schedule_to_close_timeout=longest,
         schedule_to_start_timeout=_UNTAKEN if job.bucket is not None else None,
@@ -206,7 +200,7 @@ class SlotsWorkflow:
     """
 
     @workflow.init
-    def __init__(self, state: SlotsState) -> None:
+    def __init__(self, state: messages.SlotsState) -> None:
         self._state = state
         self._is_changed = True
         self._is_closed = False
@@ -242,12 +236,12 @@ class SlotsWorkflow:
         self._is_closed = self._is_changed = True
 
     @workflow.query
-    def state(self) -> SlotsState:
+    def state(self) -> messages.SlotsState:
         """Return who holds and who waits."""
         return self._state
 
     @workflow.run
-    async def run(self, state: SlotsState) -> None:  # noqa: ARG002 - __init__ has it
+    async def run(self, state: messages.SlotsState) -> None:  # noqa: ARG002 - __init__ has it
         """Give slots until there are too many events; then go on as a new run."""
         workflow.upsert_memo({LIMIT: self._state.limit})
         while not self._is_closed:
@@ -283,7 +277,7 @@ class SlotsWorkflow:
             list(self._state.holders),
             result_type=list[str],
             start_to_close_timeout=_ASKED,
-            task_queue=CONTROL,
+            task_queue=messages.CONTROL,
         )
         for workflow_id in gone:
             self.release(workflow_id)

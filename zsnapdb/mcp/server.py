@@ -79,7 +79,11 @@ def _add_changes(server: MCPServer[Any], tools: Toolbox) -> None:
     # The protocol knows no `**options`: each is a parameter of the tool. No agent beats.
     hints = get_type_hints(CloneOptions, include_extras=True)
     own = [one for one in signature(create_clone, eval_str=True).parameters.values() if one.name != "options"]
-    own += [_parameter(one, kind) for one, kind in hints.items() if one != "heartbeat"]
+    own += [
+        Parameter(one, Parameter.KEYWORD_ONLY, annotation=kind, default=None)
+        for one, kind in hints.items()
+        if one != "heartbeat"
+    ]
     create_clone.__signature__ = Signature(own, return_annotation=dict[str, Any])  # type: ignore[attr-defined]
     server.tool(
         annotations=ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False),
@@ -97,10 +101,6 @@ def _add_changes(server: MCPServer[Any], tools: Toolbox) -> None:
     def destroy_clone(clone: CloneName) -> dict[str, Any]:
         """Destroy a clone with all that is in it."""
         return _told(lambda: tools.destroy(clone))
-
-
-def _parameter(name: str, kind: Any) -> Parameter:
-    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=None)
 
 
 def _told(work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,22 +1,26 @@
-"""A backup and its plan."""
+"""Views of backups and local snapshot sets, and of their plans."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from zsnapdb.base.quantities import size
-from zsnapdb.documents.backup import (
-    BackupDocument,
-    BackupPlanDocument,
-)
-from zsnapdb.jobs.backup.plan import BackupPlan
-from zsnapdb.jobs.backup.preflight import Observed
-from zsnapdb.jobs.backup.run import BackupResult
+from zsnapdb.documents import backup as documents
 from zsnapdb.planning.backup.resume import ResumeDecision
 from zsnapdb.report.source import kind_of, result_lines
 from zsnapdb.report.units import table
-from zsnapdb.report.view import View, finding_lines
+from zsnapdb.report.view import Part, Table, TabularView, View, finding_lines
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.backup.local_snapshot import LocalSnapshotPlan, LocalSnapshotResult
+    from zsnapdb.jobs.backup.plan import BackupPlan
+    from zsnapdb.jobs.backup.preflight import Observed
+    from zsnapdb.jobs.backup.run import BackupResult
+    from zsnapdb.planning.repository.local_sets import LocalSet
 
 
-class BackupView(View, kind="backup", document=BackupDocument, read_from="result"):
+class BackupView(View, kind="backup", document=documents.BackupDocument, read_from="result"):
     """A finished backup."""
 
     result: BackupResult
@@ -48,7 +52,7 @@ _DECISIONS = {
 }
 
 
-class BackupPlanView(View, kind="backup-plan", document=BackupPlanDocument, read_from="plan"):
+class BackupPlanView(View, kind="backup-plan", document=documents.BackupPlanDocument, read_from="plan"):
     """What a backup would do: the findings, each path with its volume, then the steps."""
 
     plan: BackupPlan
@@ -91,3 +95,48 @@ def _placed(observed: Observed) -> list[tuple[str, ...]]:
     return [
         (path, ", ".join(names), where[path], observed.volumes[where[path]]) for path, names in sorted(settings.items())
     ]
+
+
+class LocalSnapshotView(View, kind="snapshot", document=documents.LocalSnapshotDocument, read_from="result"):
+    """A new local snapshot set."""
+
+    result: LocalSnapshotResult
+
+    def text(self) -> str:
+        result = self.result
+        return "\n".join(
+            [
+                f"snapshot set {result.backup_id} of {result.instance} is on this host, in no repository",
+                f"  position  {result.position or 'none'}",
+                f"  taken     in {result.seconds:.2f} s",
+                *(f"  expired   {backup_id} was destroyed" for backup_id in result.expired),
+                *(f"  warning   {text}" for text in result.warnings),
+            ]
+        )
+
+
+class LocalSnapshotPlanView(View, kind="snapshot-plan", document=documents.LocalSnapshotPlanDocument, read_from="plan"):
+    """What `zsnapdb snapshot` would do."""
+
+    plan: LocalSnapshotPlan
+
+    def text(self) -> str:
+        rows = [("keep" if d.keep else "destroy", d.backup_id, "; ".join(d.reasons)) for d in self.plan.decisions]
+        volumes = ", ".join(sorted(self.plan.observed.volumes.values()))
+        lines = [*finding_lines(self.plan.observed.findings), "", f"snapshot {volumes} in one request"]
+        return "\n".join([*lines, *([table(("", "SET", "WHY"), rows)] if rows else [])])
+
+
+class LocalSetsView(TabularView, kind="local-sets", document=documents.LocalSetsDocument):
+    """The snapshot sets on this host."""
+
+    sets: Sequence[LocalSet]
+
+    def parts(self) -> Sequence[Part]:
+        if not self.sets:
+            return ["no snapshot set is on this host"]
+        rows = [
+            (one.backup_id, one.state, size(one.used), one.position or "-", "; ".join(one.users) or "-")
+            for one in self.sets
+        ]
+        return [Table(("SET", "STATE", "HELD", "POSITION", "NEEDED BY"), rows, "")]

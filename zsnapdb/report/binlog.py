@@ -7,14 +7,7 @@ from typing import ClassVar, NamedTuple
 
 from zsnapdb.base.patterns import printable
 from zsnapdb.base.quantities import counted, size
-from zsnapdb.documents.binlog import (
-    ArchivingDocument,
-    BinlogArchiveDocument,
-    PurgeDocument,
-    SearchDocument,
-    TransactionDocument,
-    UndoDocument,
-)
+from zsnapdb.documents import binlog as documents
 from zsnapdb.jobs.binlog.archiver import Round
 from zsnapdb.jobs.binlog.find import Search
 from zsnapdb.jobs.binlog.undo import Conflict, Undo
@@ -30,7 +23,7 @@ from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation
 
 
-class ArchivingView(View, kind="binlog-archive", document=ArchivingDocument, read_from="outcome"):
+class ArchivingView(View, kind="binlog-archive", document=documents.ArchivingDocument, read_from="outcome"):
     """The result of one round of binlog archiving."""
 
     instance: str
@@ -85,7 +78,7 @@ def _placed(files: Sequence[ArchivedFile]) -> list[PlacedBinlog]:
     return list(map(PlacedBinlog, files, gaps))
 
 
-class BinlogArchiveView(View, kind="binlogs", document=BinlogArchiveDocument):
+class BinlogArchiveView(View, kind="binlogs", document=documents.BinlogArchiveDocument):
     """The archived binlogs, by incarnation."""
 
     archive: Archive
@@ -117,12 +110,11 @@ class BinlogArchiveView(View, kind="binlogs", document=BinlogArchiveDocument):
 
     @property
     def histories(self) -> Sequence[ShownHistory]:
-        """The incarnations, oldest first."""
         archive = self.archive
         return [ShownHistory(one, _placed(archive.of(one.id))) for one in archive.incarnations]
 
 
-class PurgePlanView(View, kind="binlog-purge-plan", document=PurgeDocument, read_from="plan"):
+class PurgePlanView(View, kind="binlog-purge-plan", document=documents.PurgeDocument, read_from="plan"):
     """What a purge would remove."""
 
     plan: PurgePlan
@@ -148,7 +140,7 @@ _MOST_TEXT = 100
 _WIDTH = 80
 
 
-class SearchView(View, kind="binlog-transactions", document=SearchDocument, read_from="search"):
+class SearchView(View, kind="binlog-transactions", document=documents.SearchDocument, read_from="search"):
     """The transactions that a search selects, as `zsnapdb binlog find` prints them."""
 
     instance: str
@@ -159,7 +151,7 @@ class SearchView(View, kind="binlog-transactions", document=SearchDocument, read
         listed = search.transactions
         lines = [
             f"{counted(search.matched, 'transaction')} found in {counted(len(search.read), 'binlog')}"
-            + (f"; {len(listed)} are listed, chosen by --largest and --limit" if self._is_cut else ""),
+            + (f"; {len(listed)} are listed, chosen by --largest and --limit" if search.matched > len(listed) else ""),
             *([] if search.asks_archive else ["the archive was not read: name a period to read older binlogs"]),
         ]
         if listed:
@@ -172,12 +164,8 @@ class SearchView(View, kind="binlog-transactions", document=SearchDocument, read
         lines += [f"next      `{command}`" for command in remedies(self.instance, listed)]
         return "\n".join([*lines, *(f"problem   {error.message}" for error in search.problems)])
 
-    @property
-    def _is_cut(self) -> bool:
-        return self.search.matched > len(self.search.transactions)
 
-
-class FollowedView(View, kind="binlog-transaction", document=TransactionDocument, read_from="listed"):
+class FollowedView(View, kind="binlog-transaction", document=documents.TransactionDocument, read_from="listed"):
     """One transaction, as `zsnapdb binlog find --follow` prints it: a line, or a document on a line."""
 
     listed: ListedTransaction
@@ -231,7 +219,7 @@ def _counts(part: TableChanges) -> str:
 _MOST_LISTED = 20
 
 
-class UndoView(View, kind="undo", document=UndoDocument, read_from="undo"):
+class UndoView(View, kind="undo", document=documents.UndoDocument, read_from="undo"):
     """The rows that a transaction changed, and what prevents that they are undone, as `zsnapdb undo` prints them."""
 
     undo: Undo

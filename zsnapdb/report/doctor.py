@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from zsnapdb.base.patterns import printable
 from zsnapdb.documents.base import read
 from zsnapdb.documents.doctor import DiagnosisFields, DoctorDocument, DoctorFindingFields, LoadDocument
-from zsnapdb.documents.findings import FindingFields
+from zsnapdb.documents.errors import FindingFields
 from zsnapdb.jobs.doctor.advice import LoadReport
 from zsnapdb.jobs.doctor.diagnose import Diagnosis
 from zsnapdb.planning.advice.catalogue import find_rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity
 from zsnapdb.report.units import paragraph
-from zsnapdb.report.view import Labelled, Part, TabularView, View, finding_lines, spaced
+from zsnapdb.report.view import Part, Table, TabularView, View, finding_lines, spaced
 
 _NAGIOS = {Severity.OK: "OK", Severity.WARNING: "WARNING", Severity.UNFIT: "CRITICAL"}
 _SHOWN = 3
@@ -37,13 +37,12 @@ class DoctorView(TabularView, kind="doctor", document=DoctorDocument):
         blocks: list[list[Part]] = []
         for d in self.diagnoses:
             lines = _lines(d.findings)
-            findings: list[Part] = [Labelled(lines, _rows(d.findings))] if lines else []
+            findings: list[Part] = [Table((), _rows(d.findings), lines=lines)] if lines else []
             blocks.append([f"instance {d.instance}", *findings, verdicts[d.worst]])
         return spaced([*blocks, *([changes] if changes else [])])
 
     @property
     def instances(self) -> Sequence[DiagnosisFields]:
-        """The findings of each instance."""
         return [
             DiagnosisFields(instance=d.instance, worst=d.worst.value, findings=tuple(map(_with_rule, d.findings)))
             for d in self.diagnoses

@@ -6,11 +6,12 @@ bounded by the configured instances and their objectives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from zsnapdb import __version__
+from zsnapdb.documents.base import At
 from zsnapdb.jobs.repository.status import InstanceStatus, alarm
 from zsnapdb.planning.health.facts import HealthFacts
 from zsnapdb.planning.health.objectives import Health, Judgement, Verdict
@@ -48,34 +49,22 @@ DRILL_PASSED = Metric("zsnapdb_drill_newest_passed", "Whether the newest drill p
 RESTORE = Metric("zsnapdb_restore_expected_seconds", "How long a restore of the newest point takes, by past drills.")
 DAMAGE = Metric("zsnapdb_damage_reasons", "How many reasons say that something is damaged or missing.")
 
-_TIMES: tuple[tuple[Metric, Callable[[HealthFacts], datetime | None]], ...] = (
-    (
-        Metric("zsnapdb_newest_point_timestamp_seconds", "The newest point that can be restored."),
-        lambda facts: facts.newest_point,
+_TIMES = {
+    Metric("zsnapdb_newest_point_timestamp_seconds", "The newest point that can be restored."): At("newest_point"),
+    Metric(
+        "zsnapdb_window_start_timestamp_seconds", "Since when everything can be restored without a gap until then."
+    ): At("window_start"),
+    Metric("zsnapdb_newest_backup_timestamp_seconds", "The time of the newest backup that can be restored."): At(
+        "newest_backup"
     ),
-    (
-        Metric(
-            "zsnapdb_window_start_timestamp_seconds", "Since when everything can be restored without a gap until then."
-        ),
-        lambda facts: facts.window_start,
+    Metric("zsnapdb_archive_complete_timestamp_seconds", "Until when the binlog archive is complete."): At(
+        "archived_until"
     ),
-    (
-        Metric("zsnapdb_newest_backup_timestamp_seconds", "The time of the newest backup that can be restored."),
-        lambda facts: facts.newest_backup,
+    Metric("zsnapdb_drill_newest_timestamp_seconds", "When the newest drill ended."): At("newest_drill.finished"),
+    Metric("zsnapdb_drill_passed_timestamp_seconds", "When the newest drill that passed ended."): At(
+        "newest_passed_drill.finished"
     ),
-    (
-        Metric("zsnapdb_archive_complete_timestamp_seconds", "Until when the binlog archive is complete."),
-        lambda facts: facts.archived_until,
-    ),
-    (
-        Metric("zsnapdb_drill_newest_timestamp_seconds", "When the newest drill ended."),
-        lambda facts: facts.newest_drill.finished if facts.newest_drill else None,
-    ),
-    (
-        Metric("zsnapdb_drill_passed_timestamp_seconds", "When the newest drill that passed ended."),
-        lambda facts: facts.newest_passed_drill.finished if facts.newest_passed_drill else None,
-    ),
-)
+}
 """The times of facts; a fact that is not known has no sample."""
 
 METRICS = (
@@ -86,7 +75,7 @@ METRICS = (
     OBJECTIVE,
     DEADLINE,
     LIMIT,
-    *(metric for metric, _ in _TIMES),
+    *_TIMES,
     DRILL_PASSED,
     RESTORE,
     DAMAGE,
@@ -127,9 +116,9 @@ def _of_objective(labels: Labels, judgement: Judgement) -> Iterator[Sample]:
 
 
 def _of_facts(labels: Labels, facts: HealthFacts) -> Iterator[Sample]:
-    for metric, time_of in _TIMES:
-        time = time_of(facts)
-        if time is not None:
+    for metric, at in _TIMES.items():
+        time = at.read(facts)
+        if isinstance(time, datetime):
             yield Sample(metric, labels, time.timestamp())
     if facts.newest_drill is not None:
         yield Sample(DRILL_PASSED, labels, int(facts.newest_drill.passed))

@@ -15,16 +15,15 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.documents.comparison import AnswerDocument, DifferenceDocument
-from zsnapdb.report import agent, backup, binlog, doctor, local_snapshot, setup, tokens
-from zsnapdb.report.clone import addresses, branches, change, connect, create, migration, pool, server_log, topology
+from zsnapdb.report import agent, backup, binlog, doctor, setup, tokens
+from zsnapdb.report.clone import branches, change, create, migration, pool
 from zsnapdb.report.clone import list as clones
 from zsnapdb.report.document import VERSION, ErrorDocument
-from zsnapdb.report.fleet import status as fleet_orders
-from zsnapdb.report.fleet import status as fleet_status
-from zsnapdb.report.repository import adopt, evidence, forget, init, pin, prune, show, status, verify
+from zsnapdb.report.fleet import status as fleet
+from zsnapdb.report.repository import evidence, init, prune, status, verify
 from zsnapdb.report.repository import list as backups
-from zsnapdb.report.restore import result, rewind, runbook
-from zsnapdb.report.trial import consolidate, drill, rescue
+from zsnapdb.report.restore import result, runbook
+from zsnapdb.report.trial import drill as trial
 from zsnapdb.report.view import View
 from zsnapdb.report.vm import machines
 
@@ -73,8 +72,8 @@ _CHANGED = _types(change.ChangedView, change.IntentionView)
 _MACHINE = _types(machines.MachineChangedView, machines.MachineStepView)
 
 DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
-    "acknowledge-removed": _types(forget.ForgetView),
-    "adopt": _types(adopt.AdoptView),
+    "acknowledge-removed": _types(backups.ForgetView),
+    "adopt": _types(backups.AdoptView),
     "agent pause": _types(agent.PauseView),
     "agent run": _types(agent.AgentRunView),
     "agent status": _types(agent.AgentView),
@@ -83,7 +82,7 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "binlog find": _types(binlog.SearchView, binlog.FollowedView),
     "binlog purge": _types(binlog.PurgeView, binlog.PurgePlanView),
     "binlog status": _types(binlog.BinlogArchiveView),
-    "clone addresses": _types(addresses.AddressesView),
+    "clone addresses": _types(clones.AddressesView),
     "clone branch create": _types(branches.BranchesView, change.IntentionView),
     "clone branch delete": _types(branches.BranchesView, change.IntentionView),
     "clone branch diff": _types(branches.BranchDifferenceView),
@@ -91,20 +90,20 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "clone branch log": _types(branches.BranchLogView),
     "clone branch switch": _types(branches.SwitchedView, change.IntentionView),
     "clone commit": _types(change.CommittedView, change.IntentionView),
-    "clone connect": _types(connect.LoginView),
+    "clone connect": _types(clones.LoginView),
     "clone create": _types(
         create.CreatedView,
         create.ClonePlanView,
         create.HandOutPlanView,
-        topology.CloneSetView,
-        topology.CloneSetPlanView,
+        create.CloneSetView,
+        create.CloneSetPlanView,
     ),
     "clone destroy": _types(change.DestroyedView, change.DestroyPlanView),
     "clone detach": _types(change.DetachedView, change.DetachPlanView),
     "clone extend": _CHANGED,
     "clone hold": _types(change.ResetView, change.ChangedView),
     "clone list": _types(clones.ClonesView),
-    "clone logs": _types(server_log.ServerLogView),
+    "clone logs": _types(clones.ServerLogView),
     "clone prepare": _types(create.PreparedView, change.IntentionView, create.RemovedFormsView),
     "clone pool": _types(pool.FilledPoolView, pool.PoolPlanView),
     "clone protect": _CHANGED,
@@ -117,35 +116,35 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
     "clone upgrade-test": _types(migration.RehearsalView),
     "migration-check": _types(migration.MigrationView),
     "config check": _types(setup.ConfigurationView),
-    "consolidate": _types(consolidate.ConsolidateView, consolidate.ConsolidatePlanView),
+    "consolidate": _types(trial.ConsolidateView, trial.ConsolidatePlanView),
     "copy": _types(prune.CopyView, prune.CopyPlanView),
     "diff": (DocumentType("difference", DifferenceDocument),),
     "doctor": _types(doctor.DoctorView, doctor.LoadView),
-    "drill": _types(drill.DrillView, drill.DrillPlanView, drill.MachineDrillPlanView),
-    "drills": _types(drill.DrillsView, drill.EvidenceView),
+    "drill": _types(trial.DrillView, trial.DrillPlanView, trial.MachineDrillPlanView),
+    "drills": _types(trial.DrillsView, trial.EvidenceView),
     "example": _types(setup.ExampleView, setup.ExamplesView),
-    "fleet apply": _types(fleet_orders.FleetAppliedView, fleet_orders.FleetApplyPlanView),
-    "fleet cancel": _types(fleet_orders.CancelledRunsView),
-    "fleet history": _types(fleet_orders.FleetHistoryView),
-    "fleet pause": _types(fleet_orders.FleetPausedView),
-    "fleet resume": _types(fleet_orders.FleetResumedView),
-    "fleet run": _types(fleet_orders.JobRunsView),
-    "fleet status": _types(fleet_status.FleetView),
+    "fleet apply": _types(fleet.FleetAppliedView, fleet.FleetApplyPlanView),
+    "fleet cancel": _types(fleet.CancelledRunsView),
+    "fleet history": _types(fleet.FleetHistoryView),
+    "fleet pause": _types(fleet.FleetPausedView),
+    "fleet resume": _types(fleet.FleetResumedView),
+    "fleet run": _types(fleet.JobRunsView),
+    "fleet status": _types(fleet.FleetView),
     "grants": _types(setup.GrantsView),
     "init": _types(init.InitView, init.InitPlanView),
     "key generate": _types(init.KeysView, init.KeysPlanView),
     "key show": _types(init.KeysView),
-    "list": _types(backups.InventoryView, local_snapshot.LocalSetsView),
+    "list": _types(backups.InventoryView, backup.LocalSetsView),
     "notify failed": _types(agent.NotifiedView),
     "notify test": _types(agent.NotifiedView),
-    "pin": _types(pin.PinView, pin.UnpinView),
+    "pin": _types(backups.PinView, backups.UnpinView),
     "prune": _types(prune.PruneView, prune.PrunePlanView),
     "query": (DocumentType("answer", AnswerDocument),),
     "reap": _types(change.ReapView, change.ReapPlanView),
     "report show": _types(evidence.EvidenceReportView),
     "report records": _types(evidence.EvidencePageView),
     "report verify": _types(evidence.EvidenceCheckView),
-    "rescue": _types(rescue.RescueView, rescue.RescuePlanView),
+    "rescue": _types(trial.RescueView, trial.RescuePlanView),
     "restore": _types(
         result.RestoreView,
         result.RestorePlanView,
@@ -154,11 +153,11 @@ DOCUMENTS: Mapping[str, tuple[DocumentType, ...]] = {
         result.MachineRestorePlanView,
         result.MachineAbandonedView,
     ),
-    "rewind": _types(rewind.RewindView, rewind.RewindPlanView, result.ReplicasRebuiltView),
+    "rewind": _types(result.RewindView, result.RewindPlanView, result.ReplicasRebuiltView),
     "runbook": _types(runbook.RunbookView),
     "setup": _types(setup.SetupView, setup.SetupPlanView, setup.RemovalView, setup.RemovalPlanView),
-    "show": _types(show.BackupDetailView),
-    "snapshot": _types(local_snapshot.LocalSnapshotView, local_snapshot.LocalSnapshotPlanView),
+    "show": _types(backups.BackupDetailView),
+    "snapshot": _types(backup.LocalSnapshotView, backup.LocalSnapshotPlanView),
     "status": _types(status.StatusView, status.AllStatusView),
     "undo": _types(binlog.UndoView),
     "verify": _types(verify.VerifyView, verify.VerifyPlanView),

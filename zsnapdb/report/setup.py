@@ -6,15 +6,7 @@ from collections.abc import Sequence
 
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import Settings
-from zsnapdb.documents.setup import (
-    ConfigurationDocument,
-    ExampleDocument,
-    ExamplesDocument,
-    GrantsDocument,
-    RemovalDocument,
-    SetupDocument,
-    SetupPlanDocument,
-)
+from zsnapdb.documents import setup as documents
 from zsnapdb.jobs.backup.run import BackupResult
 from zsnapdb.jobs.setup.steps import ProofResult, SetupCheck, SetupResult
 from zsnapdb.jobs.shell.examples import Example
@@ -28,7 +20,7 @@ from zsnapdb.report.units import paragraph
 from zsnapdb.report.view import Fields, View
 
 
-class SetupPlanView(View, kind="setup-plan", document=SetupPlanDocument):
+class SetupPlanView(View, kind="setup-plan", document=documents.SetupPlanDocument):
     """What was found and every step. Nothing was changed."""
 
     plan: SetupPlan
@@ -38,11 +30,10 @@ class SetupPlanView(View, kind="setup-plan", document=SetupPlanDocument):
 
     @property
     def steps(self) -> Sequence[SetupStep]:
-        """All of them."""
         return self.plan.steps
 
 
-class SetupView(View, kind="setup", document=SetupDocument):
+class SetupView(View, kind="setup", document=documents.SetupDocument):
     """What was done, the results of the steps that prove it, and the steps that are left to the person."""
 
     result: SetupResult
@@ -66,17 +57,14 @@ class SetupView(View, kind="setup", document=SetupDocument):
 
     @property
     def plan(self) -> SetupPlan:
-        """The plan that was carried out."""
         return self.result.plan
 
     @property
     def steps(self) -> Sequence[SetupStep]:
-        """Those that are left."""
         return [step for step in self.plan.steps if step.action is None]
 
     @property
     def done(self) -> Sequence[str]:
-        """What setup itself did."""
         return [step.action.value for step in self.plan.steps if step.action is not None]
 
     @property
@@ -98,11 +86,11 @@ def _head(plan: SetupPlan) -> list[str]:
         *(f"refused: {why}" for why in plan.refusals),
         *([f"hint: {plan.refusal_hint}"] if plan.refusals else []),
     ]
-    return [*server_lines, *(line for note in plan.notes for line in paragraph(" " * _indent(note), note)), *refused]
-
-
-def _indent(note: str) -> int:
-    return len(note) - len(note.lstrip())
+    return [
+        *server_lines,
+        *(line for note in plan.notes for line in paragraph(" " * (len(note) - len(note.lstrip())), note)),
+        *refused,
+    ]
 
 
 def _server(server: FoundServer) -> str:
@@ -122,7 +110,7 @@ def _steps(steps: Sequence[SetupStep]) -> list[str]:
     return lines
 
 
-class RemovalPlanView(View, kind="setup-removal-plan", document=RemovalDocument):
+class RemovalPlanView(View, kind="setup-removal-plan", document=documents.RemovalDocument):
     """Every step. Nothing was changed."""
 
     plan: RemovalPlan
@@ -132,11 +120,10 @@ class RemovalPlanView(View, kind="setup-removal-plan", document=RemovalDocument)
 
     @property
     def steps(self) -> Sequence[RemovalStep]:
-        """All of them."""
         return self.plan.steps
 
 
-class RemovalView(View, kind="setup-removal", document=RemovalDocument):
+class RemovalView(View, kind="setup-removal", document=documents.RemovalDocument):
     """What was done, and the steps that are left to the person."""
 
     plan: RemovalPlan
@@ -147,7 +134,6 @@ class RemovalView(View, kind="setup-removal", document=RemovalDocument):
 
     @property
     def steps(self) -> Sequence[RemovalStep]:
-        """Those that are left."""
         return [step for step in self.plan.steps if step.action is None]
 
 
@@ -160,7 +146,7 @@ def _lines(steps: Sequence[RemovalStep]) -> list[str]:
     return lines
 
 
-class ConfigurationView(View, kind="configuration", document=ConfigurationDocument, read_from="settings"):
+class ConfigurationView(View, kind="configuration", document=documents.ConfigurationDocument, read_from="settings"):
     """A valid configuration file: its instances and repositories."""
 
     settings: Settings
@@ -184,7 +170,7 @@ class ConfigurationView(View, kind="configuration", document=ConfigurationDocume
         return notes
 
 
-class ExamplesView(View, kind="examples", document=ExamplesDocument):
+class ExamplesView(View, kind="examples", document=documents.ExamplesDocument):
     """The names of all examples."""
 
     examples: tuple[Example, ...]
@@ -193,7 +179,7 @@ class ExamplesView(View, kind="examples", document=ExamplesDocument):
         return "\n".join(example.name for example in self.examples)
 
 
-class ExampleView(View, kind="example", document=ExampleDocument, read_from="example"):
+class ExampleView(View, kind="example", document=documents.ExampleDocument, read_from="example"):
     """The text of one example."""
 
     example: Example
@@ -202,7 +188,7 @@ class ExampleView(View, kind="example", document=ExampleDocument, read_from="exa
         return self.example.text.rstrip("\n")
 
 
-class GrantsView(View, kind="grants", document=GrantsDocument):
+class GrantsView(View, kind="grants", document=documents.GrantsDocument):
     """The statements that make the account of zsnapdb on a server."""
 
     flavour: Flavour

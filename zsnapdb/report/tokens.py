@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from zsnapdb.documents.token import IssuerKeysDocument, NewTokenDocument, RevokedTokenDocument, TokensDocument
 from zsnapdb.planning.clone.lease import stamp
-from zsnapdb.report.view import Part, Table, TabularView, View
+from zsnapdb.report.view import Part, Table, TabularView, View, columns
 from zsnapdb.serve.issuer_keys import FetchedKeys
 from zsnapdb.serve.tokens import NewToken, StoredToken
 
@@ -32,20 +32,16 @@ class TokensView(TabularView, kind="tokens", document=TokensDocument):
     now: datetime
 
     def parts(self) -> Sequence[Part]:
-        rows = [
-            (
-                token.id,
-                token.kind.value,
-                token.subject,
-                token.role.value,
-                stamp(token.created),
-                stamp(token.expires),
-                self._state(token),
-            )
-            for token in self.tokens
-        ]
-        headings = ("TOKEN", "KIND", "SUBJECT", "ROLE", "CREATED", "EXPIRES", "STATE")
-        return [Table(headings, rows, "no tokens: `zsnapdb token create` makes one")]
+        cells: Mapping[str, Callable[[StoredToken], str]] = {
+            "TOKEN": lambda token: token.id,
+            "KIND": lambda token: token.kind.value,
+            "SUBJECT": lambda token: token.subject,
+            "ROLE": lambda token: token.role.value,
+            "CREATED": lambda token: stamp(token.created),
+            "EXPIRES": lambda token: stamp(token.expires),
+            "STATE": self._state,
+        }
+        return [columns(self.tokens, cells, "no tokens: `zsnapdb token create` makes one")]
 
     def _state(self, token: StoredToken) -> str:
         if token.revoked is not None:

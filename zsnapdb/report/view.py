@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
+from zsnapdb.base.patterns import printable
 from zsnapdb.documents.base import Document
 from zsnapdb.planning.repository.host_record import StoredFinding, StoredKind
 from zsnapdb.report.document import document
 from zsnapdb.report.units import table
 
 if TYPE_CHECKING:
+    from zsnapdb.jobs.copies.catalogue import UnreadableCopy
     from zsnapdb.planning.backup.fitness import FitnessFinding
 
 
@@ -55,60 +57,41 @@ class View(ABC):
         return document(self.kind, **self.fields())
 
 
-class Tabular(Protocol):
-    """Rows of cells. `headings` is empty if the columns have none; `empty` says what it means that there is no row."""
-
-    @property
-    def headings(self) -> tuple[str, ...]: ...
-
-    @property
-    def rows(self) -> Sequence[tuple[str, ...]]: ...
-
-    @property
-    def empty(self) -> str: ...
-
-    @property
-    def text(self) -> str:
-        """The rows as plain text."""
-        ...
-
-
 @dataclass(frozen=True)
 class Table:
-    """Columns below their headings. Each row has a cell for each heading."""
+    """Columns below their headings. Each row has a cell for each heading; `empty` is said if there is no row.
+
+    `lines` are the same as plain text, if they are no columns (none: they are).
+    """
 
     headings: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
-    empty: str
+    empty: str = ""
+    lines: Sequence[str] = ()
 
     @property
     def text(self) -> str:
-        return table(self.headings, self.rows)
+        return "\n".join(self.lines) if self.lines else table(self.headings, self.rows)
 
 
-@dataclass(frozen=True)
-class Labelled:
-    """Lines that begin with labels, or with blanks, and the same as rows of labels and text."""
+T = TypeVar("T")
 
-    lines: Sequence[str]
-    rows: Sequence[tuple[str, ...]]
-    empty: str = ""
+
+def columns(items: Iterable[T], cells: Mapping[str, Callable[[T], str]], empty: str = "") -> Table:
+    """Return a table with a row for each item: its cells by their headings."""
+    return Table(tuple(cells), [tuple(cell(one) for cell in cells.values()) for one in items], empty)
+
+
+class Labelled(Table):
+    """Lines that begin with labels, or with blanks."""
 
     @classmethod
     def at(cls, lines: Sequence[str], width: int) -> Labelled:
         """Return lines whose labels are in their first `width` characters."""
-        return cls(lines, [(line[:width].rstrip(), line[width:]) for line in lines])
-
-    @property
-    def headings(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.lines)
+        return cls((), [(line[:width].rstrip(), line[width:]) for line in lines], lines=lines)
 
 
-Part = str | Tabular
+Part = str | Table
 
 
 class TabularView(View):
@@ -157,3 +140,8 @@ def missing_lines(findings: Sequence[StoredFinding], width: int, indent: str = "
         lines.append(f"{indent}{_LABELS.get(item.kind, 'MISSING'):<{width}}{item.text}")
         lines.append(f"{indent}{'':<{width}}hint: {item.hint}")
     return lines
+
+
+def unreadable_lines(copies: Sequence[UnreadableCopy]) -> list[str]:
+    """Return a line for each clone or machine whose properties cannot be read: which it is, why, and what to do."""
+    return [printable(f"the {one.what} {one.name} cannot be read: {one.reason} (hint: {one.hint})") for one in copies]

@@ -13,19 +13,7 @@ from zsnapdb.base.quantities import parse_duration
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone import room
 from zsnapdb.jobs.copies.properties import owner_text
-from zsnapdb.serve import messages
-from zsnapdb.serve.limits import (
-    AdmittedClone,
-    CountedClone,
-    LimitRefusal,
-    admitted,
-    is_same,
-    limits_of,
-    longest_lease,
-    may_compare,
-    may_run,
-    objection_to_lease,
-)
+from zsnapdb.serve import limits, messages
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.roles import VerbKind
 from zsnapdb.serve.seen import SeenClone, SeenCommit
@@ -58,11 +46,13 @@ class Admission:
     commits: Callable[[], Sequence[SeenCommit]]
     alone: threading.Lock = field(init=False, default_factory=threading.Lock)
 
-    def new_clone(self, subject: str) -> AdmittedClone:
+    def new_clone(self, subject: str) -> limits.AdmittedClone:
         """Return how much one clone more of the subject may write. RefusedRequest if a limit is reached."""
         settings = self.settings()
-        answer = admitted(limits_of(subject, settings.serve), self._counted(), settings.clones.quota, room.LEAST_QUOTA)
-        if isinstance(answer, LimitRefusal):
+        answer = limits.admitted(
+            limits.limits_of(subject, settings.serve), self._counted(), settings.clones.quota, room.LEAST_QUOTA
+        )
+        if isinstance(answer, limits.LimitRefusal):
             raise messages.over_limit(answer)
         return answer
 
@@ -86,16 +76,18 @@ class Admission:
         now = sum(one.servers for one in counted if (one.name, one.owner) == (clone.name, clone.owner))
         others = _SERVERS_OF_DIFFERENCE * self._compared()[clone.id]
         wanted = now + _SERVERS_OF_DIFFERENCE if is_compared else 1 + others
-        refused = may_run(limits_of(clone.owner, self.settings().serve), counted, clone.name, clone.owner, wanted)
+        refused = limits.may_run(
+            limits.limits_of(clone.owner, self.settings().serve), counted, clone.name, clone.owner, wanted
+        )
         if refused is not None:
             raise messages.over_limit(refused)
 
     def _comparison(self, clone: SeenClone) -> None:
         """Refuse a comparison too many. Each may write what its two clones may: their number bounds that, too."""
         settings, compared = self.settings().serve, self._compared()
-        owned = {one.id for one in self.seen() if is_same(one.owner, clone.owner)}
+        owned = {one.id for one in self.seen() if limits.is_same(one.owner, clone.owner)}
         mine = sum(times for name, times in compared.items() if name in owned)
-        refused = may_compare(clone.owner, mine, compared.total(), settings)
+        refused = limits.may_compare(clone.owner, mine, compared.total(), settings)
         if refused is not None:
             raise messages.over_limit(refused)
 
@@ -106,33 +98,35 @@ class Admission:
     def _commit(self, clone: SeenClone) -> None:
         # What is completed meanwhile is counted twice, and never not at all.
         begun = [one for verb in _COMMITS for one in self.operations.under_way(verb)]
-        owned = {one.id for one in self.seen() if is_same(one.owner, clone.owner)} if begun else set()
-        used = sum(one.clone in owned for one in begun) + sum(is_same(one.owner, clone.owner) for one in self.commits())
+        owned = {one.id for one in self.seen() if limits.is_same(one.owner, clone.owner)} if begun else set()
+        used = sum(one.clone in owned for one in begun) + sum(
+            limits.is_same(one.owner, clone.owner) for one in self.commits()
+        )
         most = self.settings().serve.commits_per_subject
         if used >= most:
             raise messages.over_commits(clone.owner, used, most)
 
     def lease(self, asked: str | None, owner: str) -> float:
         """Return the lease of a clone of that owner in seconds. UsageError if it is longer than is allowed."""
-        limits = self.settings().serve
-        longest = longest_lease(owner, limits)
-        seconds = parse_duration(asked) if asked is not None else min(limits.ttl, longest.seconds)
-        refused = objection_to_lease(printable(asked or ""), seconds, longest)
+        settings = self.settings().serve
+        longest = limits.longest_lease(owner, settings)
+        seconds = parse_duration(asked) if asked is not None else min(settings.ttl, longest.seconds)
+        refused = limits.objection_to_lease(printable(asked or ""), seconds, longest)
         if refused is not None:
             raise UsageError(refused.message, hint=refused.hint)
         return seconds
 
-    def _counted(self) -> list[CountedClone]:
+    def _counted(self) -> list[limits.CountedClone]:
         """Return every clone that there is or is being made.
 
         What is completed meanwhile is among those that are being made, what was completed before in the list.
         """
-        found = dict[tuple[str, str], CountedClone]()
+        found = dict[tuple[str, str], limits.CountedClone]()
         for making in self.operations.under_way(VerbKind.CLONE_CREATE):
             # One of those that ask for the same name gets it: it may be the one that may write the most.
             key = (making.clone, owner_text(making.subject))
             most = max(making.most_bytes, found[key].most_bytes) if key in found else making.most_bytes
-            found[key] = CountedClone(*key, most, servers=1)
+            found[key] = limits.CountedClone(*key, most, servers=1)
         being_started = {one.clone for verb in _STARTS for one in self.operations.under_way(verb)}
         compared = self._compared()
         for one in self.seen():
@@ -140,5 +134,5 @@ class Admission:
             most = max(one.most_bytes, begun.most_bytes) if begun is not None else one.most_bytes
             servers = int(one.runs or begun is not None or one.id in being_started)
             servers += _SERVERS_OF_DIFFERENCE * compared[one.id]
-            found[one.name, one.owner] = CountedClone(one.name, one.owner, most, servers)
+            found[one.name, one.owner] = limits.CountedClone(one.name, one.owner, most, servers)
         return list(found.values())

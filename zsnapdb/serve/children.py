@@ -101,7 +101,6 @@ class ChildRunner:
         self._stopped.set()
 
     def __call__(self, call: CommandCall) -> ResultAnswer | FailureAnswer:
-        """Run the command, and return its document, or how it failed."""
         deadline = time.monotonic() + self.patience
         while not self._turns.acquire(timeout=_TURN_SECONDS):
             why = self._end_of(call, math.inf)

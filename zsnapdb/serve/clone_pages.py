@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from zsnapdb.base.errors import NotAllowedError, PreflightError
 from zsnapdb.serve import messages, page_rows
-from zsnapdb.serve.messages import CANCELLED, FailureAnswer, PendingAnswer
+from zsnapdb.serve.messages import CANCELLED, FailureAnswer, PendingAnswer, ProblemDetails, problem_of
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
 from zsnapdb.serve.page_rows import CloneRow
-from zsnapdb.serve.problems import ProblemDetails, problem_of
 from zsnapdb.serve.visits import OtherPlace, PageAnswer, Visit, Visits
 from zsnapdb.verbs import requests as verbs
 

@@ -19,7 +19,7 @@ from zsnapdb.base.audience import Audience
 from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone.meant import MeantClone
-from zsnapdb.serve import argv, instance_access, messages
+from zsnapdb.serve import argv, messages
 from zsnapdb.serve.admission import COUNTED_DEED, Admission
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.serve.children import CommandCall, RunCommand
@@ -36,7 +36,16 @@ from zsnapdb.serve.messages import (
 )
 from zsnapdb.serve.operations import OperationRecord, Operations, audience_of, new_id
 from zsnapdb.serve.protection import ProtectionReader
-from zsnapdb.serve.roles import Belonging, Role, VerbKind, decide, may_see_results, may_see_unmasked, sees_all
+from zsnapdb.serve.roles import (
+    Belonging,
+    Role,
+    RoleVerdict,
+    VerbKind,
+    decide,
+    may_see_results,
+    may_see_unmasked,
+    sees_all,
+)
 from zsnapdb.serve.seen import SeenClone, SeenCommit, belonging, seen_in, the_clone
 from zsnapdb.serve.tokens import CredentialBook, CredentialHolder
 from zsnapdb.serve.verbs import HelperRequest
@@ -72,6 +81,34 @@ class SubjectTurns:
                 self._answering[key] -= 1
                 if not self._answering[key]:
                     del self._answering[key]
+
+
+def refusal(role: Role, settings: Settings, name: str) -> RefusedRequest | None:
+    """Return why the role may have no clones of the instance; None if it may. UsageError if there is none."""
+    decision = decide(role, VerbKind.CLONE_CREATE, Belonging.NOBODY)
+    if decision.verdict is not RoleVerdict.ALLOWED:
+        return messages.forbidden(decision.reason)
+    _, instance = settings.one_instance(name)
+    may_all = bool(instance.masking.run) or name in settings.serve.unmasked
+    return None if may_all or may_see_unmasked(role) else messages.unmasked(name)
+
+
+def is_for_all(settings: Settings, name: str) -> bool:
+    """Whether everybody may see the instance's data as it is."""
+    instance = settings.instance.get(name)
+    return instance is not None and not instance.masking.run and name in settings.serve.unmasked
+
+
+def instances_shown(role: Role, settings: Settings) -> Iterator[dict[str, JsonValue]]:
+    """Yield what is told of each instance of which there are clones, in order of their names."""
+    for name, instance in sorted(settings.instance.items()):
+        if instance.vm is None:
+            yield {
+                "name": name,
+                "masked": bool(instance.masking.run),
+                "pool": instance.pool is not None,
+                "clones_allowed": refusal(role, settings, name) is None,
+            }
 
 
 _CHANGE_SECONDS = 3600.0
@@ -137,7 +174,7 @@ class Desk:
             case verbs.GetSubjectVerb():
                 return self._subject(asks)
             case verbs.ListInstancesVerb():
-                return ResultAnswer(document={"instances": [*instance_access.shown(asks.role, self.settings())]})
+                return ResultAnswer(document={"instances": [*instances_shown(asks.role, self.settings())]})
             case verbs.ListClonesVerb():
                 return self._clones(asks)
             case verbs.GetCloneVerb():
@@ -240,9 +277,7 @@ class Desk:
 
     def _require_visible(self, asks: CredentialHolder, clone: SeenClone) -> None:
         """Refuse words of the clone's data to who may not see it: a subject can have tokens of several roles."""
-        if not (
-            clone.masked or may_see_unmasked(asks.role) or instance_access.is_for_all(self.settings(), clone.instance)
-        ):
+        if not (clone.masked or may_see_unmasked(asks.role) or is_for_all(self.settings(), clone.instance)):
             raise messages.unmasked_words(clone.name)
 
     def _beat(self, asks: CredentialHolder, verb: verbs.BeatCloneVerb) -> ResultAnswer:
@@ -348,7 +383,7 @@ class Desk:
 
     def _create(self, asks: CredentialHolder, verb: verbs.CreateCloneVerb) -> OperationRecord:
         settings = self.settings()
-        refused = instance_access.refusal(asks.role, settings, verb.wanted.instance)
+        refused = refusal(asks.role, settings, verb.wanted.instance)
         if refused is not None:
             raise refused
         _, instance = settings.one_instance(verb.wanted.instance)

@@ -12,17 +12,10 @@ from datetime import datetime
 from urllib.parse import urlencode
 
 from zsnapdb.base.quantities import format_duration
-from zsnapdb.documents.fleet import (
-    FleetCountsFields,
-    FleetDocument,
-    FleetHostFields,
-    FleetInstanceFields,
-    FleetRepositoryFields,
-)
-from zsnapdb.serve.messages import FailureAnswer
+from zsnapdb.documents import fleet as documents
+from zsnapdb.serve.messages import FailureAnswer, problem_of
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
 from zsnapdb.serve.page_rows import Document, moment, read
-from zsnapdb.serve.problems import problem_of
 from zsnapdb.serve.visits import FileAnswer, PageAnswer, Visits, document_of
 from zsnapdb.verbs.requests import FleetQuery, ListFleetVerb
 
@@ -44,7 +37,7 @@ COLUMNS = (
 class FleetInstanceRow:
     """An instance at a moment."""
 
-    told: FleetInstanceFields
+    told: documents.FleetInstanceFields
     now: datetime
 
     @property
@@ -54,19 +47,16 @@ class FleetInstanceRow:
 
     @property
     def why(self) -> str:
-        """All reasons in a line."""
         told = self.told
         texts = [f"could not be read: {told.problem}"] if told.problem else []
         return "; ".join([*texts, *(f"{one.what}: {one.reason}" for one in told.reasons)])
 
     @property
     def is_red(self) -> bool:
-        """Whether somebody must act."""
         return self.state in ("unknown", "broken")
 
     @property
     def stored_bytes(self) -> int:
-        """What it takes in the store."""
         return self.told.backup_bytes + self.told.binlog_bytes
 
     def age(self, time: str | None) -> str:
@@ -76,7 +66,6 @@ class FleetInstanceRow:
 
     @property
     def link(self) -> str:
-        """The page with this instance alone."""
         return "/fleet?" + urlencode({"instance": self.told.instance, "repository": self.told.repository})
 
 
@@ -85,9 +74,9 @@ class FleetCard:
     """The fleet at a moment: the rows that are shown, and what is true of all."""
 
     rows: tuple[FleetInstanceRow, ...]
-    silent: tuple[FleetHostFields, ...]
-    repositories: tuple[FleetRepositoryFields, ...]
-    counts: FleetCountsFields
+    silent: tuple[documents.FleetHostFields, ...]
+    repositories: tuple[documents.FleetRepositoryFields, ...]
+    counts: documents.FleetCountsFields
     chosen: int
     total: int
     asked: FleetQuery
@@ -95,12 +84,10 @@ class FleetCard:
 
     @property
     def is_red(self) -> bool:
-        """Whether somebody must act."""
         return bool(self.counts.broken or self.silent or any(one.error is not None for one in self.repositories))
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """What was asked for, as the form of the page has it."""
         asked = self.asked
         named = {"instance": asked.instance, "host": asked.host, "repository": asked.repository}
         return {**{name: text for name, text in named.items() if text}, **({"red": "true"} if asked.red else {})}
@@ -121,7 +108,7 @@ class FleetCard:
         end = self.asked.after + len(self.rows)
         return self.path(after=end) if self.rows and end < self.chosen else None
 
-    def is_stale(self, repository: FleetRepositoryFields) -> bool:
+    def is_stale(self, repository: documents.FleetRepositoryFields) -> bool:
         """Whether nobody has read the repository for long."""
         at = moment(repository.read) if repository.read is not None else None
         return at is None or (self.now - at).total_seconds() > _STALE_SECONDS
@@ -129,7 +116,7 @@ class FleetCard:
 
 def fleet_of(document: Document, asked: FleetQuery, now: datetime) -> FleetCard:
     """Return what an answer says of the fleet."""
-    told = read(FleetDocument, document)
+    told = read(documents.FleetDocument, document)
     return FleetCard(
         tuple(FleetInstanceRow(one, now) for one in told.instances),
         tuple(one for one in told.hosts if one.silent),

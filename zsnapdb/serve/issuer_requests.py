@@ -260,7 +260,6 @@ def document(id_token: str) -> str:
 
 
 def _authorization(login: LoginSettings) -> Mapping[str, str]:
-    """Return the header by which a client with a secret says who it is."""
     if login.client_secret_file is None:
         return {}
     file = login.client_secret_file

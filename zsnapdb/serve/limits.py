@@ -204,7 +204,6 @@ def _amount(limit: CloneLimit, used: Sequence[CountedClone]) -> str:
 
 
 def _named(limit: CloneLimit, used: Sequence[CountedClone]) -> list[str]:
-    """Return the clones that use the limit, with what each uses."""
     shows = limit.thing is LimitedThing.BYTES
     return [
         f"{one.name}: {size(one.most_bytes)}" if shows else one.name for one in sorted(used, key=lambda one: one.name)

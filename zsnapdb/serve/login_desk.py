@@ -36,7 +36,7 @@ from zsnapdb.serve.login_messages import (
     OpenSessionVerb,
 )
 from zsnapdb.serve.messages import RefusedRequest, ResultAnswer, failure_of
-from zsnapdb.serve.tokens import CredentialHolder, StoredToken, TokenBook, TokenKind
+from zsnapdb.serve.tokens import CredentialHolder, TokenBook, TokenKind
 
 if TYPE_CHECKING:
     from zsnapdb.serve.id_tokens import IdTokens
@@ -63,10 +63,8 @@ class LiveTokens:
         found = self.tokens.holder(text, now)
         if found is None or found.kind is not TokenKind.SESSION:
             return found
-        return found if self._is_login(found) else None
-
-    def _is_login(self, session: StoredToken) -> bool:
-        return any(one.issuer == session.issuer and one.login is not None for one in self.issuers().values())
+        is_login = any(one.issuer == found.issuer and one.login is not None for one in self.issuers().values())
+        return found if is_login else None
 
 
 @dataclass

@@ -1,4 +1,7 @@
-"""What the helper answers: lines of JSON. First, if something was begun, its operation; then one result or failure."""
+"""What the helper answers: lines of JSON. First, if something was begun, its operation; then one result or failure.
+
+How a failure is told by HTTP (RFC 9457) stands here too: web process and pages say the same.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
+from zsnapdb.base import errors
 from zsnapdb.base.deadline import TimedSocket, within
-from zsnapdb.base.errors import INTERRUPTED as EXIT_INTERRUPTED
-from zsnapdb.base.errors import (
-    BusyError,
-    NotAllowedError,
-    PreflightError,
-    UnknownNameError,
-    UnreachableError,
-    UsageError,
-    ZsnapdbError,
-)
 from zsnapdb.serve.limits import LimitRefusal
 from zsnapdb.serve.roles import RoleDecision, RoleVerdict
 from zsnapdb.serve.verbs import HelperRequest
@@ -93,8 +87,14 @@ class RefusedRequest(Exception):
         super().__init__(failure.message)
         self.failure = failure
 
+    @classmethod
+    def because(cls, error: errors.ZsnapdbError, code: str = "") -> RefusedRequest:
+        """Return the refusal that tells of an error, with this code ("": its own)."""
+        failure = failure_of(error)
+        return cls(failure.model_copy(update={"code": code}) if code else failure)
 
-def failure_of(error: ZsnapdbError) -> FailureAnswer:
+
+def failure_of(error: errors.ZsnapdbError) -> FailureAnswer:
     """Return the failure that tells of an error."""
     return FailureAnswer(code=error.code, message=error.message, hint=error.hint, exit_code=error.exit_code)
 
@@ -102,92 +102,85 @@ def failure_of(error: ZsnapdbError) -> FailureAnswer:
 def cancelled(message: str) -> FailureAnswer:
     """Return how an operation ended that its subject cancelled."""
     hint = "look at the clone: what was half made is removed by its command, or by `zsnapdb reap`"
-    return FailureAnswer(code=CANCELLED, message=message, hint=hint, exit_code=EXIT_INTERRUPTED)
+    return FailureAnswer(code=CANCELLED, message=message, hint=hint, exit_code=errors.INTERRUPTED)
 
 
 def has_ended(operation: str) -> RefusedRequest:
     """Return the answer to who cancels what has ended in another way."""
     what = f"operation {operation} has ended"
-    return RefusedRequest(failure_of(PreflightError(what, hint=f"`GET /operations/{operation}` says how")))
+    return RefusedRequest.because(errors.PreflightError(what, hint=f"`GET /operations/{operation}` says how"))
 
 
 def over_commits(owner: str, used: int, most: int) -> RefusedRequest:
     """Return the answer to one commit too many."""
-    failure = FailureAnswer(
-        code=QUOTA,
-        message=f"the clones of {owner} have {used} commits, and serve.commits_per_subject is {most}",
-        hint="destroy a clone: its commits go with it, unless other clones were made of them",
-        exit_code=PreflightError.exit_code,
-    )
-    return RefusedRequest(failure)
+    what = f"the clones of {owner} have {used} commits, and serve.commits_per_subject is {most}"
+    hint = "destroy a clone: its commits go with it, unless other clones were made of them"
+    return RefusedRequest.because(errors.PreflightError(what, hint=hint), QUOTA)
 
 
 def unauthenticated() -> RefusedRequest:
     """Return the one answer to a token that is missing, unknown, expired, revoked, or of nobody who may ask."""
-    failure = FailureAnswer(
-        code=UNAUTHENTICATED,
-        message="a valid token is needed",
-        hint="send `Authorization: Bearer TOKEN`; an administrator makes one with `zsnapdb token create`,"
-        " and sees in the log of the helper why an id token is refused",
-        exit_code=NotAllowedError.exit_code,
+    hint = (
+        "send `Authorization: Bearer TOKEN`; an administrator makes one with `zsnapdb token create`,"
+        " and sees in the log of the helper why an id token is refused"
     )
-    return RefusedRequest(failure)
+    return RefusedRequest.because(errors.NotAllowedError("a valid token is needed", hint=hint), UNAUTHENTICATED)
 
 
 def no_tokens() -> RefusedRequest:
     """Return the answer if the tokens cannot be read."""
-    return RefusedRequest(failure_of(ZsnapdbError("the tokens cannot be read", hint="the log of the helper says why")))
+    return RefusedRequest.because(
+        errors.ZsnapdbError("the tokens cannot be read", hint="the log of the helper says why")
+    )
 
 
 def no_log_in() -> RefusedRequest:
     """Return the answer if a log-in fails by something of this host. A stranger asks: he learns nothing of it."""
-    error = ZsnapdbError("a session cannot be opened now", hint="the log of the helper says why")
-    return RefusedRequest(failure_of(error))
+    error = errors.ZsnapdbError("a session cannot be opened now", hint="the log of the helper says why")
+    return RefusedRequest.because(error)
 
 
 def forbidden(reason: str) -> RefusedRequest:
     """Return the answer to a role that may not do it."""
-    return RefusedRequest(failure_of(NotAllowedError(reason, hint="ask an administrator for a token of another role")))
+    return RefusedRequest.because(
+        errors.NotAllowedError(reason, hint="ask an administrator for a token of another role")
+    )
 
 
 def unmasked(instance: str) -> RefusedRequest:
     """Return the answer to who may not have a clone of an instance that is not masked."""
     reason = f"clones of {instance} are not masked, and only an operator may have one"
     hint = f"an administrator sets masking.run of {instance}, or names it in serve.unmasked"
-    return RefusedRequest(failure_of(NotAllowedError(reason, hint=hint)))
+    return RefusedRequest.because(errors.NotAllowedError(reason, hint=hint))
 
 
 def unmasked_words(clone: str) -> RefusedRequest:
     """Return the answer to who may not read words of a clone that is not masked, of an instance that masks."""
     reason = f"clone {clone} is not masked, and the answer can have words of its data: only an operator may read it"
-    return RefusedRequest(failure_of(NotAllowedError(reason, hint="ask with the token that the clone was made with")))
+    return RefusedRequest.because(
+        errors.NotAllowedError(reason, hint="ask with the token that the clone was made with")
+    )
 
 
 def no_such(what: str, name: str) -> RefusedRequest:
     """Return the one answer to a name that nothing has, and to one that somebody else's has."""
-    return RefusedRequest(failure_of(UnknownNameError(f"there is no {what} {name}", hint="list what there is")))
+    return RefusedRequest.because(errors.UnknownNameError(f"there is no {what} {name}", hint="list what there is"))
 
 
 def over_limit(refused: LimitRefusal) -> RefusedRequest:
     """Return the answer to what is beyond a limit: the limit, and what uses it."""
-    failure = FailureAnswer(code=QUOTA, message=refused.message, hint=refused.hint, exit_code=PreflightError.exit_code)
-    return RefusedRequest(failure)
+    return RefusedRequest.because(errors.PreflightError(refused.message, hint=refused.hint), QUOTA)
 
 
 def key_reused() -> RefusedRequest:
     """Return the answer to a known Idempotency-Key with another request."""
-    failure = FailureAnswer(
-        code=KEY_REUSED,
-        message="this Idempotency-Key came before with another request",
-        hint="send another key",
-        exit_code=UsageError.exit_code,
-    )
-    return RefusedRequest(failure)
+    error = errors.UsageError("this Idempotency-Key came before with another request", hint="send another key")
+    return RefusedRequest.because(error, KEY_REUSED)
 
 
 def too_busy(what: str) -> RefusedRequest:
     """Return the answer to one request too many."""
-    return RefusedRequest(failure_of(BusyError(what, hint="try again in some seconds")))
+    return RefusedRequest.because(errors.BusyError(what, hint="try again in some seconds"))
 
 
 def require(decision: RoleDecision, what: str = "", name: str = "") -> None:
@@ -248,4 +241,63 @@ class HelperClient:
 
 
 def _unreachable() -> FailureAnswer:
-    return failure_of(UnreachableError("the helper does not answer", hint="is zsnapdb-serve-helper running?"))
+    return failure_of(errors.UnreachableError("the helper does not answer", hint="is zsnapdb-serve-helper running?"))
+
+
+MEDIA_TYPE = "application/problem+json"
+UNEXPECTED = 500
+_STATUS: Mapping[str, int] = {
+    UNAUTHENTICATED: 401,
+    errors.NotAllowedError.code: 403,
+    errors.UnknownNameError.code: 404,
+    errors.NotThere.code: 404,
+    QUOTA: 409,
+    CANCELLED: 409,
+    errors.ExistsError.code: 409,
+    errors.PreflightError.code: 409,
+    errors.LockError.code: 503,
+    errors.UsageError.code: 422,
+    KEY_REUSED: 422,
+    errors.BusyError.code: 503,
+    errors.UnreachableError.code: 503,
+    errors.CommandTimeout.code: 504,
+}
+_RETRY_SECONDS = "5"
+
+
+class ProblemDetails(BaseModel):
+    """What went wrong. `detail`, `hint` and `code` are message, hint and code of the command line."""
+
+    model_config = ConfigDict(frozen=True)
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str
+    hint: str
+    exit_code: int | None = None
+
+
+def status_of(code: str) -> int:
+    """Return the HTTP status of a code of an error."""
+    return _STATUS.get(code, UNEXPECTED)
+
+
+def problem_of(failure: FailureAnswer) -> ProblemDetails:
+    """Return the problem that tells of a failure."""
+    return ProblemDetails(
+        title=failure.code,
+        status=status_of(failure.code),
+        detail=failure.message,
+        code=failure.code,
+        hint=failure.hint,
+        exit_code=failure.exit_code,
+    )
+
+
+def headers_of(status: int) -> dict[str, str]:
+    """Return the headers that a status needs beside the problem."""
+    if status == 401:
+        return {"WWW-Authenticate": "Bearer"}
+    return {"Retry-After": _RETRY_SECONDS} if status == 503 else {}

@@ -19,8 +19,7 @@ from pydantic import ValidationError
 
 from zsnapdb.base.errors import BusyError, ConsistencyError, UnreachableError
 from zsnapdb.serve import messages
-from zsnapdb.serve.messages import FailureAnswer, HelperClient, ResultAnswer, WatchedOperation, failure_of
-from zsnapdb.serve.problems import problem_of
+from zsnapdb.serve.messages import FailureAnswer, HelperClient, ResultAnswer, WatchedOperation, failure_of, problem_of
 from zsnapdb.serve.verbs import HelperRequest
 
 MEDIA_TYPE = "text/event-stream"

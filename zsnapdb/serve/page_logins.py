@@ -9,7 +9,6 @@ import base64
 import contextlib
 import hashlib
 import hmac
-import re
 import secrets
 import threading
 import time
@@ -22,19 +21,23 @@ from pydantic import SecretStr
 
 from zsnapdb.base.errors import BusyError, NotAllowedError, UnknownNameError
 from zsnapdb.base.patterns import printable
-from zsnapdb.serve.login_client import end_credential, end_evicted, known_logins, opened_login
 from zsnapdb.serve.login_messages import KnownLogin, OpenSessionVerb
 from zsnapdb.serve.messages import HelperClient
-from zsnapdb.serve.page_requests import PageRequest, RefusedPage, parsed, set_cookie
-from zsnapdb.serve.visits import BrowserSessions, OtherPlace, PageAnswer
+from zsnapdb.serve.page_requests import PageRequest, RefusedPage, hashed, parsed, set_cookie
+from zsnapdb.serve.visits import (
+    BrowserSessions,
+    OtherPlace,
+    PageAnswer,
+    end_credential,
+    end_evicted,
+    known_logins,
+    opened_login,
+)
 
 SECONDS = 600
 _MOST = 10_000
 _RANDOM_BYTES = 32
 _COOKIE = "zsnapdb_login"
-_SECURE_COOKIE = f"__Host-{_COOKIE}"
-"""By its prefix a browser takes this cookie over https alone, for this host alone (RFC 6265bis, 4.1.3.2)."""
-_ID = re.compile(r"[A-Za-z0-9_-]{20,100}")
 
 
 def _random() -> str:
@@ -85,39 +88,19 @@ class PreLogins:
             self._forget_ended()
             for key in list(self._begun)[: max(0, len(self._begun) + 1 - self.most)]:
                 del self._begun[key]
-            self._begun[_hashed(begun.id.get_secret_value())] = begun.pre_login
+            self._begun[hashed(begun.id.get_secret_value())] = begun.pre_login
         return begun
 
     def take(self, login_id: str) -> PreLogin | None:
         """Return the log-in of that id, this once; None if there is none, or none any more."""
         with self._lock:
             self._forget_ended()
-            return self._begun.pop(_hashed(login_id), None)
+            return self._begun.pop(hashed(login_id), None)
 
     def _forget_ended(self) -> None:
         now = self.now()
         for key in [key for key, one in self._begun.items() if one.ends <= now]:
             del self._begun[key]
-
-
-def cookie_of(login_id: str, *, is_https: bool) -> str:
-    """Return the header that gives a browser its log-in. Lax: the issuer's site sends the browser back with it."""
-    name, secure = (_SECURE_COOKIE, "; Secure") if is_https else (_COOKIE, "")
-    return f"{name}={login_id}; Path=/; Max-Age={SECONDS}; HttpOnly; SameSite=Lax{secure}"
-
-
-def id_in(cookies: str, *, is_https: bool) -> str:
-    """Return the id of a log-in that a browser says to have begun; "" if it says none."""
-    wanted = _SECURE_COOKIE if is_https else _COOKIE
-    for pair in cookies.split(";"):
-        name, _, value = pair.strip().partition("=")
-        if name == wanted and _ID.fullmatch(value):
-            return value
-    return ""
-
-
-def _hashed(login_id: str) -> str:
-    return hashlib.sha256(login_id.encode(errors="replace")).hexdigest()
 
 
 _HINT = "begin anew at /login"
@@ -149,7 +132,9 @@ class LoginPages:
         if login is None:
             raise RefusedPage.because(UnknownNameError("there is no such log-in", hint="/login shows those that are"))
         begun = self.pre_logins.begin(login)
-        cookie = cookie_of(begun.id.get_secret_value(), is_https=_is_https(login))
+        # Lax: the issuer's site sends the browser back with it.
+        own_id, is_https = begun.id.get_secret_value(), _is_https(login)
+        cookie = set_cookie(own_id, SECONDS, is_https=is_https, base=_COOKIE, same_site="Lax")
         return OtherPlace(_address(begun.pre_login), cookie)
 
     def finish(self, request: PageRequest) -> PageAnswer:
@@ -199,7 +184,7 @@ class LoginPages:
     def _begun(self, request: PageRequest) -> PreLogin:
         """Return the log-in that this browser began. It is taken: whatever comes of it, it is not finished again."""
         for is_https in (True, False):
-            login_id = id_in(request.headers.get("cookie", ""), is_https=is_https)
+            login_id = request.cookie(_COOKIE, is_https=is_https)
             begun = self.pre_logins.take(login_id) if login_id else None
             if begun is not None and _is_https(begun.login) is is_https:
                 return begun
@@ -222,7 +207,6 @@ def _require_answer_to(begun: PreLogin, request: PageRequest) -> None:
 
 
 def _address(begun: PreLogin) -> str:
-    """Return the address at the issuer that asks for a log-in."""
     asked = {
         "response_type": "code",
         "client_id": begun.login.client_id,

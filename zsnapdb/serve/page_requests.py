@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,9 +19,7 @@ FORM = "application/x-www-form-urlencoded"
 CSRF_FIELD = "csrf"
 _MOST_FIELDS = 20
 _COOKIE = "zsnapdb_session"
-_SECURE_COOKIE = f"__Host-{_COOKIE}"
-"""By its prefix a browser takes this cookie over https alone, for this host alone (RFC 6265bis, 4.1.3.2)."""
-_SESSION_ID = re.compile(r"[A-Za-z0-9_-]{20,100}")
+_ID = re.compile(r"[A-Za-z0-9_-]{20,100}")
 _LOOPBACK = ("127.0.0.1", "::1")
 _TOO_LARGE, _WRONG_TYPE = 413, 415
 Model = TypeVar("Model", bound=BaseModel)
@@ -54,24 +53,33 @@ class PageRequest:
     @property
     def session_id(self) -> str:
         """The id of a session that the browser says to have; "" if it says none."""
-        wanted = cookie_name(self.is_https)
+        return self.cookie(_COOKIE, is_https=self.is_https)
+
+    def cookie(self, base: str, *, is_https: bool) -> str:
+        """Return the id in the cookie of that name; "" if the browser sends none."""
+        wanted = _cookie_name(base, is_https)
         for pair in self.headers.get("cookie", "").split(";"):
             name, _, value = pair.strip().partition("=")
-            if name == wanted and _SESSION_ID.fullmatch(value):
+            if name == wanted and _ID.fullmatch(value):
                 return value
         return ""
 
 
-def cookie_name(is_https: bool) -> str:
-    """Return the name of the cookie of a session."""
-    return _SECURE_COOKIE if is_https else _COOKIE
+def _cookie_name(base: str, is_https: bool) -> str:
+    # By its prefix a browser takes this cookie over https alone, for this host alone (RFC 6265bis, 4.1.3.2).
+    return f"__Host-{base}" if is_https else base
 
 
-def set_cookie(session_id: str, seconds: int, *, is_https: bool) -> str:
-    """Return the header that gives a browser its session for so many seconds, or takes it away (0 seconds)."""
+def set_cookie(value: str, seconds: int, *, is_https: bool, base: str = _COOKIE, same_site: str = "Strict") -> str:
+    """Return the header that gives a browser an id, such as its session, for so many seconds, or takes it away (0)."""
     secure = "; Secure" if is_https else ""
-    name = cookie_name(is_https)
-    return f"{name}={session_id}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+    name = _cookie_name(base, is_https)
+    return f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
+
+
+def hashed(given: str) -> str:
+    """Return the digest by which an id that a browser has is known here."""
+    return hashlib.sha256(given.encode(errors="replace")).hexdigest()
 
 
 def came_by_https(scheme: str, headers: Mapping[str, str]) -> bool:

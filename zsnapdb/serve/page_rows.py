@@ -26,11 +26,13 @@ Document = Mapping[str, JsonValue]
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class _Facts(BaseModel):
+class Facts(BaseModel):
+    """What is read of an answer. It may have more."""
+
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
 
-class CloneLimits(_Facts):
+class CloneLimits(Facts):
     """How many clones the subject may have at once, and how long they may last, in seconds."""
 
     most: int
@@ -38,7 +40,7 @@ class CloneLimits(_Facts):
     longest_lease: float
 
 
-class Person(_Facts):
+class Person(Facts):
     """Who is logged in, and until when the token is valid (None: that is not known before it ends)."""
 
     subject: str
@@ -48,12 +50,10 @@ class Person(_Facts):
 
     @property
     def may_change(self) -> bool:
-        """Whether the role may have clones of its own."""
         return may_change(self.role)
 
     @property
     def sees_all(self) -> bool:
-        """Whether the role sees the clones of others."""
         return sees_all(self.role)
 
     @property
@@ -63,17 +63,14 @@ class Person(_Facts):
 
     @property
     def reads_evidence(self) -> bool:
-        """Whether the evidence log is for the person."""
         return self.role in USERS[VerbKind.EVIDENCE_LIST]
 
     @property
     def sees_fleet(self) -> bool:
-        """Whether the instances of all hosts are for the person."""
         return self.role in USERS[VerbKind.FLEET_LIST]
 
     @property
     def reads_logs(self) -> bool:
-        """Whether logs of clones are for the person."""
         return self.role in USERS[VerbKind.CLONE_LOGS]
 
     @property
@@ -87,11 +84,10 @@ class Person(_Facts):
         return format_setting(self.clones.longest_lease)
 
     def owns(self, owner: str) -> bool:
-        """Whether a clone of that owner is the person's."""
         return owner == owner_text(self.subject)
 
 
-class InstanceRow(_Facts):
+class InstanceRow(Facts):
     """An instance of which clones can be made, and whether whoever asks may have them."""
 
     name: str
@@ -110,7 +106,6 @@ class CloneRow:
 
     @property
     def state(self) -> str:
-        """The state of its server, or what is being done with the clone."""
         if self.facts.phase in _UNDER_WAY:
             return self.facts.phase
         if self.facts.pid is not None or self.facts.elsewhere:
@@ -124,7 +119,6 @@ class CloneRow:
 
     @property
     def age(self) -> str:
-        """How long ago it was made."""
         made = moment(self.facts.created)
         return format_duration(max(0.0, (self.now - made).total_seconds())) if made is not None else "unknown"
 
@@ -136,7 +130,6 @@ class CloneRow:
 
     @property
     def left(self) -> str:
-        """How long it stays."""
         seconds = self.seconds_left
         if seconds is None:
             return "unknown"
@@ -144,7 +137,6 @@ class CloneRow:
 
     @property
     def own_bytes(self) -> str:
-        """What it does not share with its source."""
         return size(self.facts.own_bytes) if self.facts.own_bytes is not None else "unknown"
 
     @property
@@ -154,7 +146,6 @@ class CloneRow:
 
     @property
     def concerns(self) -> str:
-        """What its owner should look at; "" if nothing."""
         name, seconds = self.facts.name, self.seconds_left
         if seconds is not None and seconds <= 0 and not self.facts.protected_until:
             return f"The lease of {name} is over: it will be removed."
@@ -177,7 +168,6 @@ class LoginCard:
 
     @property
     def shown_password(self) -> str:
-        """The password, for the page that shows it once."""
         return self.password.get_secret_value()
 
     @property
@@ -188,7 +178,6 @@ class LoginCard:
 
     @property
     def url(self) -> str:
-        """The URL that many programs take."""
         return Login(self.host, self.port, Path(), self.user, self.password).dsn
 
 
@@ -205,22 +194,22 @@ class ResultCard:
     commit: str = ""
 
 
-class _Created(_Facts):
+class _Created(Facts):
     user: str | None = None
     password: str | None = None
 
 
-class _Reset(_Facts):
+class _Reset(Facts):
     undone: int | None = None
     way: str = ""
     reason: str | None = None
 
 
-class _Committed(_Facts):
+class _Committed(Facts):
     id: str = ""
 
 
-class _Log(_Facts):
+class _Log(Facts):
     lines: tuple[str, ...]
 
 

@@ -13,10 +13,8 @@ from pydantic import ValidationError
 
 from zsnapdb.base.errors import BusyError
 from zsnapdb.serve import messages, page_rows, protection_rows
-from zsnapdb.serve.login_client import end_credential, end_evicted, known_logins
-from zsnapdb.serve.messages import UNAUTHENTICATED, FailureAnswer, HelperClient
+from zsnapdb.serve.messages import UNAUTHENTICATED, FailureAnswer, HelperClient, ProblemDetails, problem_of
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, require_same_origin, set_cookie
-from zsnapdb.serve.problems import ProblemDetails, problem_of
 from zsnapdb.serve.verbs import HelperRequest
 from zsnapdb.serve.visits import (
     SECONDS,
@@ -29,6 +27,9 @@ from zsnapdb.serve.visits import (
     SiteAnswer,
     Visits,
     document_of,
+    end_credential,
+    end_evicted,
+    known_logins,
 )
 from zsnapdb.verbs.requests import GetSubjectVerb, ListClonesVerb, ListObjectivesVerb
 
@@ -45,7 +46,6 @@ class BrowserPages:
 
     @property
     def visits(self) -> Visits:
-        """What finds out who asks."""
         return Visits(self.helper, self.now, self.sessions)
 
     def answer(self, handler: PageHandler, request: PageRequest) -> SiteAnswer:

@@ -17,25 +17,12 @@ from pydantic import ValidationError
 from zsnapdb.base import run_id
 from zsnapdb.base.errors import ConsistencyError, ZsnapdbError
 from zsnapdb.base.processes import Stop
-from zsnapdb.documents.api import (
-    EvidenceDocument,
-    InstanceObjectives,
-    ObjectivesDocument,
-    PointsDocument,
-    ToldDrills,
-    UsableSet,
-)
+from zsnapdb.documents import api
 from zsnapdb.documents.base import Document
 from zsnapdb.jobs.clone.meant import MeantClone
 from zsnapdb.serve.children import CommandCall, RunCommand
 from zsnapdb.serve.messages import FailureAnswer, RefusedRequest, ResultAnswer
-from zsnapdb.verbs.requests import (
-    InstancePointsVerb,
-    ListDrillsVerb,
-    ListEvidenceVerb,
-    ListObjectivesVerb,
-    ProtectionRead,
-)
+from zsnapdb.verbs import requests as verbs
 
 Read = Callable[[], ResultAnswer]
 
@@ -142,7 +129,7 @@ _SECONDS = 25.0
 
 
 class _Sets(Document):
-    sets: tuple[UsableSet, ...]
+    sets: tuple[api.UsableSet, ...]
 
 
 class _ErrorCode(Document):
@@ -151,7 +138,7 @@ class _ErrorCode(Document):
 
 class _State(Document):
     instance: str
-    status: InstanceObjectives | None
+    status: api.InstanceObjectives | None
     error: _ErrorCode | None
 
 
@@ -173,31 +160,31 @@ class ProtectionReader:
     run: RunCommand
     recent: RecentAnswers | None = None
 
-    def read(self, verb: ProtectionRead, subject: str) -> ResultAnswer:
+    def read(self, verb: verbs.ProtectionRead, subject: str) -> ResultAnswer:
         """Return what the verb asks for. RefusedRequest has the error of the command."""
-        if self.recent is not None and isinstance(verb, InstancePointsVerb | ListObjectivesVerb):
+        if self.recent is not None and isinstance(verb, verbs.InstancePointsVerb | verbs.ListObjectivesVerb):
             return self.recent.answer(verb.model_dump_json(), lambda: self._read(verb, subject))
         return self._read(verb, subject)
 
-    def _read(self, verb: ProtectionRead, subject: str) -> ResultAnswer:
+    def _read(self, verb: verbs.ProtectionRead, subject: str) -> ResultAnswer:
         match verb:
-            case InstancePointsVerb():
+            case verbs.InstancePointsVerb():
                 return _told(self._points(verb.name, subject))
-            case ListObjectivesVerb():
+            case verbs.ListObjectivesVerb():
                 states = self._document(_States, ("status", "--all"), subject)
-                return _told(ObjectivesDocument(instances=tuple(_objectives(one) for one in states.instances)))
-            case ListDrillsVerb():
+                return _told(api.ObjectivesDocument(instances=tuple(_objectives(one) for one in states.instances)))
+            case verbs.ListDrillsVerb():
                 words = ("drills", verb.instance, f"--most={verb.limit}")
-                return _told(self._document(ToldDrills, words, subject))
-            case ListEvidenceVerb():
+                return _told(self._document(api.ToldDrills, words, subject))
+            case verbs.ListEvidenceVerb():
                 page = ("report", "records", verb.instance, f"--after={verb.after}", f"--most={verb.limit}")
-                return _told(self._document(EvidenceDocument, page, subject))
+                return _told(self._document(api.EvidenceDocument, page, subject))
             case _:
                 raise NotImplementedError(verb.kind)
 
-    def _points(self, instance: str, subject: str) -> PointsDocument:
+    def _points(self, instance: str, subject: str) -> api.PointsDocument:
         here = self._document(_Sets, ("list", instance, "--local"), subject)
-        points = self._document(PointsDocument, ("status", instance), subject)
+        points = self._document(api.PointsDocument, ("status", instance), subject)
         return points.model_copy(update={"sets": here.sets})
 
     def _document(self, model: type[_M], words: Sequence[str], subject: str) -> _M:
@@ -228,10 +215,10 @@ def narrowed(model: type[_M], answer: ResultAnswer) -> _M:
         raise ConsistencyError("a command printed another document than is known", hint="restart the helper") from error
 
 
-def _objectives(state: _State) -> InstanceObjectives:
+def _objectives(state: _State) -> api.InstanceObjectives:
     if state.status is not None:
         return state.status
-    return InstanceObjectives(instance=state.instance, error=state.error.code if state.error is not None else None)
+    return api.InstanceObjectives(instance=state.instance, error=state.error.code if state.error is not None else None)
 
 
 def _told(document: Document) -> ResultAnswer:

@@ -6,11 +6,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict
-
 from zsnapdb.serve import messages, protection_rows
+from zsnapdb.serve.messages import problem_of
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
-from zsnapdb.serve.problems import problem_of
+from zsnapdb.serve.page_rows import Facts
 from zsnapdb.serve.visits import PageAnswer, Visit, Visits
 from zsnapdb.verbs.requests import ListDrillsVerb, ListEvidenceVerb
 from zsnapdb.verbs.values import InstanceWord, Point
@@ -19,10 +18,8 @@ _DRILLS = 30
 _RECORDS = 50
 
 
-class RestoreQuery(BaseModel):
+class RestoreQuery(Facts):
     """What is to be restored, and to which state."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     instance: InstanceWord
     at: Point = "latest"

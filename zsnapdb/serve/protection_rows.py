@@ -6,20 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from pydantic import BaseModel, ConfigDict
-
 from zsnapdb.base.quantities import format_duration
-from zsnapdb.documents.api import (
-    EvidenceDocument,
-    InstanceObjectives,
-    ObjectivesDocument,
-    PointsDocument,
-    ToldDrill,
-    ToldDrills,
-    ToldObjective,
-)
+from zsnapdb.documents import api
 from zsnapdb.serve.charts import PlotPoint, TimedValue, Timeline, TimeSpan, line, plot, timeline
-from zsnapdb.serve.page_rows import Document, moment, read
+from zsnapdb.serve.page_rows import Document, Facts, moment, read
 
 _MOST_SPANS = 20
 _MOST_CHOICES = 200
@@ -38,7 +28,7 @@ class ObjectiveRow:
     """An objective of an instance at a moment."""
 
     instance: str
-    told: ToldObjective
+    told: api.ToldObjective
     now: datetime
 
     @property
@@ -55,7 +45,6 @@ class ObjectiveRow:
 
     @property
     def for_how_long(self) -> str:
-        """For how long it has not been met; "" if that is not known."""
         since = self.broken_since
         return format_duration((self.now - since).total_seconds()) if since is not None else ""
 
@@ -66,8 +55,8 @@ class ObjectivesCard:
 
     broken: tuple[ObjectiveRow, ...]
     warnings: tuple[ObjectiveRow, ...]
-    unknown: tuple[InstanceObjectives, ...]
-    instances: tuple[InstanceObjectives, ...]
+    unknown: tuple[api.InstanceObjectives, ...]
+    instances: tuple[api.InstanceObjectives, ...]
 
     @property
     def is_red(self) -> bool:
@@ -84,7 +73,7 @@ class ObjectivesCard:
 
 def objectives_of(document: Document, now: datetime) -> ObjectivesCard:
     """Return what an answer says of objectives. Those that were broken first come first."""
-    told = read(ObjectivesDocument, document).instances
+    told = read(api.ObjectivesDocument, document).instances
     rows = [ObjectiveRow(one.instance, objective, now) for one in told for objective in one.objectives]
     rows.sort(key=lambda row: (row.broken_since or now, row.instance))
     return ObjectivesCard(
@@ -122,7 +111,7 @@ class PointsCard:
 
 def points_of(document: Document, now: datetime) -> PointsCard:
     """Return what an answer says of states."""
-    told = read(PointsDocument, document)
+    told = read(api.PointsDocument, document)
     rows = [SpanRow(one.begin, one.to, "") for one in told.recoverable]
     rows += [SpanRow(one.begin, one.to, one.reason) for one in told.gaps]
     rows.sort(key=lambda row: row.begin, reverse=True)
@@ -159,12 +148,11 @@ class StepPlot:
 class DrillRow:
     """A drill, and the seconds of each kind of step (None: it had none)."""
 
-    told: ToldDrill
+    told: api.ToldDrill
     steps: tuple[float | None, ...]
 
     @property
     def has_passed(self) -> bool:
-        """Whether it found nothing wrong."""
         return self.told.outcome == _PASSED
 
 
@@ -182,7 +170,7 @@ class DrillsCard:
 
 def drills_of(document: Document) -> DrillsCard:
     """Return what an answer says of drills. The kinds of steps that took longest come first."""
-    drills = read(ToldDrills, document).drills
+    drills = read(api.ToldDrills, document).drills
     seconds = [_by_kind(one) for one in drills]
     total: dict[str, float] = {}
     for one in seconds:
@@ -201,7 +189,7 @@ def drills_of(document: Document) -> DrillsCard:
     )
 
 
-def _by_kind(drill: ToldDrill) -> Mapping[str, float]:
+def _by_kind(drill: api.ToldDrill) -> Mapping[str, float]:
     found: dict[str, float] = {}
     for step in drill.steps:
         kind = step.kind[:_MOST_OF_KIND]
@@ -209,7 +197,7 @@ def _by_kind(drill: ToldDrill) -> Mapping[str, float]:
     return found
 
 
-def _step_plot(kind: str, drills: Sequence[ToldDrill], seconds: Sequence[Mapping[str, float]]) -> StepPlot:
+def _step_plot(kind: str, drills: Sequence[api.ToldDrill], seconds: Sequence[Mapping[str, float]]) -> StepPlot:
     ends = [moment(one.finished) for one in drills]
     known = [end for end in ends if end is not None]
     values = [
@@ -222,18 +210,14 @@ def _step_plot(kind: str, drills: Sequence[ToldDrill], seconds: Sequence[Mapping
     return StepPlot(kind, seconds[-1].get(kind), most, points, line(points))
 
 
-class _Facts(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
-
-
-class _Who(_Facts):
+class _Who(Facts):
     account: str
     subject: str = ""
     issuer: str = ""
     host: str = ""
 
 
-class RecordRow(_Facts):
+class RecordRow(Facts):
     """A record of an evidence log."""
 
     number: int
@@ -246,7 +230,7 @@ class RecordRow(_Facts):
     changes: tuple[object, ...] = ()
 
 
-class DoubtfulRecord(_Facts):
+class DoubtfulRecord(Facts):
     """A record that is not believed, and why."""
 
     number: int
@@ -264,7 +248,7 @@ class EvidenceCard:
 
 def evidence_of(document: Document) -> EvidenceCard:
     """Return what an answer says of an evidence log."""
-    told = read(EvidenceDocument, document)
+    told = read(api.EvidenceDocument, document)
     return EvidenceCard(
         tuple(read(RecordRow, one) for one in told.records),
         tuple(read(DoubtfulRecord, one) for one in told.not_believed),

@@ -50,11 +50,8 @@ def decide(role: Role, verb: VerbKind, belonging: Belonging) -> RoleDecision:
         return RoleDecision(RoleVerdict.HIDDEN, "it belongs to somebody else")
     if role in USERS[verb]:
         return RoleDecision(RoleVerdict.ALLOWED)
-    return RoleDecision(RoleVerdict.FORBIDDEN, f"the role {role} may not use {verb}: {_users(verb)} may")
-
-
-def _users(verb: VerbKind) -> str:
-    return " and ".join(sorted(f"{role}s" for role in USERS[verb]))
+    users = " and ".join(sorted(f"{one}s" for one in USERS[verb]))
+    return RoleDecision(RoleVerdict.FORBIDDEN, f"the role {role} may not use {verb}: {users} may")
 
 
 def may_change(role: Role) -> bool:

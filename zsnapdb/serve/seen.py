@@ -23,7 +23,6 @@ class SeenCommit:
     owner: str
 
     def belongs_to(self, subject: str) -> bool:
-        """Whether it is the subject's."""
         return self.owner == owner_text(subject)
 
 
@@ -43,11 +42,9 @@ class SeenClone(ListedClone):
 
     @property
     def runs(self) -> bool:
-        """Whether its server does."""
         return self.pid is not None
 
     def belongs_to(self, subject: str) -> bool:
-        """Whether it is the subject's."""
         return self.owner == owner_text(subject)
 
     @property

@@ -89,7 +89,6 @@ class TokenBook:
 
     @property
     def file(self) -> Path:
-        """The file that holds them."""
         return self.folder / "tokens.json"
 
     def create(self, subject: str, role: Role, seconds: float, now: datetime) -> NewToken:

@@ -5,7 +5,6 @@ What a page answers is a template with its values, or another place. `page_app.p
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 import threading
@@ -14,14 +13,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
-from zsnapdb.base.errors import BusyError, NotAllowedError
-from zsnapdb.serve import page_rows
-from zsnapdb.serve.messages import UNAUTHENTICATED, BegunAnswer, Ending, FailureAnswer, HelperClient, PendingAnswer
-from zsnapdb.serve.page_requests import CSRF_FIELD, PageRequest, RefusedPage, require_same_origin
+from zsnapdb.base.errors import BusyError, ConsistencyError, NotAllowedError
+from zsnapdb.serve import login_messages, page_rows
+from zsnapdb.serve.messages import (
+    UNAUTHENTICATED,
+    BegunAnswer,
+    Ending,
+    FailureAnswer,
+    HelperClient,
+    PendingAnswer,
+    ProblemDetails,
+    ResultAnswer,
+    problem_of,
+)
+from zsnapdb.serve.page_requests import CSRF_FIELD, PageRequest, RefusedPage, hashed, require_same_origin
 from zsnapdb.serve.page_rows import Document, InstanceRow, Person
-from zsnapdb.serve.problems import ProblemDetails, problem_of
 from zsnapdb.serve.protection_rows import PointsCard, points_of
 from zsnapdb.serve.verbs import HelperRequest, Verb
 from zsnapdb.verbs.requests import GetSubjectVerb, InstancePointsVerb, ListInstancesVerb
@@ -118,28 +126,24 @@ class BrowserSessions:
             if len(self._open) >= self.most:
                 return None
             session = BrowserSession(SecretStr(token), subject, self.now() + min(seconds, SECONDS))
-            self._open[_hashed(session_id)] = session
+            self._open[hashed(session_id)] = session
         return OpenedSession(SecretStr(session_id), session, evicted)
 
     def find(self, session_id: str) -> BrowserSession | None:
         """Return the session of that id; None if there is none, or none any more."""
         with self._lock:
             self._forget_ended()
-            return self._open.get(_hashed(session_id))
+            return self._open.get(hashed(session_id))
 
     def close(self, session_id: str) -> None:
         """End the session of that id, if there is one."""
         with self._lock:
-            self._open.pop(_hashed(session_id), None)
+            self._open.pop(hashed(session_id), None)
 
     def _forget_ended(self) -> None:
         now = self.now()
         for key in [key for key, one in self._open.items() if one.ends <= now]:
             del self._open[key]
-
-
-def _hashed(session_id: str) -> str:
-    return hashlib.sha256(session_id.encode(errors="replace")).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -286,3 +290,39 @@ def _of_valid_token(ending: Ending) -> Ending:
     if isinstance(ending, FailureAnswer) and ending.code == UNAUTHENTICATED:
         raise EndedSession
     return ending
+
+
+def known_logins(helper: HelperClient) -> tuple[login_messages.KnownLogin, ...]:
+    """Return the issuers by which people log in; none if the helper does not say."""
+    ending = helper.ask(HelperRequest(token="", verb=login_messages.ListLoginsVerb()))
+    if not isinstance(ending, ResultAnswer):
+        return ()
+    try:
+        return login_messages.KnownLogins.model_validate(ending.document).logins
+    except ValidationError:
+        return ()
+
+
+def opened_login(helper: HelperClient, verb: login_messages.OpenSessionVerb) -> login_messages.OpenedLogin:
+    """Return the session that the helper opens. RefusedPage has the reason if it does not."""
+    ending = helper.ask(HelperRequest(token="", verb=verb))
+    if isinstance(ending, FailureAnswer):
+        raise RefusedPage(ending)
+    if not isinstance(ending, ResultAnswer):
+        raise RefusedPage.because(BusyError("the helper takes longer", hint="begin anew at /login"))
+    try:
+        return login_messages.OpenedLogin.model_validate(ending.document)
+    except ValidationError:
+        error = ConsistencyError("the helper is of another release", hint="restart zsnapdb-serve")
+        raise RefusedPage.because(error) from None
+
+
+def end_evicted(helper: HelperClient, opened: OpenedSession) -> None:
+    """End the tokens of the sessions that ended because this one was opened: nobody has them any more."""
+    for token in opened.evicted:
+        end_credential(helper, token.get_secret_value())
+
+
+def end_credential(helper: HelperClient, token: str) -> None:
+    """End the token of a session, if it was made by a log-in. One that an administrator made stays."""
+    helper.ask(HelperRequest(token=token, verb=login_messages.CloseSessionVerb()))

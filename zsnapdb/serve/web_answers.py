@@ -10,10 +10,17 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from zsnapdb.base.errors import BusyError
-from zsnapdb.serve.messages import Ending, FailureAnswer, PendingAnswer
+from zsnapdb.serve.messages import (
+    MEDIA_TYPE,
+    Ending,
+    FailureAnswer,
+    PendingAnswer,
+    ProblemDetails,
+    headers_of,
+    problem_of,
+)
 from zsnapdb.serve.operation_events import MEDIA_TYPE as EVENTS_TYPE
 from zsnapdb.serve.operation_events import OpenedEvents, OperationEvents
-from zsnapdb.serve.problems import MEDIA_TYPE, ProblemDetails, headers_of, problem_of
 from zsnapdb.serve.verbs import MOST_BYTES
 
 ROOT = "/api/v1"

@@ -16,10 +16,9 @@ from starlette.exceptions import HTTPException
 from zsnapdb import __version__
 from zsnapdb.base.foreign_text import printed
 from zsnapdb.documents.api import BegunOperation
-from zsnapdb.serve.messages import UNAUTHENTICATED, FailureAnswer, HelperClient
+from zsnapdb.serve.messages import UNAUTHENTICATED, FailureAnswer, HelperClient, ProblemDetails, problem_of
 from zsnapdb.serve.operation_events import MEDIA_TYPE as EVENTS_TYPE
 from zsnapdb.serve.operation_events import OperationEvents
-from zsnapdb.serve.problems import ProblemDetails, problem_of
 from zsnapdb.serve.verbs import MOST_OF_BEARER, HelperRequest, Verb
 from zsnapdb.serve.web_answers import ROOT, BodyLimit, EventsResponse, answer, problem_answer, refusal
 from zsnapdb.verbs.requests import VERBS, RoleVerb, VerbRoute, WatchOperationVerb
@@ -106,7 +105,6 @@ _STREAM: dict[str, Any] = {"description": "Events", "content": {EVENTS_TYPE: {"s
 
 
 def _told(route: VerbRoute) -> dict[str, Any]:
-    """Return what the schema says of the answer."""
     if isinstance(route.answers, str):
         return {"description": f"The document `{route.answers}` of the command line"}
     return {"model": route.answers} if route.answers is not None else {}

@@ -14,35 +14,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from zsnapdb.documents.api import (
-    CancelledOperation,
-    EvidenceDocument,
-    HeartbeatDocument,
-    LogsDocument,
-    ObjectivesDocument,
-    PointsDocument,
-    ToldDrills,
-)
+from zsnapdb.documents import api
 from zsnapdb.verbs import values
 from zsnapdb.verbs.roles import ALL, CHANGES, SEES_ALL, Role
-from zsnapdb.verbs.values import (
-    MOST_INSTANCES,
-    BranchWord,
-    CommitMessage,
-    DifferentRows,
-    DrillCount,
-    Duration,
-    IdempotencyKey,
-    InstanceWord,
-    LogLines,
-    Name,
-    NamePattern,
-    OperationId,
-    Point,
-    RecordCount,
-    RecordNumber,
-    SetId,
-)
 
 
 @dataclass(frozen=True)
@@ -103,14 +77,14 @@ class NewClone(_Strict):
     often that it is there.
     """
 
-    instance: InstanceWord
-    name: Name | None = None
-    at: Point | None = None
-    source: Annotated[SetId | None, Field(alias="from")] = None
-    ttl: Duration | None = None
+    instance: values.InstanceWord
+    name: values.Name | None = None
+    at: values.Point | None = None
+    source: Annotated[values.SetId | None, Field(alias="from")] = None
+    ttl: values.Duration | None = None
     profile: Literal["tiny", "normal"] | None = None
     mask: Annotated[bool, Field(strict=True)] = False
-    heartbeat: Duration | None = None
+    heartbeat: values.Duration | None = None
 
     @model_validator(mode="after")
     def _is_of_one_state(self) -> NewClone:
@@ -122,40 +96,40 @@ class NewClone(_Strict):
 class NewProtection(_Strict):
     """For how long a clone is kept from `zsnapdb reap`, from now on."""
 
-    time: Annotated[Duration, Field(alias="for")]
+    time: Annotated[values.Duration, Field(alias="for")]
 
 
 class NewCommit(_Strict):
     """What is wanted of a new commit: a description of the data, on one line."""
 
-    message: CommitMessage = ""
+    message: values.CommitMessage = ""
 
 
 class NewBranch(_Strict):
     """What is wanted of a new branch: its name, and where it begins, a branch or commit (None: the present state)."""
 
-    branch: BranchWord
-    start: Annotated[BranchWord | None, Field(alias="from")] = None
+    branch: values.BranchWord
+    start: Annotated[values.BranchWord | None, Field(alias="from")] = None
 
 
 class ChosenBranch(_Strict):
     """A branch of a clone."""
 
-    branch: BranchWord
+    branch: values.BranchWord
 
 
 class TwoStates(_Strict):
     """Two branches or commits of a clone, and how many rows that differ are wanted of each table."""
 
-    before: BranchWord
-    after: BranchWord
-    limit: DifferentRows = 10
+    before: values.BranchWord
+    after: values.BranchWord
+    limit: values.DifferentRows = 10
 
 
 class NewLease(_Strict):
     """How long a clone stays from now on (None: as long as a new one)."""
 
-    ttl: Duration | None = None
+    ttl: values.Duration | None = None
 
 
 class FleetQuery(_Strict):
@@ -165,12 +139,12 @@ class FleetQuery(_Strict):
     """
 
     red: bool = False
-    instance: NamePattern | None = None
-    host: NamePattern | None = None
-    repository: NamePattern | None = None
+    instance: values.NamePattern | None = None
+    host: values.NamePattern | None = None
+    repository: values.NamePattern | None = None
     sort: Literal["red", "instance", "host", "age", "stored"] = "red"
-    after: Annotated[int, Field(ge=0, le=MOST_INSTANCES)] = 0
-    most: Annotated[int, Field(ge=1, le=MOST_INSTANCES)] = MOST_INSTANCES
+    after: Annotated[int, Field(ge=0, le=values.MOST_INSTANCES)] = 0
+    most: Annotated[int, Field(ge=1, le=values.MOST_INSTANCES)] = values.MOST_INSTANCES
 
     @property
     def filters(self) -> tuple[str, ...]:
@@ -298,7 +272,7 @@ class RoleVerb(_Strict):
 class AboutClone(RoleVerb):
     """What is asked about one clone."""
 
-    name: Name
+    name: values.Name
 
 
 class CloneDeed(AboutClone):
@@ -309,7 +283,7 @@ class CloneDeed(AboutClone):
 
     users = CHANGES
     is_slow = True
-    key: IdempotencyKey | None = None
+    key: values.IdempotencyKey | None = None
 
     @property
     def time(self) -> str | None:
@@ -321,7 +295,7 @@ class AboutOperation(RoleVerb):
     """What is asked about an operation by who began it, and by nobody else: its result can have a login."""
 
     users = CHANGES
-    id: OperationId
+    id: values.OperationId
 
 
 class AboutNothing(RoleVerb):
@@ -354,8 +328,8 @@ class InstancePointsVerb(ProtectionRead):
     """Show of which states of an instance clones can be made: times for `at`, sets for `from`."""
 
     kind: Literal[VerbKind.INSTANCE_POINTS] = VerbKind.INSTANCE_POINTS
-    users, route = ALL, VerbRoute("points", "GET", "/instances/{name}/points", PointsDocument)
-    name: InstanceWord
+    users, route = ALL, VerbRoute("points", "GET", "/instances/{name}/points", api.PointsDocument)
+    name: values.InstanceWord
 
 
 class ListClonesVerb(AboutNothing):
@@ -372,7 +346,7 @@ class CreateCloneVerb(RoleVerb):
     users, route = CHANGES, VerbRoute("create", "POST", "/clones", "clone", 201)
     command, is_slow = "create", True
     wanted: NewClone
-    key: IdempotencyKey | None = None
+    key: values.IdempotencyKey | None = None
 
 
 class GetCloneVerb(AboutClone):
@@ -476,7 +450,7 @@ class LogBranchVerb(ToldOfClone):
     kind: Literal[VerbKind.BRANCH_LOG] = VerbKind.BRANCH_LOG
     users, command = ALL, "branch.log"
     route = VerbRoute("commits", "GET", f"{_CLONE}/commits", "clone-branch-log")
-    state: Annotated[BranchWord | None, Field(alias="of")] = None
+    state: Annotated[values.BranchWord | None, Field(alias="of")] = None
 
 
 class DiffBranchesVerb(CloneDeed):
@@ -493,15 +467,15 @@ class CloneLogsVerb(ToldOfClone):
     """Show the last lines of the error log of a clone's server, at most 64 KiB. Others chose their text."""
 
     kind: Literal[VerbKind.CLONE_LOGS] = VerbKind.CLONE_LOGS
-    users, command, route = CHANGES, "logs", VerbRoute("logs", "GET", f"{_CLONE}/logs", LogsDocument)
-    lines: LogLines = 100
+    users, command, route = CHANGES, "logs", VerbRoute("logs", "GET", f"{_CLONE}/logs", api.LogsDocument)
+    lines: values.LogLines = 100
 
 
 class BeatCloneVerb(AboutClone):
     """Say that the holder of a clone is there, which was made with `heartbeat`."""
 
     kind: Literal[VerbKind.CLONE_BEAT] = VerbKind.CLONE_BEAT
-    users, route = CHANGES, VerbRoute("beat", "POST", f"{_CLONE}/heartbeat", HeartbeatDocument)
+    users, route = CHANGES, VerbRoute("beat", "POST", f"{_CLONE}/heartbeat", api.HeartbeatDocument)
 
 
 class GetOperationVerb(AboutOperation):
@@ -515,7 +489,7 @@ class CancelOperationVerb(AboutOperation):
     """End a request that is under way: what it began is undone. 202 if that takes longer, 409 if it had ended."""
 
     kind: Literal[VerbKind.OPERATION_CANCEL] = VerbKind.OPERATION_CANCEL
-    is_slow, route = True, VerbRoute("cancel", "DELETE", _OPERATION, CancelledOperation)
+    is_slow, route = True, VerbRoute("cancel", "DELETE", _OPERATION, api.CancelledOperation)
 
 
 class WatchOperationVerb(AboutOperation):
@@ -528,26 +502,26 @@ class ListObjectivesVerb(ProtectionRead):
     """Show whether the objectives of each instance are met."""
 
     kind: Literal[VerbKind.OBJECTIVE_LIST] = VerbKind.OBJECTIVE_LIST
-    users, route = ALL, VerbRoute("objectives", "GET", "/objectives", ObjectivesDocument)
+    users, route = ALL, VerbRoute("objectives", "GET", "/objectives", api.ObjectivesDocument)
 
 
 class ListDrillsVerb(ProtectionRead):
     """List the newest drills of an instance."""
 
     kind: Literal[VerbKind.DRILL_LIST] = VerbKind.DRILL_LIST
-    users, route = ALL, VerbRoute("drills", "GET", "/drills", ToldDrills)
-    instance: InstanceWord
-    limit: DrillCount = 100
+    users, route = ALL, VerbRoute("drills", "GET", "/drills", api.ToldDrills)
+    instance: values.InstanceWord
+    limit: values.DrillCount = 100
 
 
 class ListEvidenceVerb(ProtectionRead):
     """List records of the evidence log of an instance by number, after the one that `after` names."""
 
     kind: Literal[VerbKind.EVIDENCE_LIST] = VerbKind.EVIDENCE_LIST
-    users, route = SEES_ALL, VerbRoute("evidence", "GET", "/evidence", EvidenceDocument)
-    instance: InstanceWord
-    after: RecordNumber = 0
-    limit: RecordCount = 100
+    users, route = SEES_ALL, VerbRoute("evidence", "GET", "/evidence", api.EvidenceDocument)
+    instance: values.InstanceWord
+    after: values.RecordNumber = 0
+    limit: values.RecordCount = 100
 
 
 class ListFleetVerb(AboutNothing):

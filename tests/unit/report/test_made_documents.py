@@ -22,12 +22,10 @@ from zsnapdb.jobs.repository.status import InstanceStatus
 from zsnapdb.jobs.restore.rewind import RewindResult
 from zsnapdb.planning.notifications.occasions import FailedDelivery
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.report.repository.forget import ForgetView
 from zsnapdb.report.repository.init import KeysPlanView
-from zsnapdb.report.repository.pin import PinView
+from zsnapdb.report.repository.list import ForgetView, PinView
 from zsnapdb.report.repository.status import AllStatusView
-from zsnapdb.report.restore.result import AbandonedView, RestorePlanView
-from zsnapdb.report.restore.rewind import RewindView
+from zsnapdb.report.restore.result import AbandonedView, RestorePlanView, RewindView
 from zsnapdb.report.trial.drill import DrillsView
 from zsnapdb.report.view import View
 from zsnapdb.repository.drills import Outcome

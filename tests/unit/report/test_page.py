@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-from zsnapdb.report.page import Section, page
+from zsnapdb.report.repository.evidence import Section, page
 
 
 class Words(HTMLParser):

@@ -14,8 +14,7 @@ import pytest
 
 from tests.unit.serve.test_roles import MAY, OPERATIONS
 from tests.unit.support.serve_host import ServeHost
-from zsnapdb.serve.messages import FailureAnswer, PendingAnswer, ResultAnswer
-from zsnapdb.serve.problems import status_of
+from zsnapdb.serve.messages import FailureAnswer, PendingAnswer, ResultAnswer, status_of
 from zsnapdb.serve.roles import Belonging, Role, VerbKind
 from zsnapdb.serve.seen import SeenCommit
 from zsnapdb.serve.verbs import Verb

@@ -28,9 +28,8 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import inventory, prune, verify
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
-from zsnapdb.report.repository.list import InventoryView
+from zsnapdb.report.repository.list import BackupDetailView, InventoryView
 from zsnapdb.report.repository.prune import PrunePlanView
-from zsnapdb.report.repository.show import BackupDetailView
 from zsnapdb.report.repository.verify import VerifyView
 from zsnapdb.repository import binlog_contents, drills, evidence_log, pins, unfinished
 from zsnapdb.repository.verifications import Depth

@@ -264,7 +264,7 @@ def _create_set(
 ) -> None:
     """Make a set of clones, or print the plan."""
     from zsnapdb.jobs.clone import topology as job
-    from zsnapdb.report.clone import topology as report
+    from zsnapdb.report.clone import create as report
 
     if plan:
         planned = job.plan_set(settings, instance, request, count, job.topology_of(topology))

@@ -55,7 +55,7 @@ def connect(
 ) -> None:
     """Connect to a clone with the server's own client. The words after NAME are passed to the client."""
     from zsnapdb.jobs.clone import lifecycle
-    from zsnapdb.report.clone import connect as report
+    from zsnapdb.report.clone import list as report
 
     settings, host = on_host(config)
     with evidence_of_clone(settings, name):
@@ -76,7 +76,7 @@ def logs(
 ) -> None:
     """Show the end of the error log of a clone's server."""
     from zsnapdb.jobs.clone import lifecycle
-    from zsnapdb.report.clone.server_log import ServerLogView
+    from zsnapdb.report.clone.list import ServerLogView
 
     show(ServerLogView(lifecycle.tail(*on_host(config), name, lines)), json)
 
@@ -94,7 +94,7 @@ def addresses(
 ) -> None:
     """List the ports that clones keep through resets, and where HAProxy leads them."""
     from zsnapdb.jobs.clone import address as job
-    from zsnapdb.report.clone.addresses import AddressesView
+    from zsnapdb.report.clone.list import AddressesView
 
     settings, host = on_host(config)
     if haproxy is not None:

@@ -10,19 +10,7 @@ from zsnapdb.base.errors import NotThere, UnreachableError, UsageError, ZsnapdbE
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.fleet.reading import SeenFiles, SeenMemory, SeenProblem, SeenRepository
-from zsnapdb.planning.fleet.overview import (
-    Filter,
-    FleetCounts,
-    FleetRow,
-    HostState,
-    InstanceFacts,
-    SortKey,
-    chosen,
-    counts,
-    hosts,
-    ordered,
-    row,
-)
+from zsnapdb.planning.fleet import overview
 
 
 @dataclass(frozen=True)
@@ -53,16 +41,15 @@ class FleetState:
     at: datetime
     is_cached: bool
     repositories: tuple[RepositoryState, ...]
-    hosts: tuple[HostState, ...]
-    rows: tuple[FleetRow, ...]
+    hosts: tuple[overview.HostState, ...]
+    rows: tuple[overview.FleetRow, ...]
     chosen: int
     """How many instances pass the filters, with those before and after the rows."""
-    counts: FleetCounts
+    counts: overview.FleetCounts
     """Of all instances, with those that are not shown."""
 
     @property
     def total(self) -> int:
-        """How many instances there are."""
         return self.counts.instances
 
     @property
@@ -85,8 +72,8 @@ class FleetRequest:
     something could not be read is told by the text of the error, else by its code alone.
     """
 
-    filters: Sequence[Filter] = ()
-    order: SortKey = SortKey.RED
+    filters: Sequence[overview.Filter] = ()
+    order: overview.SortKey = overview.SortKey.RED
     cached: bool = False
     after: int = 0
     most: int | None = None
@@ -95,9 +82,9 @@ class FleetRequest:
     @classmethod
     def parse(cls, filters: Sequence[str], order: str, *, cached: bool) -> FleetRequest:
         """Return the request for these filters and this order as they are typed. UsageError if one is none."""
-        if order not in list(SortKey):
-            raise UsageError(f"--sort {order!r} is no order", hint=f"choose from: {', '.join(SortKey)}")
-        return cls(tuple(Filter.parse(text) for text in filters), SortKey(order), cached)
+        if order not in list(overview.SortKey):
+            raise UsageError(f"--sort {order!r} is no order", hint=f"choose from: {', '.join(overview.SortKey)}")
+        return cls(tuple(overview.Filter.parse(text) for text in filters), overview.SortKey(order), cached)
 
     def part(self, after: int, most: int) -> FleetRequest:
         """Return the request for a part of the rows."""
@@ -115,15 +102,15 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: S
     """
     at = host.now()
     states = [_repository(settings, name, request, host, memory) for name in sorted(settings.repository)]
-    known = hosts(_signs(states), at, settings.heard_within)
+    known = overview.hosts(_signs(states), at, settings.heard_within)
     silent = {one.host: one for one in known if one.is_silent}
     rows = [one for state in states for one in _rows(settings, request, state, at, silent)]
-    shown = ordered(chosen(rows, request.filters), request.order)
+    shown = overview.ordered(overview.chosen(rows, request.filters), request.order)
     wanted = shown[request.after :][: request.most]
-    return FleetState(at, request.cached, tuple(states), known, wanted, len(shown), counts(rows))
+    return FleetState(at, request.cached, tuple(states), known, wanted, len(shown), overview.counts(rows))
 
 
-def _signs(states: Sequence[RepositoryState]) -> list[InstanceFacts]:
+def _signs(states: Sequence[RepositoryState]) -> list[overview.InstanceFacts]:
     """Return the facts that say of which host what was heard.
 
     Of a host that something signed names, what anybody can write is no sign of life.
@@ -141,7 +128,6 @@ def _signs(states: Sequence[RepositoryState]) -> list[InstanceFacts]:
 def _repository(
     settings: FleetSettings, name: str, request: FleetRequest, host: Host, memory: SeenMemory | None
 ) -> RepositoryState:
-    """Return what is known of the repository."""
     reading, error, encryption = None, None, settings.repository[name].encryption
     files = SeenFiles.of(settings, name)
     if not request.cached:
@@ -175,15 +161,15 @@ def _rows(
     request: FleetRequest,
     state: RepositoryState,
     at: datetime,
-    silent: dict[str, HostState],
-) -> Iterator[FleetRow]:
+    silent: dict[str, overview.HostState],
+) -> Iterator[overview.FleetRow]:
     seen = state.seen.instances if state.seen is not None else {}
     problems = state.seen.problems if state.seen is not None else {}
     for name in sorted({*seen, *problems}):
         made = (
-            row(seen[name].facts(), seen[name].read, at, settings.objectives, silent)
+            overview.row(seen[name].facts(), seen[name].read, at, settings.objectives, silent)
             if name in seen
-            else FleetRow(name, state.name, None, None, None, ())
+            else overview.FleetRow(name, state.name, None, None, None, ())
         )
         problem = problems.get(name)
         yield made if problem is None else replace(made, problem=request.told(problem), problem_code=problem.exit_code)

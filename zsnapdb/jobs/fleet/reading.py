@@ -16,27 +16,16 @@ import stat
 import threading
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb import __version__
-from zsnapdb.base import whole_file
+from zsnapdb.base import patterns, whole_file
 from zsnapdb.base.errors import NotThere, ZsnapdbError
-from zsnapdb.base.patterns import (
-    INSTANCE,
-    Attempt,
-    Count,
-    InstanceName,
-    Moment,
-    RepositoryId,
-    Sha256,
-    ShortLine,
-    printable,
-)
 from zsnapdb.base.quantities import counted
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.config.instance import ObjectiveSettings
@@ -77,7 +66,7 @@ def _with_cut_texts(facts: HealthFacts) -> HealthFacts:
     )
 
 
-SeenText = Annotated[str, AfterValidator(_cut), AfterValidator(printable)]
+SeenText = Annotated[str, AfterValidator(_cut), AfterValidator(patterns.printable)]
 """A text that others wrote, or an error that may quote one: one line for people, which is not long."""
 
 
@@ -92,36 +81,26 @@ class SeenInstance(_Part):
     the newest one.
     """
 
-    read: Moment
+    read: patterns.Moment
     host: SeenText
     tool_version: SeenText
     server: SeenText
     objectives: ObjectivesPart | None
-    heard: Moment | None
-    oldest_point: Moment | None
-    backups: Count
-    backup_bytes: Count
-    binlog_bytes: Count
-    evidence: Count
-    future: Count
+    heard: patterns.Moment | None
+    oldest_point: patterns.Moment | None
+    backups: patterns.Count
+    backup_bytes: patterns.Count
+    binlog_bytes: patterns.Count
+    evidence: patterns.Count
+    future: patterns.Count
     health: Annotated[HealthFacts, AfterValidator(_with_cut_texts)]
 
     def facts(self) -> InstanceFacts:
         """Return what it says about the instance."""
-        return InstanceFacts(
-            instance=self.health.instance,
-            repository=self.health.repository,
-            host=self.host,
-            tool_version=self.tool_version,
-            server=self.server,
-            objectives=self.objectives,
-            heard=self.heard,
-            oldest_point=self.oldest_point,
-            backups=self.backups,
-            backup_bytes=self.backup_bytes,
-            binlog_bytes=self.binlog_bytes,
-            health=self.health,
-        )
+        own: dict[str, Any] = {
+            one.name: getattr(self, one.name) for one in fields(InstanceFacts) if hasattr(self, one.name)
+        }
+        return InstanceFacts(instance=self.health.instance, repository=self.health.repository, **own)
 
 
 class SeenProblem(_Part):
@@ -132,7 +111,7 @@ class SeenProblem(_Part):
 
     message: SeenText
     code: Annotated[str, Field(pattern=r"^[a-z-]{1,40}$")]
-    exit_code: Count
+    exit_code: patterns.Count
 
     @classmethod
     def of(cls, error: ZsnapdbError) -> Self:
@@ -147,41 +126,41 @@ class SeenRepository(_Part):
     `reading` is random: by it the other file of the same reading is known.
     """
 
-    read: Moment
-    reading: Attempt
-    id: RepositoryId
+    read: patterns.Moment
+    reading: patterns.Attempt
+    id: patterns.RepositoryId
     is_encrypted: bool
     note: SeenText = ""
-    foreign: Count = 0
-    instances: dict[InstanceName, SeenInstance]
-    problems: dict[InstanceName, SeenProblem] = {}
+    foreign: patterns.Count = 0
+    instances: dict[patterns.InstanceName, SeenInstance]
+    problems: dict[patterns.InstanceName, SeenProblem] = {}
 
 
 class FailedReading(_Part):
     """The newest reading of a repository, which failed: when, and why."""
 
-    at: Moment
+    at: patterns.Moment
     problem: SeenProblem
 
 
 class _Dependence(_Part):
-    listings: dict[ShortLine, Sha256]
-    objects: dict[ShortLine, Sha256 | Annotated[str, Field(pattern="^$")]]
+    listings: dict[patterns.ShortLine, patterns.Sha256]
+    objects: dict[patterns.ShortLine, patterns.Sha256 | Annotated[str, Field(pattern="^$")]]
 
 
 class _Dependences(_Part):
-    reading: Attempt
-    instances: dict[InstanceName, _Dependence]
+    reading: patterns.Attempt
+    instances: dict[patterns.InstanceName, _Dependence]
 
 
 class _Body(_Part):
-    size: Count
-    tag: ShortLine
+    size: patterns.Count
+    tag: patterns.ShortLine
     text: str
 
 
 class _Bodies(_Part):
-    objects: dict[ShortLine, _Body]
+    objects: dict[patterns.ShortLine, _Body]
 
 
 class _Frame(_Part):
@@ -368,7 +347,7 @@ class RepositoryReader:
         store, prefix = self.host.open_store(own, None)
         unopened = Repository(store, prefix, "", self.keyring)
         folders = list(unopened.top_folders())
-        names = [name for name in folders if re.fullmatch(INSTANCE, name)]
+        names = [name for name in folders if re.fullmatch(patterns.INSTANCE, name)]
         repository = Repository.open(store, prefix, self.keyring, instances=tuple(names))
         past = files.repository()
         before = past if past is not None and past.id == repository.id else None
@@ -529,7 +508,6 @@ def _gone(past: SeenRepository | None, now: Collection[str]) -> dict[str, SeenIn
 
 
 def _oldest(stored: Stored) -> datetime | None:
-    """Return the first point that can be restored."""
     if stored.window.ranges:
         # By whole numbers: as a fraction the last moments of the year 9999 are in no year of a date.
         return _EPOCH + timedelta(microseconds=stored.window.ranges[0].start)
@@ -538,7 +516,6 @@ def _oldest(stored: Stored) -> datetime | None:
 
 
 def _server(newest: Summary | None) -> str:
-    """Return the kind and the version of what was backed up."""
     if newest is None:
         return ""
     source = newest.source

@@ -62,16 +62,12 @@ def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: d
         return Refusal(f"no instance of that name is configured on {own.host}", elsewhere)
     if request.host is not None and request.host != own.host:
         return Refusal(f"the job is for another host than {own.host}", never)
-    if not _is_of_now(request, now):
+    if not (is_timely(request.scheduled, now) and is_timely(run_id.time_of(request.run_id), now)):
         is_ahead = request.host is not None and max(request.scheduled, run_id.time_of(request.run_id)) > now
         planned = f"planned for {request.scheduled:%Y-%m-%d %H:%M:%S} UTC"
         kind = JobVerdict.AGAIN if is_ahead else elsewhere
         return Refusal(f"run {request.run_id}, {planned}, is not one of now", kind)
     return None
-
-
-def _is_of_now(request: JobRequest, now: datetime) -> bool:
-    return is_timely(request.scheduled, now) and is_timely(run_id.time_of(request.run_id), now)
 
 
 def of_the_past(last: RunRecord | None, now: datetime) -> RunRecord | None:

@@ -87,7 +87,6 @@ class FleetJob(_Message):
 
     @property
     def queue(self) -> str:
-        """The queue whose hosts may do it."""
         if self.host is not None:
             return queue_of(self.host)
         return DRILL if self.verb is FleetVerb.DRILL else ANY

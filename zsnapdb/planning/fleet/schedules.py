@@ -1,4 +1,7 @@
-"""Which schedules and limits the engine must have, and what differs from what it has, with the reason. Pure."""
+"""Which schedules and limits the engine must have, and what differs from what it has, with the reason. Pure.
+
+What an operator of a fleet is told stands here too: a plan, runs of jobs, and schedules that were paused.
+"""
 
 from __future__ import annotations
 
@@ -202,7 +205,8 @@ def changes(
 
 
 def _change(settings: FleetJobsSettings, needed: FleetSchedule, known: Sequence[PresentSchedule]) -> FleetChange | None:
-    wave, others = _wave(settings, needed.job.instance), [one for one in known if not _is(one, needed)]
+    wave = _wave(settings, needed.job.instance)
+    others = [one for one in known if one.schedule_id != needed.schedule_id]
     if not known:
         return FleetChange(FleetChangeKind.CREATE, needed.name, "the engine does not have it", wave, needed)
     if not others:
@@ -215,10 +219,6 @@ def _change(settings: FleetJobsSettings, needed: FleetSchedule, known: Sequence[
     differing = ", ".join(_differences(before, needed)) if before is not None else ""
     reason = f"other than before: {differing}" if differing else "what the engine has cannot be read"
     return FleetChange(FleetChangeKind.UPDATE, needed.name, reason, wave, needed, stale)
-
-
-def _is(known: PresentSchedule, needed: FleetSchedule) -> bool:
-    return known.schedule_id == needed.schedule_id
 
 
 def _ids(known: Sequence[PresentSchedule]) -> tuple[str, ...]:
@@ -287,3 +287,49 @@ class JobFilter:
 def is_meant(filters: Sequence[JobFilter], job: FleetJob, home: str) -> bool:
     """Whether every filter matches the job."""
     return all(one.matches(job, home) for one in filters)
+
+
+@dataclass(frozen=True)
+class FleetPlan:
+    """What `fleet apply` changes. `unchanged` counts the schedules and limits that are right already."""
+
+    changes: tuple[FleetChange, ...]
+    unchanged: int
+    left: int
+    """How many changes are of later waves, and are not made now."""
+
+
+@dataclass(frozen=True)
+class PausedJob:
+    """A schedule that was paused or resumed. `note` says why."""
+
+    name: str
+    verb: str
+    instance: str
+    note: str
+
+
+@dataclass(frozen=True)
+class JobRun:
+    """A run of a job. `job` is None if it cannot be read; `message` says how it failed, `host` where it ended.
+
+    `state` is running, completed, failed, canceled, terminated or timed out.
+    """
+
+    workflow_id: str
+    job: FleetJob | None
+    state: str
+    started: datetime
+    ended: datetime | None
+    host: str = ""
+    message: str = ""
+
+    @property
+    def place(self) -> str:
+        """The host where it ended, or the only one that may do it; "" if any may."""
+        return self.host or (self.job.host if self.job is not None else None) or ""
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether it has ended, and not well."""
+        return self.state not in ("running", "completed")

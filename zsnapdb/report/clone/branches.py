@@ -6,15 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from zsnapdb.base.foreign_text import printed
-from zsnapdb.documents.comparison import (
-    BranchDifferenceDocument,
-    BranchesDocument,
-    BranchFields,
-    BranchLogDocument,
-    LoggedCommitFields,
-    SwitchedDocument,
-)
-from zsnapdb.report.clone.fields import port, state
+from zsnapdb.documents import comparison as documents
+from zsnapdb.report.clone.list import port, state
 from zsnapdb.report.clone.query import change_lines
 from zsnapdb.report.view import Part, Table, TabularView, View
 
@@ -23,7 +16,7 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.clone.branches import CloneBranches, SwitchedBranch
 
 
-class BranchesView(TabularView, kind="clone-branches", document=BranchesDocument):
+class BranchesView(TabularView, kind="clone-branches", document=documents.BranchesDocument):
     """The branches of a clone."""
 
     seen: CloneBranches
@@ -37,13 +30,12 @@ class BranchesView(TabularView, kind="clone-branches", document=BranchesDocument
         return [*made, Table(("", "BRANCH", "COMMIT", "CREATED", "MESSAGE"), rows, "no branches")]
 
     @property
-    def branches(self) -> Sequence[BranchFields]:
-        """The branches in the order of their names."""
-        seen, result = self.seen, list[BranchFields]()
+    def branches(self) -> Sequence[documents.BranchFields]:
+        seen, result = self.seen, list[documents.BranchFields]()
         for name, head in sorted(seen.branches.heads.items()):
             commit = seen.commits.get(head)
             result.append(
-                BranchFields(
+                documents.BranchFields(
                     name=name,
                     head=head or None,
                     created=commit.created if commit is not None else None,
@@ -54,7 +46,7 @@ class BranchesView(TabularView, kind="clone-branches", document=BranchesDocument
         return result
 
 
-class SwitchedView(View, kind="clone-switched", document=SwitchedDocument, read_from="result"):
+class SwitchedView(View, kind="clone-switched", document=documents.SwitchedDocument, read_from="result"):
     """A clone that was given another branch."""
 
     result: SwitchedBranch
@@ -70,7 +62,7 @@ class SwitchedView(View, kind="clone-switched", document=SwitchedDocument, read_
         return "\n".join(lines)
 
 
-class BranchLogView(View, kind="clone-branch-log", document=BranchLogDocument):
+class BranchLogView(View, kind="clone-branch-log", document=documents.BranchLogDocument):
     """The commits that lead to a branch or a commit."""
 
     seen: CloneBranches
@@ -86,11 +78,10 @@ class BranchLogView(View, kind="clone-branch-log", document=BranchLogDocument):
         return "\n".join([*lines, *([f"it begins at {printed(begins)}"] if begins else [])]) or "no commits"
 
     @property
-    def commits(self) -> Sequence[LoggedCommitFields]:
-        """The commits, newest first."""
+    def commits(self) -> Sequence[documents.LoggedCommitFields]:
         heads = self.seen.branches.heads
         return [
-            LoggedCommitFields(
+            documents.LoggedCommitFields(
                 id=one,
                 parent=self.seen.commits[one].parent or None,
                 created=self.seen.commits[one].created,
@@ -106,7 +97,9 @@ class BranchLogView(View, kind="clone-branch-log", document=BranchLogDocument):
         return (self.seen.commits[self.line[-1]].parent if self.line else self.seen.info.backup_id) or None
 
 
-class BranchDifferenceView(View, kind="clone-branch-difference", document=BranchDifferenceDocument, read_from="result"):
+class BranchDifferenceView(
+    View, kind="clone-branch-difference", document=documents.BranchDifferenceDocument, read_from="result"
+):
     """Two commits of a clone compared."""
 
     result: BranchDifference

@@ -7,20 +7,11 @@ from typing import TYPE_CHECKING
 
 from zsnapdb.base import audience
 from zsnapdb.base.quantities import size
-from zsnapdb.documents.clone import (
-    ChangedDocument,
-    CommittedDocument,
-    DestroyDocument,
-    DetachDocument,
-    IntentionDocument,
-    ReapDocument,
-    ResetDocument,
-    ResetPlanDocument,
-)
+from zsnapdb.documents import clone as documents
 from zsnapdb.jobs.clone.destroy import DestroyPlan
 from zsnapdb.jobs.copies.sweeping import ReapOutcome
 from zsnapdb.planning.clone.lease import LeaseVerdict, stamp
-from zsnapdb.report.clone.fields import port, state
+from zsnapdb.report.clone.list import port, state
 from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 
@@ -32,7 +23,7 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.clone.reset import ResetClone, ResetIntention
 
 
-class ChangedView(View, kind="clone-changed", document=ChangedDocument):
+class ChangedView(View, kind="clone-changed", document=documents.ChangedDocument):
     """A clone after a change."""
 
     info: CloneInfo
@@ -49,19 +40,17 @@ class ChangedView(View, kind="clone-changed", document=ChangedDocument):
         )
 
 
-class ResetView(View, kind="clone-reset", document=ResetDocument):
+class ResetView(View, kind="clone-reset", document=documents.ResetDocument):
     """A clone that was reset, and in which way."""
 
     result: ResetClone
 
     @property
     def info(self) -> CloneInfo:
-        """The clone."""
         return self.result.info
 
     @property
     def done(self) -> str:
-        """What was done, as a participle."""
         return "reset to the data it was created from" if self.info.has_original else "reset"
 
     def text(self) -> str:
@@ -79,7 +68,7 @@ class ResetView(View, kind="clone-reset", document=ResetDocument):
         return "\n".join(lines)
 
 
-class IntentionView(View, kind="clone-change-plan", document=IntentionDocument):
+class IntentionView(View, kind="clone-change-plan", document=documents.IntentionDocument):
     """What a change would do."""
 
     intention: Intention
@@ -89,7 +78,7 @@ class IntentionView(View, kind="clone-change-plan", document=IntentionDocument):
         return "\n".join(self.intention.steps) or "nothing to do"
 
 
-class ResetPlanView(View, kind="clone-reset-plan", document=ResetPlanDocument):
+class ResetPlanView(View, kind="clone-reset-plan", document=documents.ResetPlanDocument):
     """What a reset would do."""
 
     intention: ResetIntention
@@ -138,7 +127,7 @@ class ResetPlanView(View, kind="clone-reset-plan", document=ResetPlanDocument):
         )
 
 
-class DetachPlanView(View, kind="clone-detach-plan", document=DetachDocument):
+class DetachPlanView(View, kind="clone-detach-plan", document=documents.DetachDocument):
     """What detaching would cost."""
 
     plan: DetachPlan
@@ -151,7 +140,7 @@ class DetachPlanView(View, kind="clone-detach-plan", document=DetachDocument):
         )
 
 
-class DetachedView(View, kind="clone-detached", document=DetachDocument):
+class DetachedView(View, kind="clone-detached", document=documents.DetachDocument):
     """A clone that was detached: it depends on no snapshot."""
 
     plan: DetachPlan
@@ -161,7 +150,7 @@ class DetachedView(View, kind="clone-detached", document=DetachDocument):
         return f"clone {plan.info.label} is independent: {size(plan.cost)} were copied; {state(plan.info)}"
 
 
-class CommittedView(View, kind="clone-commit", document=CommittedDocument, read_from="result"):
+class CommittedView(View, kind="clone-commit", document=documents.CommittedDocument, read_from="result"):
     """A new commit."""
 
     result: Committed
@@ -174,7 +163,7 @@ class CommittedView(View, kind="clone-commit", document=CommittedDocument, read_
         )
 
 
-class DestroyPlanView(View, kind="clone-destroy-plan", document=DestroyDocument):
+class DestroyPlanView(View, kind="clone-destroy-plan", document=documents.DestroyDocument):
     """What destroying a clone, or the clones of a set, would do."""
 
     plans: Sequence[DestroyPlan]
@@ -185,7 +174,7 @@ class DestroyPlanView(View, kind="clone-destroy-plan", document=DestroyDocument)
         return "\n".join(lines) or f"there is no clone {self.name}; nothing to do"
 
 
-class DestroyedView(View, kind="clone-destroyed", document=DestroyDocument):
+class DestroyedView(View, kind="clone-destroyed", document=documents.DestroyDocument):
     """The clones that were destroyed."""
 
     plans: Sequence[DestroyPlan]
@@ -235,14 +224,13 @@ def _heirs(plan: DestroyPlan) -> dict[str, str]:
     }
 
 
-class ReapView(View, kind="reap", document=ReapDocument):
+class ReapView(View, kind="reap", document=documents.ReapDocument):
     """What a sweep did."""
 
     outcomes: Sequence[ReapOutcome]
 
     @property
     def reaped(self) -> int:
-        """How many go."""
         return sum(1 for item in self.outcomes if item.verdict is LeaseVerdict.REAP)
 
     def text(self) -> str:

@@ -1,28 +1,24 @@
-"""Views of a new clone, of its plan, and of a prepared snapshot set."""
+"""Views of new clones and sets of clones, of their plans, and of prepared snapshot sets."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zsnapdb.documents.clone import (
-    ClonePlanDocument,
-    CreatedDocument,
-    HandOutPlanDocument,
-    PreparedDocument,
-    RemovedFormsDocument,
-)
-from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.documents import clone as documents
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import MaskingWay, planned_lines
-from zsnapdb.report.clone.fields import port
-from zsnapdb.report.clone.masking import masking_lines
+from zsnapdb.report.clone.list import port
+from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
+    from zsnapdb.jobs.clone.clone_info import CloneInfo
     from zsnapdb.jobs.clone.create_plan import ClonePlan
+    from zsnapdb.jobs.clone.masking import MaskingReport
     from zsnapdb.jobs.clone.prepare import PreparedSet
     from zsnapdb.jobs.clone.request import CloneRequest, Created
     from zsnapdb.jobs.clone.reusable_sets import ReusableSet
+    from zsnapdb.jobs.clone.topology import CloneSet, SetPlan
 
 
 _WAYS = {
@@ -32,7 +28,7 @@ _WAYS = {
 }
 
 
-class CreatedView(View, kind="clone", document=CreatedDocument):
+class CreatedView(View, kind="clone", document=documents.CreatedDocument):
     """A new clone. `is_secret`: the password is not shown, as in what is recorded of the run."""
 
     result: Created
@@ -69,7 +65,7 @@ class CreatedView(View, kind="clone", document=CreatedDocument):
         return "\n".join(lines + (masking_lines(result.masking) if result.masking is not None else []))
 
 
-class HandOutPlanView(View, kind="clone-hand-out-plan", document=HandOutPlanDocument):
+class HandOutPlanView(View, kind="clone-hand-out-plan", document=documents.HandOutPlanDocument):
     """What handing a clone of the pool out would do."""
 
     slot: CloneInfo
@@ -77,7 +73,6 @@ class HandOutPlanView(View, kind="clone-hand-out-plan", document=HandOutPlanDocu
 
     @property
     def name(self) -> str:
-        """What it would be called."""
         return self.request.name or self.slot.label
 
     def text(self) -> str:
@@ -89,7 +84,6 @@ class HandOutPlanView(View, kind="clone-hand-out-plan", document=HandOutPlanDocu
 
 
 def _masking_plan(plan: ClonePlan) -> list[str]:
-    """Return what the plan does to mask the clone."""
     way, reason = plan.made_from.masking.way, plan.made_from.masking.reason
     if way is MaskingWay.NONE:
         return []
@@ -103,7 +97,7 @@ def _masking_plan(plan: ClonePlan) -> list[str]:
     return [f"  mask the clone; nobody can connect to it during that time: {reason}", *steps]
 
 
-class ClonePlanView(View, kind="clone-plan", document=ClonePlanDocument, read_from="plan"):
+class ClonePlanView(View, kind="clone-plan", document=documents.ClonePlanDocument, read_from="plan"):
     """What making a clone would do."""
 
     plan: ClonePlan
@@ -139,7 +133,7 @@ class ClonePlanView(View, kind="clone-plan", document=ClonePlanDocument, read_fr
         return "\n".join([*lines, *(f"  note      {note}" for note in plan.notes)])
 
 
-class RemovedFormsView(View, kind="clone-prepared-removed", document=RemovedFormsDocument):
+class RemovedFormsView(View, kind="clone-prepared-removed", document=documents.RemovedFormsDocument):
     """Prepared forms that are removed, or would be."""
 
     forms: tuple[ReusableSet, ...]
@@ -154,7 +148,7 @@ class RemovedFormsView(View, kind="clone-prepared-removed", document=RemovedForm
         )
 
 
-class PreparedView(View, kind="clone-prepared", document=PreparedDocument, read_from="prepared"):
+class PreparedView(View, kind="clone-prepared", document=documents.PreparedDocument, read_from="prepared"):
     """A snapshot set that was recovered, masked where clones are, and shut down cleanly."""
 
     prepared: PreparedSet
@@ -164,3 +158,51 @@ class PreparedView(View, kind="clone-prepared", document=PreparedDocument, read_
         needs = "neither recovery nor masking" if source.rules else "no recovery"
         lines = [f"snapshot set {source.set.backup_id} is prepared: its clones need {needs}"]
         return "\n".join(lines + (masking_lines(report) if report is not None else []))
+
+
+def masking_lines(report: MaskingReport) -> list[str]:
+    """Return the lines about masking."""
+    lines = [f"  masked    in {report.seconds:.1f} s, {len(report.rebuilt)} tables rebuilt"]
+    for step in report.steps:
+        done = "script" if step.statements is None else f"{step.statements} statements, {step.rows} rows changed"
+        lines.append(f"            {step.name}: {done}, {step.seconds:.1f} s")
+    return lines + [f"  remains   {where}" for where in report.remains]
+
+
+class CloneSetPlanView(View, kind="clone-set-plan", document=documents.CloneSetPlanDocument, read_from="plan"):
+    """What making a set of clones would do."""
+
+    plan: SetPlan
+
+    def text(self) -> str:
+        plan = self.plan
+        parts = (
+            "the first is the source of the others" if plan.topology == "replication" else "independent of one another"
+        )
+        return (
+            f"a set of {len(plan.names)} clones, {parts}: {', '.join(plan.names)}; each is made like"
+            f" the first:\n{ClonePlanView(plan.first).text()}"
+        )
+
+
+class CloneSetView(View, kind="clone-set", document=documents.CloneSetDocument, read_from="made"):
+    """A new set of clones."""
+
+    made: CloneSet
+
+    def text(self) -> str:
+        made = self.made
+        first = made.members[0].clone.info
+        lines = [
+            (
+                f"set {made.name}: {len(made.members)} clones of {first.instance}, as of {first.backup_id},"
+                f" {made.topology}"
+            )
+        ]
+        if made.arrival_seconds is not None:
+            lines.append(f"  a row of the source arrived at every replica after {made.arrival_seconds:.2f} s")
+        rows = [
+            (m.clone.info.label, m.part, str(m.clone.info.port), f"--defaults-file={m.clone.process.folder}/client.cnf")
+            for m in made.members
+        ]
+        return "\n".join([*lines, table(("CLONE", "PART", "PORT", "CLIENT"), rows)])

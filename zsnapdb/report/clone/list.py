@@ -1,23 +1,28 @@
-"""Views of the list of clones, and of one clone."""
+"""Views of clones: all of them, one, its login, its log, and the ports that clones keep."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from zsnapdb.base.quantities import size
-from zsnapdb.documents.clone import CloneDetailDocument, ClonesDocument
-from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.copies.catalogue import UnreadableCopy
+from zsnapdb.documents import clone as documents
+from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone.branches import current_of
 from zsnapdb.planning.clone.lease import remaining, stamp
-from zsnapdb.report.clone.fields import masking, port, state
-from zsnapdb.report.copies import unreadable_lines
-from zsnapdb.report.view import Part, Table, TabularView, View
+from zsnapdb.planning.clone.pool import PoolMark
+from zsnapdb.report.view import Part, Table, TabularView, View, columns, unreadable_lines
 
 if TYPE_CHECKING:
+    from zsnapdb.jobs.clone.address import KeptPorts
+    from zsnapdb.jobs.clone.clone_info import CloneInfo
+    from zsnapdb.jobs.clone.credentials import Login
+    from zsnapdb.jobs.clone.lifecycle import ServerLog
     from zsnapdb.jobs.clone.sources import Commit
+    from zsnapdb.jobs.copies.catalogue import UnreadableCopy
+
 
 _REQUEST_WIDTH = 40
 
@@ -26,7 +31,7 @@ def _shortened(request: str) -> str:
     return request if len(request) <= _REQUEST_WIDTH else f"{request[: _REQUEST_WIDTH - 1]}…"
 
 
-class ClonesView(TabularView, kind="clones", document=ClonesDocument):
+class ClonesView(TabularView, kind="clones", document=documents.ClonesDocument):
     """All clones."""
 
     clones: Sequence[CloneInfo]
@@ -34,40 +39,21 @@ class ClonesView(TabularView, kind="clones", document=ClonesDocument):
     unreadable: Sequence[UnreadableCopy] = ()
 
     def parts(self) -> Sequence[Part]:
-        rows = []
-        for c in self.clones:
-            protected = "yes" if c.lease.protected_until else "no"
-            rows.append(
-                (
-                    c.label,
-                    c.instance,
-                    c.backup_id,
-                    _shortened(c.requested),
-                    "yes" if c.masked is not None else "no",
-                    c.owner,
-                    c.created,
-                    remaining(c.lease, self.now),
-                    protected,
-                    str(c.client_port),
-                    state(c),
-                    f"{size(c.own_bytes)} of {size(c.quota)}" if c.quota else size(c.own_bytes),
-                )
-            )
-        headings = (
-            "CLONE",
-            "INSTANCE",
-            "DATA OF",
-            "REQUESTED",
-            "MASKED",
-            "OWNER",
-            "CREATED",
-            "EXPIRES",
-            "PROTECTED",
-            "PORT",
-            "SERVER",
-            "OWN BYTES",
-        )
-        table = Table(headings, rows, "no clones: `zsnapdb clone create` makes one")
+        cells: Mapping[str, Callable[[CloneInfo], str]] = {
+            "CLONE": lambda c: c.label,
+            "INSTANCE": lambda c: c.instance,
+            "DATA OF": lambda c: c.backup_id,
+            "REQUESTED": lambda c: _shortened(c.requested),
+            "MASKED": lambda c: "yes" if c.masked is not None else "no",
+            "OWNER": lambda c: c.owner,
+            "CREATED": lambda c: c.created,
+            "EXPIRES": lambda c: remaining(c.lease, self.now),
+            "PROTECTED": lambda c: "yes" if c.lease.protected_until else "no",
+            "PORT": lambda c: str(c.client_port),
+            "SERVER": state,
+            "OWN BYTES": lambda c: f"{size(c.own_bytes)} of {size(c.quota)}" if c.quota else size(c.own_bytes),
+        }
+        table = columns(self.clones, cells, "no clones: `zsnapdb clone create` makes one")
         return [table, *unreadable_lines(self.unreadable)]
 
 
@@ -76,7 +62,7 @@ def _heartbeat(info: CloneInfo) -> str:
     return f"; a heartbeat is due each {beats.every} s, the last was at {stamp(beats.last)}" if beats else ""
 
 
-class CloneDetailView(View, kind="clone-detail", document=CloneDetailDocument):
+class CloneDetailView(View, kind="clone-detail", document=documents.CloneDetailDocument):
     """One clone and its commits."""
 
     info: CloneInfo
@@ -115,3 +101,73 @@ class CloneDetailView(View, kind="clone-detail", document=CloneDetailDocument):
             cloned = f", cloned as {', '.join(made.clones)}" if made.clones else ""
             lines.append(f"commit    {made.set.backup_id} {made.created} {made.message}{cloned}")
         return "\n".join(lines)
+
+
+_POOL_STATES = {
+    PoolMark.WAITS: "waiting",
+    PoolMark.HANDED_OUT: "running",
+    PoolMark.NOT_GOOD: "refused",
+    PoolMark.REPLACED: "replaced",
+}
+
+
+def state(info: CloneInfo) -> str:
+    """Return the state of the clone's server, or the phase of a clone that is not complete."""
+    if info.phase in (CopyPhase.MAKING, CopyPhase.DESTROYING, CopyPhase.CHANGING):
+        return info.phase
+    if info.pid is not None:
+        return f"{'running' if info.pool is None else _POOL_STATES[info.pool]} ({info.pid})"
+    if info.elsewhere:
+        return f"running {info.elsewhere}"
+    return "never started" if info.phase is CopyPhase.NEW else "stopped"
+
+
+def masking(c: CloneInfo) -> str:
+    """Return whether the clone is masked, in words."""
+    return f"masked at {c.masked}" if c.masked is not None else "not masked"
+
+
+def port(c: CloneInfo) -> str:
+    """Return where clients reach the clone, in words."""
+    if c.kept_port is None:
+        return f"port {c.port}"
+    if c.is_led_to:
+        return f"port {c.kept_port}, which it keeps"
+    return f"port {c.port} of its server; HAProxy does not lead port {c.kept_port}, which it keeps, there"
+
+
+class AddressesView(TabularView, kind="clone-addresses", document=documents.AddressesDocument, read_from="known"):
+    """The ports that clones keep."""
+
+    known: KeptPorts
+
+    def parts(self) -> Sequence[Part]:
+        known = self.known
+        rows = []
+        for one in known.ports:
+            state = "right" if one.is_right else "unknown" if known.error is not None else "wrong"
+            clone = one.clone.label if one.clone is not None else "-"
+            rows.append((str(one.port), clone, str(one.wanted or "-"), str(one.seen or "-"), state))
+        table = Table(("PORT", "CLONE", "MUST LEAD TO", "LEADS TO", "STATE"), rows, "no clone keeps a port")
+        return [table, *([known.error.message] if known.error is not None else [])]
+
+
+class LoginView(View, kind="clone-login", document=documents.LoginDocument, read_from="login"):
+    """How a client reaches a clone: a URL, or shell commands that set the environment of clients on this host."""
+
+    login: Login
+    as_environment: bool = False
+
+    def text(self) -> str:
+        if not self.as_environment:
+            return self.login.dsn
+        return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.login.environment().items())
+
+
+class ServerLogView(View, kind="clone-logs", document=documents.ServerLogDocument, read_from="log"):
+    """The last lines of a log."""
+
+    log: ServerLog
+
+    def text(self) -> str:
+        return "\n".join(self.log.lines) or "the log is empty"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from zsnapdb.base.quantities import counted, size
@@ -80,7 +81,7 @@ class MigrationView(View, kind="migration-check", document=MigrationDocument, re
             yield from (f"| {' | '.join(map(_cell, row))} |" for row in self._tables())
         if self.checked.difference:
             # A fence longer than any run of backticks in the text ends where it should.
-            fence = "`" * (3 + max((len(run) for run in _runs_of_backticks(self.checked.difference)), default=0))
+            fence = "`" * (3 + max(map(len, re.findall("`+", self.checked.difference)), default=0))
             yield from ("", f"{fence}diff", *self._difference(), fence)
 
 
@@ -99,10 +100,6 @@ def _cell(text: str) -> str:
     """Return the text as Markdown shows it: names of tables and messages of servers are no markup."""
     escaped = "".join(f"\\{one}" if one in "\\`*_{}[]<>()#+!|~&" else one for one in text)
     return " ".join(escaped.split())
-
-
-def _runs_of_backticks(text: str) -> list[str]:
-    return "".join(one if one == "`" else " " for one in text).split()
 
 
 _SHOWN = 20

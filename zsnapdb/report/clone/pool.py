@@ -23,7 +23,6 @@ class PoolPlanView(View, kind="clone-pool-plan", document=PoolDocument):
 
     @property
     def drops(self) -> Sequence[tuple[PoolSlot, str]]:
-        """Those that would go, and why."""
         return self.plan.drops
 
     def text(self) -> str:
@@ -40,17 +39,14 @@ class FilledPoolView(View, kind="clone-pool", document=PoolDocument):
 
     @property
     def plan(self) -> PoolPlan:
-        """What was to be done."""
         return self.filled.plan
 
     @property
     def made(self) -> Sequence[CloneInfo]:
-        """Those that were made."""
         return self.filled.made
 
     @property
     def drops(self) -> Sequence[tuple[PoolSlot, str]]:
-        """Those that went, and why."""
         return [(slot, reason) for slot, reason in self.plan.drops if slot.name in self.filled.dropped]
 
     def text(self) -> str:

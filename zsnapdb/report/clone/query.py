@@ -35,7 +35,6 @@ def text(value: Any) -> str:
 
 
 def _table_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: Write) -> None:
-    """Write rows as aligned columns under their names."""
     first = [tuple(text(value) for value in row) for row in islice(rows, _MEASURED_ROWS)]
     widths = [max(len(line[n]) for line in (columns, *first)) for n in range(len(columns))]
     for line in chain([tuple(map(printed, columns))], first, (tuple(text(value) for value in row) for row in rows)):
@@ -64,7 +63,6 @@ def _json_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: W
 
 
 def _json_answer_end(answer: Answer, write: Write) -> None:
-    """Write the end of the answer's document: the number of rows and the moment."""
     write(f', "count": {answer.rows}, "moment": {json.dumps(MomentFields.of_result(answer.moment).json_fields())}}}\n')
 
 
@@ -90,7 +88,6 @@ def change_lines(shape: Shape, changes: Iterable[Change]) -> Iterator[str]:
 
 
 def _summary(result: Difference) -> str:
-    """Return the last lines of a comparison."""
     lines = [f"{result.table}: {result.added} rows added, {result.removed} removed, {result.changed} changed"]
     lines += [f"  from  {result.begin.describe()}", f"  to    {result.end.describe()}"]
     for words, names in (
@@ -113,7 +110,6 @@ def _json_changes(shape: Shape, changes: Iterator[Change], write: Write) -> None
 
 
 def _json_difference_end(result: Difference, write: Write) -> None:
-    """Write the end of the comparison's document."""
     rest = {
         "table": result.table,
         "added": result.added,

@@ -17,8 +17,8 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.fleet import fleet
 from zsnapdb.jobs.fleet.fleet import FleetState, RepositoryState
 from zsnapdb.jobs.fleet.reading import SeenMemory
-from zsnapdb.planning.fleet.answers import FleetPlan, JobRun, PausedJob
 from zsnapdb.planning.fleet.overview import FleetReason, FleetRow, HostState
+from zsnapdb.planning.fleet.schedules import FleetPlan, JobRun, PausedJob
 from zsnapdb.planning.health.objectives import Verdict
 from zsnapdb.report.metrics import BUILD, JUDGED, METRICS, VERDICT, Metric, Sample, of_health, written
 from zsnapdb.report.view import Part, Table, TabularView
@@ -267,13 +267,8 @@ class CancelledRunsView(TabularView, kind="fleet-cancel", document=JobRunsDocume
         return (first, _table(self.runs)) if self.runs else (first,)
 
 
-class FleetHistoryView(TabularView, kind="fleet-history", document=JobRunsDocument):
+class FleetHistoryView(JobRunsView, kind="fleet-history"):
     """The newest runs."""
-
-    runs: Sequence[JobRun]
-
-    def parts(self) -> Sequence[Part]:
-        return (_table(self.runs),)
 
 
 _FALLBACK = "a host whose agent has `fallback` begins its backups all the same: `zsnapdb agent pause` there holds them"

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
 
+from zsnapdb.base.foreign_text import printed
 from zsnapdb.base.quantities import counted, format_duration
 from zsnapdb.documents.evidence import EvidenceCheckDocument, EvidencePageDocument, EvidenceReportDocument
 from zsnapdb.jobs.health.evidence import EvidenceLog, EvidencePage
 from zsnapdb.jobs.repository.evidence_report import EvidenceReport
 from zsnapdb.planning.evidence.days import JudgedDay
 from zsnapdb.planning.evidence.policy import POLICY
-from zsnapdb.report.page import Section, page
 from zsnapdb.report.repository.status import window_lines
 from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.evidence_log import EvidenceRecord
 
+_DAY = ("DAY", "GOOD", "FAILED", "BACKUPS", "LONGEST WITHOUT", "DRILLS", "OBJECTIVES")
 _CHANGE = ("WHAT", "BEFORE", "AFTER", "RESULT", "WHO", "RUN")
 
 
@@ -43,9 +46,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
         return (
             Section("What this is", ("", ""), self._head()),
             Section("Objectives now", ("OBJECTIVE", "STATE", "REASON"), self._objectives()),
-            Section(
-                "Day by day (UTC)", self._day_headings(), [self._day(one) for one in self.report.judged_days], "no days"
-            ),
+            Section("Day by day (UTC)", _DAY, [self._day(one) for one in self.report.judged_days], "no days"),
             Section("Drills", ("BEGUN (UTC)", "BACKUP", "RESULT", "TOOK", "CHECKS"), self._drills(), "none"),
             Section("Retention, immutability and keys", ("WHAT", "STATE"), self.protection),
             Section("Changes of keys and policy", ("FOUND (UTC)", *_CHANGE), self._changes(), "none"),
@@ -67,9 +68,6 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
     def _objectives(self) -> list[tuple[str, ...]]:
         health = self.report.protection.health
         return [(one.name, one.verdict.value, one.reason) for one in health.judgements]
-
-    def _day_headings(self) -> tuple[str, ...]:
-        return "DAY", "GOOD", "FAILED", "BACKUPS", "LONGEST WITHOUT", "DRILLS", "OBJECTIVES"
 
     def _day(self, judged: JudgedDay) -> tuple[str, ...]:
         day = judged.day
@@ -164,7 +162,6 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
 
     @property
     def records(self) -> Sequence[EvidenceRecord]:
-        """The records of these days."""
         shown = {day.day for day in self.report.days}
         return [record for record in self.report.log.believed if record.finished.date() in shown]
 
@@ -204,3 +201,56 @@ def chain_text(log: EvidenceLog) -> str:
     """Return the state of the chain in a few words."""
     state = "every record is as it was written" if not log.findings else f"{len(log.findings)} FINDINGS"
     return f"{len(log.records)} records: {state}"
+
+
+_STYLE = """
+body { font: 14px/1.5 sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; color: #222; }
+h1 { font-size: 1.4em; } h2 { font-size: 1.1em; margin-top: 2em; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; vertical-align: top; padding: .25em .75em .25em 0; border-bottom: 1px solid #ddd; }
+td { overflow-wrap: anywhere; }
+@media print { body { margin: 0; max-width: none; font-size: 10px; } tr { break-inside: avoid; } }
+"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled table. Each row has as many cells as there are headings. `empty` stands for a table without rows."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    empty: str = ""
+
+
+def page(title: str, sections: Sequence[Section]) -> str:
+    """Return the whole page. Every text is escaped: names and messages may come from others."""
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+            f"<title>{_escaped(title)}</title><style>{_STYLE}</style></head><body>",
+            f"<h1>{_escaped(title)}</h1>",
+            *(line for section in sections for line in _section(section)),
+            "</body></html>",
+        ]
+    )
+
+
+def _section(section: Section) -> Iterator[str]:
+    yield f"<h2>{_escaped(section.title)}</h2>"
+    if not section.rows:
+        yield f"<p>{_escaped(section.empty)}</p>"
+        return
+    yield "<table>"
+    if any(section.headings):
+        yield f"<thead><tr>{''.join(f'<th>{_escaped(one)}</th>' for one in section.headings)}</tr></thead>"
+    yield "<tbody>"
+    for row in section.rows:
+        yield f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>"
+    yield "</tbody></table>"
+
+
+def _escaped(text: str) -> str:
+    return escape(printed(text), quote=True)

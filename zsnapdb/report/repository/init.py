@@ -88,7 +88,6 @@ class KeysPlanView(View, kind="keys-plan", document=KeysPlanDocument):
 
     @property
     def files(self) -> list[tuple[str, Path]]:
-        """Their contents in words, and the files."""
         files = (("age identity", self.identity), ("Ed25519 signing key", self.signing_key))
         return [(what, file) for what, file in files if file is not None]
 

@@ -1,15 +1,21 @@
-"""The backups of an instance."""
+"""Views of the backups of an instance, of one backup, of pins, and of backups that a host adopts or forgets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from zsnapdb.base.quantities import size
-from zsnapdb.documents.repository import InventoryDocument
-from zsnapdb.jobs.repository.inventory import Inventory
-from zsnapdb.planning.damage import KnownDamage
-from zsnapdb.report.source import kind_of, position_column
-from zsnapdb.report.view import Part, Table, TabularView
+from zsnapdb.documents import repository as documents
+from zsnapdb.report.source import detail_lines, kind_of, position_column
+from zsnapdb.report.units import table
+from zsnapdb.report.view import Part, Table, TabularView, View
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.repository.adopt import AdoptPlan, ForgetResult
+    from zsnapdb.jobs.repository.inventory import Detail, Inventory
+    from zsnapdb.planning.damage import KnownDamage
+    from zsnapdb.repository.pins import Pin
 
 
 def _chain_lines(chains: Mapping[str, Sequence[KnownDamage]]) -> list[str]:
@@ -26,7 +32,7 @@ def _chain_lines(chains: Mapping[str, Sequence[KnownDamage]]) -> list[str]:
     return lines
 
 
-class InventoryView(TabularView, kind="backups", document=InventoryDocument, read_from="inventory"):
+class InventoryView(TabularView, kind="backups", document=documents.InventoryDocument, read_from="inventory"):
     """The backups of an instance."""
 
     inventory: Inventory
@@ -52,3 +58,101 @@ class InventoryView(TabularView, kind="backups", document=InventoryDocument, rea
         lines += [f"foreign: {name}: {why}" for name, why in sorted(self.inventory.foreign.items())]
         backups = Table(headings, rows, "no backups: `zsnapdb backup` makes the first")
         return [backups, *lines, *_chain_lines(self.inventory.damage)]
+
+
+class BackupDetailView(View, kind="backup-detail", document=documents.BackupDetailDocument, read_from="detail"):
+    """One backup."""
+
+    detail: Detail
+
+    def text(self) -> str:
+        detail = self.detail
+        m = detail.entry.manifest
+        is_consolidated = any(volume.sent_from is not None for volume in m.volumes)
+        lines = [
+            (
+                f"backup    {m.backup_id} of {m.instance}, {kind_of(m.is_full)}, made {m.created:%Y-%m-%d %H:%M:%S} UTC"
+                f" by zsnapdb {m.tool_version}"
+            ),
+            *detail_lines(m.source),
+            f"local     {'yes, can be cloned' if detail.entry.is_local else 'no, only in the repository'}",
+            *(["streams   consolidated from a chain, not sent by the source"] if is_consolidated else []),
+            f"restores  from {' -> '.join(link.backup_id for link in detail.chain)}",
+            *(f"damaged   {damage.describe()}" for damage in detail.damage),
+        ]
+        rows = [
+            (
+                v.role,
+                v.dataset,
+                str(v.guid),
+                str(v.from_guid or "-"),
+                size(v.plain_size),
+                size(v.stored_size),
+                str(v.chunk_count),
+            )
+            for v in m.volumes
+        ]
+        return (
+            "\n".join(lines) + "\n" + table(("VOLUME", "DATASET", "GUID", "FROM", "STREAM", "STORED", "CHUNKS"), rows)
+        )
+
+
+class PinView(View, kind="pin", document=documents.PinDocument):
+    """A new pin."""
+
+    pinned: Pin
+
+    def text(self) -> str:
+        return f"backup {self.pinned.backup_id} is pinned: {self.pinned.reason}"
+
+
+class UnpinView(View, kind="unpin", document=documents.PinDocument):
+    """A removed pin."""
+
+    pinned: Pin
+
+    def text(self) -> str:
+        return f"backup {self.pinned.backup_id} is no longer pinned (it was: {self.pinned.reason})"
+
+
+class AdoptView(View, kind="adopt", document=documents.AdoptDocument):
+    """The foreign backups with what is known of them, and what is adopted, or would be."""
+
+    plan: AdoptPlan
+    is_planned: bool = False
+
+    def text(self) -> str:
+        plan = self.plan
+        if not plan.candidates and plan.is_empty:
+            return f"this host knows every readable backup of {plan.instance}; there is nothing to adopt"
+        adopted = {backup.backup_id for backup in plan.adopted}
+        word = "adopt" if self.is_planned else "adopted"
+        rows = [
+            (
+                word if one.backup.backup_id in adopted else "no",
+                one.backup.backup_id,
+                "; ".join((one.why_foreign, *one.facts, *([one.objection] if one.objection else []))),
+            )
+            for one in plan.candidates
+        ]
+        lines = [table(("", "BACKUP", "KNOWN OF IT"), rows)] if rows else []
+        if plan.binlogs:
+            lines.append(f"{word}: {len(plan.binlogs)} archived binlogs, {plan.binlogs[0].name} the first")
+        lines += [f"{word}: {kind}: {len(digests)}" for kind, digests in sorted(plan.documents.items())]
+        lines += [f"no: binlog {name}: its archived copy is not whole" for name in plan.damaged]
+        if self.is_planned:
+            lines.append("what is adopted counts for the retention policy, and `zsnapdb prune` may remove it")
+        return "\n".join(lines)
+
+
+class ForgetView(View, kind="forget", document=documents.ForgetDocument):
+    """The forgotten backups, or those that would be forgotten."""
+
+    result: ForgetResult
+    is_planned: bool = False
+
+    def text(self) -> str:
+        if not self.result.backups:
+            return f"the repository has every backup of {self.result.instance} that this host stored"
+        what = "would no longer be expected" if self.is_planned else "is no longer expected"
+        return "\n".join(f"backup {name} {what} in the repository" for name in self.result.backups)

@@ -1,32 +1,27 @@
-"""Restores and their plans."""
+"""Views of restores and rewinds, and of their plans."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zsnapdb.base.quantities import size
-from zsnapdb.documents.restore import (
-    AbandonedDocument,
-    MachineAbandonedDocument,
-    MachineRestoreDocument,
-    MachineRestorePlanDocument,
-    ReplicasRebuiltDocument,
-    RestoreDocument,
-    RestorePlanDocument,
-)
-from zsnapdb.jobs.restore.machine import MachineRestoreResult
-from zsnapdb.planning.backup.fitness import FitnessFinding
-from zsnapdb.planning.restore.plan import MachineRestorePlan, RestorePlan, RestorePoint
-from zsnapdb.planning.restore.readers import NotedReader
-from zsnapdb.planning.restore.steps import MachineStep, Receive, Replay, Step
+from zsnapdb.base.quantities import format_duration, size
+from zsnapdb.documents import restore as documents
+from zsnapdb.planning.restore.readers import NotedReader, SeenReaders, judge
+from zsnapdb.planning.restore.steps import Receive, Replay, Step
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
+    from zsnapdb.jobs.restore.machine import MachineRestoreResult
+    from zsnapdb.jobs.restore.rewind import Outage, RewindPlan, RewindResult
     from zsnapdb.jobs.restore.run import RestoreResult
+    from zsnapdb.planning.backup.fitness import FitnessFinding
+    from zsnapdb.planning.restore.plan import MachineRestorePlan, RestorePlan, RestorePoint
+    from zsnapdb.planning.restore.steps import MachineStep
 
 
-class RestorePlanView(View, kind="restore-plan", document=RestorePlanDocument):
+class RestorePlanView(View, kind="restore-plan", document=documents.RestorePlanDocument):
     """What a restore would do, and the findings of its preflight."""
 
     plan: RestorePlan
@@ -73,7 +68,7 @@ def _step(step: Step) -> str:
     return f"{step.name}: {text}"
 
 
-class RestoreView(View, kind="restore", document=RestoreDocument, read_from="result"):
+class RestoreView(View, kind="restore", document=documents.RestoreDocument, read_from="result"):
     """A restore that is finished, or that was stopped before a step."""
 
     result: RestoreResult
@@ -109,7 +104,7 @@ class RestoreView(View, kind="restore", document=RestoreDocument, read_from="res
         return "\n".join(lines)
 
 
-class AbandonedView(View, kind="restore-abandoned", document=AbandonedDocument):
+class AbandonedView(View, kind="restore-abandoned", document=documents.AbandonedDocument):
     """An abandoned restore. `left` says how the server is that it was to replace; "" if it replaced none."""
 
     plan: RestorePlan
@@ -125,7 +120,7 @@ def _machine_step(step: MachineStep) -> str:
     return f"{text}, {size(step.stored_bytes)} to fetch" if isinstance(step, Receive) else text
 
 
-class MachineRestorePlanView(View, kind="machine-restore-plan", document=MachineRestorePlanDocument):
+class MachineRestorePlanView(View, kind="machine-restore-plan", document=documents.MachineRestorePlanDocument):
     """What a restore of a machine would do, and the findings of its preflight."""
 
     plan: MachineRestorePlan
@@ -147,7 +142,7 @@ class MachineRestorePlanView(View, kind="machine-restore-plan", document=Machine
         return "\n".join(lines)
 
 
-class MachineRestoreView(View, kind="machine-restore", document=MachineRestoreDocument, read_from="result"):
+class MachineRestoreView(View, kind="machine-restore", document=documents.MachineRestoreDocument, read_from="result"):
     """A restore of a machine that is finished, or that was stopped before a step."""
 
     result: MachineRestoreResult
@@ -171,7 +166,7 @@ class MachineRestoreView(View, kind="machine-restore", document=MachineRestoreDo
         return "\n".join([*lines, *(f"  note      {note}" for note in plan.notes)])
 
 
-class MachineAbandonedView(View, kind="machine-restore-abandoned", document=MachineAbandonedDocument):
+class MachineAbandonedView(View, kind="machine-restore-abandoned", document=documents.MachineAbandonedDocument):
     """An abandoned restore of a machine."""
 
     plan: MachineRestorePlan
@@ -180,7 +175,7 @@ class MachineAbandonedView(View, kind="machine-restore-abandoned", document=Mach
         return f"the restore of {self.plan.instance} to {self.plan.top} is abandoned; its zvols are destroyed"
 
 
-class ReplicasRebuiltView(View, kind="replicas-rebuilt", document=ReplicasRebuiltDocument):
+class ReplicasRebuiltView(View, kind="replicas-rebuilt", document=documents.ReplicasRebuiltDocument):
     """Readers that somebody said are rebuilt."""
 
     instance: str
@@ -191,3 +186,87 @@ class ReplicasRebuiltView(View, kind="replicas-rebuilt", document=ReplicasRebuil
             return f"no reader of the binlogs of {self.instance} was noted to be rebuilt"
         named = "; ".join(reader.who for reader in self.readers)
         return f"the readers of the binlogs of {self.instance} count as rebuilt: {named}"
+
+
+def _origin(plan: RestorePlan) -> str:
+    return "the snapshots on this host" if plan.clones else "the repository"
+
+
+def question(outage: Outage) -> str:
+    """Return what a person is asked before the server is stopped."""
+    plan = outage.plan
+    following = plan.point.following
+    lost = (
+        f"Every transaction from {following.describe()} on will be left out; the replaced datasets keep them."
+        if following is not None
+        else "No transaction that is known will be left out."
+    )
+    return (
+        f"The restored server is ready and was checked. {lost}\n"
+        f"The outage: `{shlex.join(outage.service.stop_words)}`, the exchange of the datasets, and a start. The"
+        f" prepared server started and stopped in {format_duration(outage.start_seconds)}.\n"
+        f"{_rebuilt(outage.readers)}Stop the server of {plan.instance} now?"
+    )
+
+
+def _rebuilt(readers: SeenReaders | None) -> str:
+    found = judge(readers, will_be_rebuilt=True)
+    return "".join(f"Replicas: {finding.text}; {finding.hint}.\n" for finding in found)
+
+
+class RewindPlanView(View, kind="rewind-plan", document=documents.RewindPlanDocument):
+    """What a rewind would do, and the findings of its preflight."""
+
+    planned: RewindPlan
+    findings: Sequence[FitnessFinding] = ()
+
+    def text(self) -> str:
+        planned = self.planned
+        lines = [
+            RestorePlanView(planned.restore, self.findings).text(),
+            f"  volumes   from {_origin(planned.restore)}",
+            f"  stop      {shlex.join(planned.service.stop_words)} (before the handover, after a question)",
+            f"  start     {shlex.join(planned.service.start_words)} (after the handover)",
+        ]
+        if planned.server_id_file is not None:
+            lines.append(f"  server_id {planned.handover.server_id}, in {planned.server_id_file}")
+        return "\n".join(lines)
+
+
+class RewindView(View, kind="rewind", document=documents.RewindDocument, read_from="result"):
+    """A rewound server, or one that is prepared and waits."""
+
+    result: RewindResult
+
+    def text(self) -> str:
+        result, plan = self.result, self.result.plan
+        if result.outage is None:
+            return (
+                f"the restored server of {plan.instance} is prepared in {plan.layout.top}; the running server was not"
+                f" touched\ncontinue with `zsnapdb rewind {plan.instance} --resume`, or give it up with"
+                f" `zsnapdb restore {plan.instance} --abandon`"
+            )
+        if result.finished_before is not None:
+            return (
+                f"the rewind of {plan.instance} to {plan.requested} was finished at"
+                f" {result.finished_before:%Y-%m-%d %H:%M:%S} UTC, after {format_duration(result.outage)} of outage;"
+                " nothing was done now"
+            )
+        lines = [
+            f"the server of {plan.instance} runs again, at {plan.requested}",
+            *point_lines(plan.requested, plan.point)[1:],
+            f"  volumes   from {_origin(plan)}",
+            f"  took      {format_duration(result.prepared)} to prepare, {format_duration(result.outage)} of outage",
+        ]
+        if result.handover.server_id is not None:
+            lines.append(f"  server_id {result.handover.server_id}")
+        lines += [f"  kept      {part.place} as {part.old}" for part in result.handover.parts if part.old is not None]
+        salvage = f"zsnapdb clone create {plan.instance} --from {plan.restore_id}"
+        lines.append(f"  salvage   what was written after the point: `{salvage}`")
+        if result.backup is not None:
+            lines.append(f"  backup    {result.backup.manifest.backup_id} of the new history is stored")
+        elif result.backup_error is not None:
+            lines.append(f"  backup    NONE of the new history: {result.backup_error.message}")
+        else:
+            lines.append("  backup    none of the new history yet: run `zsnapdb backup`")
+        return "\n".join(lines)

@@ -1,20 +1,27 @@
-"""Drills."""
+"""Views of drills, rescues and consolidations, and of their plans."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from zsnapdb.base.quantities import size
-from zsnapdb.documents.trial import DrillDocument, DrillPlanDocument, DrillsDocument, MachineDrillPlanDocument
+from zsnapdb.documents import trial as documents
 from zsnapdb.jobs.trial.drill import BOOT, DrillPlan, DrillResult
-from zsnapdb.jobs.trial.machine_drill import MachineDrillPlan
-from zsnapdb.report.view import Part, Table, TabularView, View
+from zsnapdb.planning.trial.rescue import DumpFile
+from zsnapdb.report.restore.result import point_lines
+from zsnapdb.report.view import Part, Table, TabularView, View, finding_lines
 from zsnapdb.repository.drills import Evidence, Outcome
 
+if TYPE_CHECKING:
+    from zsnapdb.jobs.trial.consolidate import ConsolidatePlan, ConsolidateResult
+    from zsnapdb.jobs.trial.machine_drill import MachineDrillPlan
+    from zsnapdb.jobs.trial.rescue import RescuePlan, RescueResult
 
-class DrillPlanView(View, kind="drill-plan", document=DrillPlanDocument, read_from="plan"):
+
+class DrillPlanView(View, kind="drill-plan", document=documents.DrillPlanDocument, read_from="plan"):
     """What a drill would do."""
 
     plan: DrillPlan
@@ -44,7 +51,7 @@ class DrillPlanView(View, kind="drill-plan", document=DrillPlanDocument, read_fr
         return "\n".join([*lines, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))])
 
 
-class EvidenceView(View, kind="drill", document=DrillDocument):
+class EvidenceView(View, kind="drill", document=documents.DrillDocument):
     """One drill: its verdict, its steps, the number of passed checks, and each check that did not pass."""
 
     evidence: Evidence
@@ -91,7 +98,7 @@ def _passed(evidence: Evidence) -> list[str]:
     ]
 
 
-class DrillView(View, kind="drill", document=DrillDocument, read_from="result"):
+class DrillView(View, kind="drill", document=documents.DrillDocument, read_from="result"):
     """A drill that has just finished."""
 
     result: DrillResult
@@ -100,7 +107,7 @@ class DrillView(View, kind="drill", document=DrillDocument, read_from="result"):
         return f"{EvidenceView(self.result.evidence).text()}\n  evidence  {self.result.key}"
 
 
-class DrillsView(TabularView, kind="drills", document=DrillsDocument):
+class DrillsView(TabularView, kind="drills", document=documents.DrillsDocument):
     """Drills, oldest first."""
 
     drills: Sequence[Evidence]
@@ -110,7 +117,9 @@ class DrillsView(TabularView, kind="drills", document=DrillsDocument):
         return [Table(("DRILL", "BACKUP", "OUTCOME", "TOOK", "HOST"), rows, "no drills: `zsnapdb drill` makes one")]
 
 
-class MachineDrillPlanView(View, kind="machine-drill-plan", document=MachineDrillPlanDocument, read_from="plan"):
+class MachineDrillPlanView(
+    View, kind="machine-drill-plan", document=documents.MachineDrillPlanDocument, read_from="plan"
+):
     """What a drill of a virtual machine would do."""
 
     plan: MachineDrillPlan
@@ -144,4 +153,119 @@ class MachineDrillPlanView(View, kind="machine-drill-plan", document=MachineDril
             f"ask its server: {shlex.join(plan.client)}; compare its position",
             f"CHECK TABLE of {part} of its tables",
             f"run {len(plan.probes)} configured probe(s)",
+        ]
+
+
+class ConsolidatePlanView(View, kind="consolidate-plan", document=documents.ConsolidatePlanDocument, read_from="plan"):
+    """What a consolidation would do."""
+
+    plan: ConsolidatePlan
+
+    def text(self) -> str:
+        plan = self.plan
+        roles = ", ".join(volume.role for volume in plan.original.volumes)
+        steps = [
+            *(step.describe() for step in plan.receives),
+            f"store a full stream of each received volume ({roles}) as a new backup",
+            f"destroy {plan.place.container}",
+            "write the manifest of the new backup, as the only writer of the instance",
+        ]
+        return "\n".join(
+            [
+                f"consolidate {plan.instance} at {plan.original.backup_id} in {plan.place.container}",
+                *(f"  because   {reason}" for reason in plan.reasons),
+                f"  fetches   {size(sum(one.stored_size for one in plan.chain))} of {len(plan.chain)} backups",
+                *(f"  {line}" for line in finding_lines(plan.findings)),
+                *(f"  {number}. {step}" for number, step in enumerate(steps, 1)),
+            ]
+        )
+
+
+class ConsolidateView(View, kind="consolidated", document=documents.ConsolidateDocument, read_from="result"):
+    """A finished consolidation."""
+
+    result: ConsolidateResult
+
+    def text(self) -> str:
+        result, made = self.result, self.result.manifest
+        chain = " -> ".join(manifest.backup_id for manifest in result.plan.chain)
+        return "\n".join(
+            [
+                f"{made.backup_id} is a full backup with the snapshots of {result.plan.original.backup_id}",
+                f"  from      {chain}",
+                f"  stored    {size(made.stored_size)}, a stream of {size(made.plain_size)}",
+                f"  took      {result.receive_seconds:.1f} s to receive, {result.send_seconds:.1f} s to send",
+            ]
+        )
+
+
+class RescuePlanView(View, kind="rescue-plan", document=documents.RescueFields):
+    """What a rescue would do."""
+
+    plan: RescuePlan
+
+    def text(self) -> str:
+        plan = self.plan
+        subject, file = plan.request.original, isinstance(plan.request.destination.where, DumpFile)
+        steps = [
+            f"{plan.way}, {plan.restore.backup_id}, in {plan.place.container}",
+            (
+                "start a server on it without network, replication and events; its GTIDs must be exactly"
+                f" {plan.restore.point.gtids}"
+            ),
+            (
+                f"dump {subject} with {plan.tools.dump} to {plan.into}"
+                if file
+                else f"put {subject} into {plan.into}, and count its rows"
+            ),
+            f"stop the server, destroy {plan.place.container}",
+        ]
+        if plan.restore.replays:
+            steps.insert(1, "replay the archived binlogs after the backup, up to the point")
+        lines = [f"rescue {subject} of {_as_of(plan)}", *point_lines(plan.restore.requested, plan.restore.point)]
+        return "\n".join([*lines, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))])
+
+
+def _as_of(planned: RescuePlan) -> str:
+    restore = planned.restore
+    return (
+        f"{restore.instance} as of {restore.requested}, from backup {restore.backup_id}"
+        if restore.replays
+        else f"{restore.instance} as of {restore.backup_id}"
+    )
+
+
+class RescueView(View, kind="rescue", document=documents.RescueDocument, read_from="result"):
+    """A finished rescue."""
+
+    result: RescueResult
+
+    def text(self) -> str:
+        result = self.result
+        delivery = result.delivered
+        return "\n".join(
+            [
+                f"{result.plan.request.original} of {_as_of(result.plan)} is in {delivery.where}",
+                f"  from      {result.plan.way}",
+                f"  by        {delivery.choice.transport.value}: {delivery.choice.reason}",
+                *(f"  rows      {count} in {table}" for table, count in delivery.rows),
+                *(f"  left out  {what}" for what in delivery.left_out),
+                (
+                    f"  took      {result.server_seconds:.1f} s until the server answered,"
+                    f" {result.delivery_seconds:.1f} s to deliver"
+                ),
+                *self._loading(),
+            ]
+        )
+
+    def _loading(self) -> list[str]:
+        """Say how the rows of a table come into a server beside the table that is there."""
+        plan = self.result.plan
+        where = plan.request.destination.where
+        if not isinstance(where, DumpFile) or plan.request.original.table is None:
+            return []
+        client = plan.tools.client
+        return [
+            "  to load   the file makes the table under its old name: load it into a schema of its own, such as",
+            f"            {client} -e 'CREATE DATABASE rescued'; {client} rescued < {shlex.quote(where.path)}",
         ]

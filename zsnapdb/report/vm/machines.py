@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from zsnapdb.base.quantities import format_duration, size
-from zsnapdb.documents.machine import (
-    BaseDestroyDocument,
-    BasePlanDocument,
-    BasesDocument,
-    MachineChangedDocument,
-    MachineDestroyDocument,
-    MachinesDocument,
-    MachinesMadeDocument,
-    MachinesPlanDocument,
-    MachineStepDocument,
-)
+from zsnapdb.documents import machine as documents
 from zsnapdb.jobs.copies.catalogue import UnreadableCopy
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.vm.base import MachineBasePlan
@@ -25,8 +15,7 @@ from zsnapdb.jobs.vm.create import MachinesPlan, MadeMachines
 from zsnapdb.jobs.vm.life import MachineDestroyPlan, MachineStep
 from zsnapdb.planning.clone.lease import remaining, stamp
 from zsnapdb.planning.vm.seed import GuestIdentity
-from zsnapdb.report.copies import unreadable_lines
-from zsnapdb.report.view import Part, Table, TabularView, View
+from zsnapdb.report.view import Part, TabularView, View, columns, unreadable_lines
 
 _INSIDE = {
     GuestIdentity.NONE: (
@@ -53,7 +42,7 @@ def state(seen: SeenMachine) -> str:
     return seen.state
 
 
-class MachinesPlanView(View, kind="vm-clone-plan", document=MachinesPlanDocument, read_from="plan"):
+class MachinesPlanView(View, kind="vm-clone-plan", document=documents.MachinesPlanDocument, read_from="plan"):
     """What cloning machines would do."""
 
     plan: MachinesPlan
@@ -72,7 +61,7 @@ class MachinesPlanView(View, kind="vm-clone-plan", document=MachinesPlanDocument
         return "\n".join(lines)
 
 
-class MachinesMadeView(View, kind="vm-cloned", document=MachinesMadeDocument, read_from="made"):
+class MachinesMadeView(View, kind="vm-cloned", document=documents.MachinesMadeDocument, read_from="made"):
     """Machines that were cloned."""
 
     made: MadeMachines
@@ -88,7 +77,7 @@ class MachinesMadeView(View, kind="vm-cloned", document=MachinesMadeDocument, re
         return "\n".join(lines)
 
 
-class MachinesView(TabularView, kind="vms", document=MachinesDocument):
+class MachinesView(TabularView, kind="vms", document=documents.MachinesDocument):
     """All machines."""
 
     machines: Sequence[SeenMachine]
@@ -96,38 +85,23 @@ class MachinesView(TabularView, kind="vms", document=MachinesDocument):
     unreadable: Sequence[UnreadableCopy] = ()
 
     def parts(self) -> Sequence[Part]:
-        rows = [
-            (
-                seen.machine.name,
-                seen.machine.base,
-                seen.machine.grade or "-",
-                state(seen),
-                ", ".join(seen.addresses) or "-",
-                seen.machine.network,
-                seen.machine.owner,
-                remaining(seen.machine.lease, self.now),
-                "yes" if seen.machine.lease.protected_until else "no",
-                size(seen.machine.own_bytes),
-            )
-            for seen in self.machines
-        ]
-        headings = (
-            "MACHINE",
-            "BASE",
-            "GRADE",
-            "STATE",
-            "ADDRESS",
-            "NETWORK",
-            "OWNER",
-            "EXPIRES",
-            "PROTECTED",
-            "OWN BYTES",
-        )
-        table = Table(headings, rows, "no virtual machines: `zsnapdb vm clone` makes one")
+        cells: Mapping[str, Callable[[SeenMachine], str]] = {
+            "MACHINE": lambda seen: seen.machine.name,
+            "BASE": lambda seen: seen.machine.base,
+            "GRADE": lambda seen: seen.machine.grade or "-",
+            "STATE": state,
+            "ADDRESS": lambda seen: ", ".join(seen.addresses) or "-",
+            "NETWORK": lambda seen: seen.machine.network,
+            "OWNER": lambda seen: seen.machine.owner,
+            "EXPIRES": lambda seen: remaining(seen.machine.lease, self.now),
+            "PROTECTED": lambda seen: "yes" if seen.machine.lease.protected_until else "no",
+            "OWN BYTES": lambda seen: size(seen.machine.own_bytes),
+        }
+        table = columns(self.machines, cells, "no virtual machines: `zsnapdb vm clone` makes one")
         return [table, *unreadable_lines(self.unreadable)]
 
 
-class MachineStepView(View, kind="vm-plan", document=MachineStepDocument):
+class MachineStepView(View, kind="vm-plan", document=documents.MachineStepDocument):
     """What a command would do to a machine."""
 
     step: MachineStep
@@ -138,7 +112,7 @@ class MachineStepView(View, kind="vm-plan", document=MachineStepDocument):
         return "\n".join(self.step.steps) or nothing
 
 
-class MachineChangedView(View, kind="vm-changed", document=MachineChangedDocument):
+class MachineChangedView(View, kind="vm-changed", document=documents.MachineChangedDocument):
     """A machine after a command."""
 
     seen: SeenMachine
@@ -149,7 +123,7 @@ class MachineChangedView(View, kind="vm-changed", document=MachineChangedDocumen
         return f"virtual machine {self.seen.machine.name}: {self.verb}, {state(self.seen)}, lease until {until}"
 
 
-class MachineDestroyPlanView(View, kind="vm-destroy-plan", document=MachineDestroyDocument):
+class MachineDestroyPlanView(View, kind="vm-destroy-plan", document=documents.MachineDestroyDocument):
     """What destroying a machine would do."""
 
     name: str
@@ -172,7 +146,7 @@ class MachineDestroyedView(MachineDestroyPlanView, kind="vm-destroyed"):
         return f"{gone} {self.name}"
 
 
-class BasePlanView(View, kind="vm-base-plan", document=BasePlanDocument, read_from="plan"):
+class BasePlanView(View, kind="vm-base-plan", document=documents.BasePlanDocument, read_from="plan"):
     """What making a base would do."""
 
     plan: MachineBasePlan
@@ -197,28 +171,24 @@ class BaseCreatedView(BasePlanView, kind="vm-base-created"):
         return f"{super().text()}\nthe base {name} is ready: `zsnapdb vm clone {name} --name-template NAME`"
 
 
-class BasesView(TabularView, kind="vm-bases", document=BasesDocument):
+class BasesView(TabularView, kind="vm-bases", document=documents.BasesDocument):
     """All bases."""
 
     bases: Sequence[MachineBase]
 
     def parts(self) -> Sequence[Part]:
-        rows = [
-            (
-                base.name,
-                base.made_of,
-                base.phase.value,
-                base.created,
-                ", ".join(sorted(base.volumes)),
-                size(base.own_bytes),
-            )
-            for base in self.bases
-        ]
-        headings = ("BASE", "MADE OF", "PHASE", "CREATED", "DISKS", "OWN BYTES")
-        return [Table(headings, rows, "no bases: `zsnapdb vm base create` makes one")]
+        cells: Mapping[str, Callable[[MachineBase], str]] = {
+            "BASE": lambda base: base.name,
+            "MADE OF": lambda base: base.made_of,
+            "PHASE": lambda base: base.phase.value,
+            "CREATED": lambda base: base.created,
+            "DISKS": lambda base: ", ".join(sorted(base.volumes)),
+            "OWN BYTES": lambda base: size(base.own_bytes),
+        }
+        return [columns(self.bases, cells, "no bases: `zsnapdb vm base create` makes one")]
 
 
-class BaseDestroyPlanView(View, kind="vm-base-destroy-plan", document=BaseDestroyDocument):
+class BaseDestroyPlanView(View, kind="vm-base-destroy-plan", document=documents.BaseDestroyDocument):
     """What removing a base would do."""
 
     name: str

@@ -21,7 +21,7 @@ from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.local_sets import local_sets
 from zsnapdb.jobs.repository import prune
-from zsnapdb.report.local_snapshot import LocalSetsView, LocalSnapshotPlanView, LocalSnapshotView
+from zsnapdb.report.backup import LocalSetsView, LocalSnapshotPlanView, LocalSnapshotView
 from zsnapdb.zfs import snapshots
 
 

@@ -12,7 +12,7 @@ from tests.unit.support.stored_backups import Site, store_backup
 from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import adopt
-from zsnapdb.report.repository.adopt import AdoptView
+from zsnapdb.report.repository.list import AdoptView
 from zsnapdb.report.repository.prune import PrunePlanView
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.repository import Repository

@@ -9,8 +9,7 @@ from zsnapdb.jobs.doctor import diagnose
 from zsnapdb.jobs.repository import inventory, status, verify
 from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.planning.backup.fitness import Severity
-from zsnapdb.report.repository.list import InventoryView
-from zsnapdb.report.repository.show import BackupDetailView
+from zsnapdb.report.repository.list import BackupDetailView, InventoryView
 from zsnapdb.report.repository.status import StatusView
 from zsnapdb.repository import layout
 from zsnapdb.repository.verifications import Depth

@@ -25,7 +25,7 @@ from zsnapdb.jobs.trial import scratch
 from zsnapdb.planning.backup.fitness import unfit
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.restore.steps import Receive
-from zsnapdb.report.repository.show import BackupDetailView
+from zsnapdb.report.repository.list import BackupDetailView
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.writer_lease import WriterLease
