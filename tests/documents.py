@@ -13,7 +13,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
-from zsnapdb.report.schemas import DOCUMENTS, schema_of, whole_schema
+from zsnapdb.cli.schema import DOCUMENTS, schema_of, whole_schema
 
 
 class WrongDocument(AssertionError):

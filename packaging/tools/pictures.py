@@ -25,7 +25,7 @@ import uvicorn
 
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.serve.page_app import create_site
-from zsnapdb.serve.page_requests import cookie_name
+from zsnapdb.serve.page_requests import COOKIE, cookie_name
 from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.web_answers import AsgiApp, Receive, Scope, Send
@@ -247,7 +247,7 @@ def _site(folder: Path) -> Iterator[str]:
     pages = BrowserPages(host.client, lambda: NOW)
     session = pages.sessions.open(host.token(_SUBJECT, Role.OPERATOR, 8 * 3600.0), _SUBJECT, 8 * 3600.0)
     assert session is not None
-    cookie = f"{cookie_name(is_https=False)}={session.id.get_secret_value()}".encode()
+    cookie = f"{cookie_name(COOKIE, is_https=False)}={session.id.get_secret_value()}".encode()
     site: AsgiApp = create_site(host.client, pages)
 
     async def with_session(scope: Scope, receive: Receive, send: Send) -> None:

@@ -62,7 +62,7 @@ def every_document_is_as_its_schema_says() -> Iterator[None]:
         text = make(view)
         if type(view).__module__.startswith("zsnapdb."):
             from tests.documents import check
-            from zsnapdb.report.schemas import DOCUMENTS
+            from zsnapdb.cli.schema import DOCUMENTS
 
             check(json.loads(text), {one.kind for types in DOCUMENTS.values() for one in types})
         return text

@@ -51,7 +51,7 @@ def test_only_the_boundary_asks_who_reads() -> None:
         if isinstance(node, ast.ImportFrom) and any(alias.name in ("audience", "Audience") for alias in node.names)
     }
     assert users == {
-        "cli/clone/inventory.py",
+        "cli/clone/life.py",
         "cli/delegated.py",
         "cli/exit_codes.py",
         "cli/log.py",

@@ -90,18 +90,6 @@ SUB_ROOMS = {
 """What a use case may import of its own room, beside itself: "planning" stands for modules that lie in no use case."""
 ABOVE_ALL = {
     "report.setup": {"report", "report.trial"},
-    "report.schemas": {
-        *(
-            "report",
-            "report.clone",
-            "report.fleet",
-            "report.repository",
-            "report.restore",
-            "report.setup",
-            "report.trial",
-            "report.vm",
-        )
-    },
 }
 """Modules of a room that ask its use cases; no use case imports them."""
 PURE_MODULES = {

@@ -36,7 +36,7 @@ OF_EXTRAS = ("fastapi", "jinja2", "starlette", "uvicorn", "joserfc", "httpx", "m
 
 
 def test_no_command_but_serve_mcp_and_fleet_loads_what_is_in_their_extras() -> None:
-    modules = "zsnapdb.cli.app, zsnapdb.cli.delegated, zsnapdb.report.schemas, zsnapdb.serve.helper"
+    modules = "zsnapdb.cli.app, zsnapdb.cli.delegated, zsnapdb.cli.schema, zsnapdb.serve.helper"
     # The agent's fork server imports all that jobs load.
     fork_server = "from zsnapdb.cli.fork_server import import_all; import_all()"
     code = f"import {modules}, json, sys; {fork_server}; print(json.dumps(sorted(sys.modules)))"
@@ -53,8 +53,8 @@ COMMANDS = {
     "backup": ((("backup", "backup"),), ("zsnapdb.planning.advice",), 335),
     "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), ("zsnapdb.jobs.restore.run",), 371),
     "clone create": ((("clone.create", "create"),), (), 321),
-    "clone list": ((("clone.inventory", "list_clones"),), (*OF_REPOSITORIES, *OF_SERVERS), 211),
-    "status": ((("status", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone", *OF_SERVERS), 245),
+    "clone list": ((("clone.life", "list_clones"),), (*OF_REPOSITORIES, *OF_SERVERS), 211),
+    "status": ((("inventory", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone", *OF_SERVERS), 245),
     "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone", *OF_SERVERS), 222),
     "doctor": ((("doctor", "_diagnoses"),), ("zsnapdb.jobs.backup.vm_source",), 465),
     "query": ((("query", "query"),), ("zsnapdb.jobs.clone.fetch",), 420),

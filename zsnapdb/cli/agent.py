@@ -8,20 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.cli.exit_codes import stop_on_signals
-from zsnapdb.cli.groups import CommandGroup
+from zsnapdb.cli.opened import configuration
 from zsnapdb.cli.options import AsJson, ConfigFile
 from zsnapdb.cli.output import show
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-app = typer.Typer(
-    name="agent",
-    cls=CommandGroup,
-    help="Run the jobs of this host by their schedules.",
-    no_args_is_help=False,
-    rich_markup_mode=None,
-)
 
 
 class HangUp:
@@ -54,7 +46,6 @@ def _environment(config: Path | None) -> dict[str, str]:
     return {**os.environ, "ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else dict(os.environ)
 
 
-@app.callback(invoke_without_command=True)
 def agent(context: typer.Context, config: ConfigFile = None) -> None:
     """Run the jobs that the configuration gives the agent, until SIGTERM. SIGHUP reads the configuration again.
 
@@ -83,22 +74,20 @@ def agent(context: typer.Context, config: ConfigFile = None) -> None:
     serve(file, JobStarter(_environment(config)), THIS_HOST, stop, reload, _tell)
 
 
-@app.command("status")
 def agent_status(context: typer.Context, config: ConfigFile = None, json: AsJson = False) -> None:
     """Show the last result and the next run of each job, and the pauses. Works without a running agent too.
 
     A running agent that runs with another configuration than this file has now is named.
     """
     from zsnapdb.agent.web import overview
-    from zsnapdb.config.settings import DEFAULT_PATH, load
+    from zsnapdb.config.settings import DEFAULT_PATH
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.report.agent import AgentView
 
     file = config or context.obj
-    show(AgentView(overview(load(file), file or DEFAULT_PATH, THIS_HOST)), json)
+    show(AgentView(overview(configuration(file), file or DEFAULT_PATH, THIS_HOST)), json)
 
 
-@app.command("run")
 def agent_run(
     context: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB", help="A configured job, such as backup or deep-verify.")],
@@ -113,20 +102,18 @@ def agent_run(
 
     from zsnapdb.agent.children import start
     from zsnapdb.agent.schedule import run_now
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.report.agent import AgentRunView
 
     chosen = config or context.obj
     starter = partial(start, environment=_environment(chosen))
-    ran = run_now(load(chosen), job, instance, starter, THIS_HOST)
+    ran = run_now(configuration(chosen), job, instance, starter, THIS_HOST)
     show(AgentRunView(ran), json)
     code = ran.exit_code
     if code:
         raise typer.Exit(code if code > 0 else 128 - code)
 
 
-@app.command("pause")
 def agent_pause(
     context: typer.Context,
     instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="A configured instance.")],
@@ -140,9 +127,8 @@ def agent_pause(
     """Let no job of an instance begin for some time. Running jobs go on. Objectives are judged all the same."""
     from zsnapdb.agent.records import pause
     from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.report.agent import PauseView
 
-    until = pause(load(config or context.obj), instance, parse_duration(length), reason, THIS_HOST)
+    until = pause(configuration(config or context.obj), instance, parse_duration(length), reason, THIS_HOST)
     show(PauseView(instance, until), json)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.groups import CommandGroup
-from zsnapdb.cli.opened import of_instance
+from zsnapdb.cli.opened import configuration, of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
 from zsnapdb.cli.output import show, show_at_once
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.binlog.find import FindRequest
 
-app = typer.Typer(cls=CommandGroup, help="Archive binlogs for restores to any point in time.", no_args_is_help=True)
 
 ChangedTable = Annotated[
     str | None,
@@ -65,7 +63,6 @@ FollowServer = Annotated[
 ]
 
 
-@app.command("archive")
 def archive(
     instance: InstanceName = None,
     config: ConfigFile = None,
@@ -95,21 +92,18 @@ def archive(
     show(report.ArchivingView(chosen.name, outcome), json)
 
 
-@app.command("status")
 def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJson = False) -> None:
     """List the archived binlogs by incarnation, and the gaps."""
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import status as job
     from zsnapdb.report import binlog as report
 
-    archived = job.archived(Instance.of(load(config), instance))
+    archived = job.archived(Instance.of(configuration(config), instance))
     show(report.BinlogArchiveView(archived), json)
     if archived.damaged:
         raise typer.Exit(archived.damaged[0].exit_code)
 
 
-@app.command("purge")
 def purge(
     instance: InstanceName = None,
     wait: WaitTime = "0s",
@@ -128,7 +122,6 @@ def purge(
     show(report.PurgePlanView(job.plan_now(chosen)) if plan else report.PurgeView(job.purge(chosen)), json)
 
 
-@app.command("find")
 def find(
     instance: InstanceName = None,
     table: ChangedTable = None,

@@ -103,9 +103,10 @@ def sources(incomplete: str) -> list[str]:
 
 def documented(incomplete: str) -> list[str]:
     """Return words of commands that print documents, with this beginning."""
-    from zsnapdb.report.schemas import DOCUMENTS
+    from zsnapdb.cli.commands import COMMANDS, Command
 
-    return _names(lambda: sorted({word for command in DOCUMENTS for word in command.split()}), incomplete)
+    documented = [words for words, one in COMMANDS.items() if isinstance(one, Command) and one.documents]
+    return _names(lambda: sorted({word for words in documented for word in words.split()}), incomplete)
 
 
 def tables(context: typer.Context, incomplete: str) -> list[str]:

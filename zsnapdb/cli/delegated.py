@@ -21,6 +21,7 @@ from pathlib import Path
 from zsnapdb.base import audience
 from zsnapdb.base.errors import NotAllowedError, ZsnapdbError
 from zsnapdb.cli import exit_codes
+from zsnapdb.cli.opened import reading_once
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.verbs.delegation import parse, usage
 
@@ -80,7 +81,7 @@ def _run() -> None:
     request = parse(argv, caller.name)
     # Errors and evidence name the command that is run.
     sys.argv[1:] = request.words
-    from zsnapdb.cli.evidencing import evidence_of_clone
+    from zsnapdb.cli.attention import evidence_of_clone
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import catalogue, lifecycle
@@ -99,7 +100,8 @@ def _run() -> None:
     destroys = request.command == "destroy" and "--plan" not in request.words
     ending = catalogue.names_of(settings, THIS_HOST, request.clone) if destroys else set()
     if request.command != "login" or not request.wants_login_file:
-        _zsnapdb(request.words)
+        with reading_once({None: settings}):
+            _zsnapdb(request.words)
     if request.wants_login_file:
         catalogue.require_owner(settings, THIS_HOST, request.clone, caller.name)
         os.environ.update(meant)

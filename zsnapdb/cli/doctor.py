@@ -14,7 +14,7 @@ import typer
 from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.base.foreign_text import printed
 from zsnapdb.cli.exit_codes import of_the_system
-from zsnapdb.cli.opened import of_instance
+from zsnapdb.cli.opened import configuration, of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
 from zsnapdb.cli.output import renamed, show, show_errors
 
@@ -119,14 +119,13 @@ def _ask(commands: Iterable[str], json: bool) -> None:
 
 def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, json: bool) -> list[Diagnosis]:  # noqa: A002
     """Return the diagnoses. An error is told in the form of the answer, and ends the command."""
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.doctor import diagnose as job
     from zsnapdb.report import document
     from zsnapdb.report.doctor import nagios_line
 
     try:
-        return job.diagnose(load(config), THIS_HOST, instance)
+        return job.diagnose(configuration(config), THIS_HOST, instance)
     except ZsnapdbError as error:
         if format is DoctorFormat.JSON and not json:
             print(document.error(error))

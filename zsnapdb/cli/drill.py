@@ -10,7 +10,7 @@ import typer
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.opened import of_instance
+from zsnapdb.cli.opened import configuration, of_instance
 from zsnapdb.cli.options import (
     POINT,
     AcceptOlder,
@@ -177,12 +177,11 @@ def drills(
     json: AsJson = False,
 ) -> None:
     """List the drills of an instance, oldest first, or show one drill."""
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.trial import drill as job
     from zsnapdb.report.trial import drill as report
 
-    chosen = Instance.at(load(config), instance, repository)
+    chosen = Instance.at(configuration(config), instance, repository)
     if drill_id is not None:
         show(report.EvidenceView(job.find(chosen, drill_id)), json)
         return

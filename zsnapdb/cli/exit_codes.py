@@ -18,6 +18,7 @@ from zsnapdb.base.errors import CLOSED_PIPE, INTERNAL, INTERRUPTED, ZsnapdbError
 from zsnapdb.base.foreign_text import printed
 from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.log_options import VALUED_LOG_OPTIONS, log_options, wants_json_progress
+from zsnapdb.cli.opened import reading_once
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -55,7 +56,7 @@ class Root(CommandGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        with _past_typer():
+        with _past_typer(), reading_once():
             return super().invoke(ctx)
 
 

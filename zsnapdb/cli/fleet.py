@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zsnapdb.cli.groups import CommandGroup
+from zsnapdb.cli.opened import configuration
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show, show_errors
 
@@ -84,7 +84,7 @@ def worker(config: ConfigFile = None) -> None:
     from zsnapdb.jobs.base.exclusion import exclusive
     from zsnapdb.jobs.base.host import THIS_HOST
 
-    own = load(config).fleet
+    own = configuration(config).fleet
     if own is None:
         raise ConfigError(
             "the configuration names no fleet",
@@ -140,7 +140,7 @@ def dev(
     from zsnapdb.jobs.base.exclusion import exclusive
     from zsnapdb.jobs.base.host import THIS_HOST
 
-    settings = load(config)
+    settings = configuration(config)
     with extra():
         from zsnapdb.fleet.dev import TrialFleet, program, serve
         from zsnapdb.fleet.job_runner import JobRunner
@@ -322,14 +322,6 @@ def history(
     show(report.FleetHistoryView(orders.history(settings, filters, most)), json)
 
 
-app = typer.Typer(
-    name="fleet",
-    cls=CommandGroup,
-    help="Look at all instances of all hosts, and run their jobs.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
 FleetFile = Annotated[
     Path | None,
     typer.Option(
@@ -343,18 +335,6 @@ FleetFile = Annotated[
 ]
 
 
-app.command("worker")(worker)
-app.command("control")(control)
-app.command("dev")(dev)
-app.command("apply")(apply)
-app.command("run")(run)
-app.command("pause")(pause)
-app.command("resume")(resume)
-app.command("cancel")(cancel)
-app.command("history")(history)
-
-
-@app.command("status")
 def status(
     where: Annotated[
         list[str] | None,

@@ -1,15 +1,17 @@
-"""`zsnapdb list` and `zsnapdb show`."""
+"""`zsnapdb list`, `show` and `status`."""
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from zsnapdb.base.errors import DamagedError, UsageError
-from zsnapdb.cli import completion
-from zsnapdb.cli.opened import of_instance
+from zsnapdb.base.errors import DamagedError, UsageError, ZsnapdbError
+from zsnapdb.cli import completion, log
+from zsnapdb.cli.exit_codes import of_the_system
+from zsnapdb.cli.opened import configuration, of_instance, on_host
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, RepositoryName
 from zsnapdb.cli.output import show, show_errors, show_missing
 
@@ -46,12 +48,11 @@ def list_backups(
 
 
 def _list_local(instance: str | None, config: Path | None, json: bool) -> None:
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.backup import local_snapshot as job
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.report.backup import LocalSetsView
 
-    show(LocalSetsView(job.listed(Instance.of(load(config), instance))), json)
+    show(LocalSetsView(job.listed(Instance.of(configuration(config), instance))), json)
 
 
 def show_backup(
@@ -70,3 +71,105 @@ def show_backup(
     detail = inventory.detail(of_instance(config, instance, repository)[1], backup)
     show(BackupDetailView(detail), json)
     show_missing(detail.missing)
+
+
+_BROKEN = 2
+"""The exit code of a broken objective. Metrics that cannot be written and unexpected errors have the same.
+
+1 would mean a warning to a monitor.
+"""
+
+
+def status(
+    instance: InstanceName = None,
+    every: Annotated[bool, typer.Option("--all", help="Show every configured instance.")] = False,
+    repository: RepositoryName = None,
+    metrics: Annotated[
+        Path | None,
+        typer.Option(
+            "--metrics",
+            metavar="FILE.prom",
+            help="Also write the state as metrics for the textfile collector of node_exporter.",
+            show_default=False,
+        ),
+    ] = None,
+    notify: Annotated[
+        bool, typer.Option("--notify", help="Also notify of objectives that broke or are met again.")
+    ] = False,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Show the points in time to which an instance can be restored, and whether its objectives are met.
+
+    Also show the age of the last backup and of the last archived transaction, and the last drill.
+
+    Exit codes: 0 every objective is met; 1 there is a warning, or a notification did not arrive; 2 an objective is
+    broken, or the metrics cannot be written; 6 nothing can be restored, or the repository cannot be read; 7 something
+    in the repository is damaged, or it lacks something that this host stored. With --all: the greatest of all
+    instances.
+    """
+    if every and instance is not None:
+        raise UsageError("INSTANCE and --all are given", hint="leave out one of them")
+    if notify and repository is not None:
+        raise UsageError("--notify is about the own repositories of the instances", hint="leave out --repository")
+    try:
+        code = _show(instance, every, repository, metrics, notify, config, json)
+    except (ZsnapdbError, typer.Exit, BrokenPipeError):
+        raise
+    except OSError as error:
+        show_errors([of_the_system(error)])
+        code = _BROKEN
+    except Exception:
+        traceback.print_exc()
+        code = _BROKEN
+    if code:
+        raise typer.Exit(code)
+
+
+def _show(
+    instance: str | None,
+    every: bool,
+    repository: str | None,
+    metrics: Path | None,
+    notify: bool,
+    config: Path | None,
+    json: bool,
+) -> int:
+    """Print the state, write the metrics, and return the exit code."""
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.health import health
+    from zsnapdb.jobs.repository import status as job
+    from zsnapdb.notify.memory import failed_deliveries
+    from zsnapdb.report.repository import status as report
+
+    if metrics is not None:
+        health.check_name(metrics)
+    settings, host = on_host(config)
+    states = (
+        job.statuses(settings, repository) if every else [job.observed(Instance.at(settings, instance, repository))]
+    )
+    errors: list[ZsnapdbError] = []
+    if metrics is not None:
+        from zsnapdb.report.metrics import text as metrics_text
+
+        try:
+            health.write(metrics, metrics_text(states, host.now()))
+        except ZsnapdbError as error:
+            # A full disk hides nothing from those who are notified.
+            errors.append(error)
+    if notify:
+        from zsnapdb.notify.judgements import notify_of
+
+        notify_of(settings, states, host.now(), log.warn)
+    failed = failed_deliveries(settings)
+    if every:
+        show(report.AllStatusView(states, failed), json)
+    else:
+        (state,) = states
+        if state.status is None:
+            raise state.error or ZsnapdbError(f"instance {state.instance} has no state")
+        show(report.StatusView(state.status, failed), json)
+    alarms = (job.alarm(state.status) for state in states if state.status is not None)
+    show_errors([*(alarm for alarm in alarms if alarm is not None), *errors])
+    # Who is not reached does not hear of the next problem.
+    return max((*(state.exit_code for state in states), int(bool(failed)), _BROKEN if errors else 0))

@@ -11,8 +11,8 @@ import typer
 
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.cli import log
-from zsnapdb.cli.evidencing import evidencing_keys
-from zsnapdb.cli.groups import CommandGroup
+from zsnapdb.cli.attention import evidencing_keys
+from zsnapdb.cli.opened import configuration
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
 from zsnapdb.report.log_lines import LogLevel
@@ -20,9 +20,6 @@ from zsnapdb.report.log_lines import LogLevel
 if TYPE_CHECKING:
     from zsnapdb.jobs.health.evidence import PolicyChange
 
-app = typer.Typer(
-    cls=CommandGroup, help="Make and show the keys of repositories.", no_args_is_help=True, rich_markup_mode=None
-)
 
 IdentityFile = Annotated[
     Path | None,
@@ -38,7 +35,6 @@ SigningKeyFile = Annotated[
 ]
 
 
-@app.command("generate")
 def generate(
     identity: IdentityFile = None,
     signing_key: SigningKeyFile = None,
@@ -69,10 +65,8 @@ def generate(
 @contextlib.contextmanager
 def _evidence(config: Path | None) -> Iterator[list[PolicyChange]]:
     """Run the block with the evidence logs of the configuration. Keys are often made before there is any."""
-    from zsnapdb.config.settings import load
-
     try:
-        settings = load(config)
+        settings = configuration(config)
     except ConfigError as error:
         if config is not None:
             log.write(LogLevel.WARNING, f"that these keys are made is in no evidence log: {error.message}")
@@ -82,7 +76,6 @@ def _evidence(config: Path | None) -> Iterator[list[PolicyChange]]:
         yield changes
 
 
-@app.command("show")
 def show_keys(
     identity: IdentityFile = None, signing_key: SigningKeyFile = None, config: ConfigFile = None, json: AsJson = False
 ) -> None:
@@ -94,9 +87,7 @@ def show_keys(
     from zsnapdb.report.repository import init as report
 
     if identity is None and signing_key is None:
-        from zsnapdb.config.settings import load
-
-        files = job.configured(load(config))
+        files = job.configured(configuration(config))
     else:
         files = [job.public_parts(identity, signing_key)]
     show(report.KeysView(files), json)

@@ -73,6 +73,16 @@ def write(level: LogLevel, text: str, **fields: Value) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
+def info(text: str) -> None:
+    """Write a line about what happens."""
+    write(LogLevel.INFO, text)
+
+
+def warn(text: str) -> None:
+    """Write a line that warns."""
+    write(LogLevel.WARNING, text)
+
+
 def ended(words: str, exit_code: int, seconds: float) -> None:
     """Write the last line of a command: for programs always, for people only with -v."""
     level = LogLevel.DEBUG if style().format is LogFormat.TEXT else LogLevel.INFO

@@ -10,6 +10,7 @@ import typer
 
 from zsnapdb.base.foreign_text import printed
 from zsnapdb.cli import completion
+from zsnapdb.cli.opened import configuration
 from zsnapdb.cli.options import (
     POINT,
     AsJson,
@@ -56,12 +57,11 @@ def query(
 
     The statement runs on an ephemeral clone. The snapshot time is printed to stderr.
     """
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.clone import query as job
     from zsnapdb.report.clone import query as report
 
-    settings = load(config).with_binary(instance, binary)
+    settings = configuration(config).with_binary(instance, binary)
     writers = {Format.TABLE: report.TableAnswer, Format.CSV: report.CsvAnswer, Format.JSON: report.JsonAnswer}
     output = writer(json, text=writers[form], document=report.JsonAnswer)(sys.stdout.write)
     answer = job.query(settings, Instance.at(settings, instance, repository), at, sql, output.rows, history)
@@ -96,12 +96,11 @@ def diff(
 
     Print the rows that were added, removed or changed, by primary key.
     """
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.clone import query as job
     from zsnapdb.report.clone import query as report
 
-    settings = load(config).with_binary(instance, binary)
+    settings = configuration(config).with_binary(instance, binary)
     output = writer(json, text=report.TextDifference, document=report.JsonDifference)(sys.stdout.write)
     difference = job.diff(
         settings,

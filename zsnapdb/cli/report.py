@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zsnapdb.cli.groups import CommandGroup
+from zsnapdb.cli.opened import configuration
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, RepositoryName
 from zsnapdb.cli.output import show, show_errors
 
@@ -24,17 +24,6 @@ class ReportFormat(StrEnum):
     HTML = "html"
 
 
-app = typer.Typer(
-    name="report", cls=CommandGroup, help="Show and check the evidence of what was done.", rich_markup_mode=None
-)
-
-
-@app.callback()
-def report() -> None:
-    """Show and check the evidence of what was done. Repositories with `evidence = true` keep it."""
-
-
-@app.command("show")
 def report_show(
     instance: InstanceName = None,
     begin: Annotated[
@@ -55,14 +44,13 @@ def report_show(
 
     Exit codes: 0 the log is whole, 7 it was changed.
     """
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import evidence_report as job
     from zsnapdb.report.repository.evidence import EvidenceReportView
 
     first = _day(begin) if begin is not None else None
     last = _day(end) if end is not None else None
-    made = job.report(Instance.at(load(config), instance, repository), first, last)
+    made = job.report(Instance.at(configuration(config), instance, repository), first, last)
     view = EvidenceReportView(made)
     if format is ReportFormat.HTML and not json:
         print(view.html())
@@ -71,7 +59,6 @@ def report_show(
     _end(made.log)
 
 
-@app.command("records")
 def report_records(
     instance: InstanceName = None,
     after: Annotated[
@@ -85,15 +72,13 @@ def report_records(
     json: AsJson = False,
 ) -> None:
     """Show records of the evidence log by number. `zsnapdb report verify` says whether the log is whole."""
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.health import evidence as job
     from zsnapdb.report.repository.evidence import EvidencePageView
 
-    show(EvidencePageView(job.read_page(Instance.at(load(config), instance, repository), after, most)), json)
+    show(EvidencePageView(job.read_page(Instance.at(configuration(config), instance, repository), after, most)), json)
 
 
-@app.command("verify")
 def report_verify(
     instance: InstanceName = None,
     repository: RepositoryName = None,
@@ -104,12 +89,11 @@ def report_verify(
 
     Exit codes: 0 the log is whole, 7 it was changed.
     """
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.health import evidence as job
     from zsnapdb.report.repository.evidence import EvidenceCheckView
 
-    log = job.read(Instance.at(load(config), instance, repository))
+    log = job.read(Instance.at(configuration(config), instance, repository))
     show(EvidenceCheckView(log), json)
     _end(log)
 

@@ -1,13 +1,48 @@
-"""`zsnapdb schema`."""
+"""`zsnapdb schema`, and what each command prints under `--json`."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
+from zsnapdb.base.errors import UsageError
 from zsnapdb.cli import completion
+from zsnapdb.cli.commands import COMMANDS, Command
+from zsnapdb.report import schemas
+
+
+def _types(documents: str) -> Iterator[schemas.DocumentType]:
+    for part in documents.split():
+        module, _, views = part.partition(":")
+        for view in views.split(","):
+            yield schemas.DocumentType.of(getattr(import_module(f"zsnapdb.report.{module}"), view))
+
+
+DOCUMENTS: Mapping[str, tuple[schemas.DocumentType, ...]] = {
+    words: tuple(_types(entry.documents))
+    for words, entry in COMMANDS.items()
+    if isinstance(entry, Command) and entry.documents
+}
+"""What each command prints under `--json` if it succeeds. A command that fails prints an error instead."""
+
+
+def schema_of(command: str) -> dict[str, Any]:
+    """Return the schema of every document that a command prints. UsageError if the command prints none."""
+    if command not in DOCUMENTS:
+        raise UsageError(
+            f"there is no command {command!r} with --json", hint=f"choose from: {', '.join(sorted(DOCUMENTS))}"
+        )
+    return schemas.schema(f"zsnapdb {command} --json", (*DOCUMENTS[command], schemas.ERROR))
+
+
+def whole_schema() -> dict[str, Any]:
+    """Return the schema of every document that any command prints."""
+    kinds = {one.kind: one for types in DOCUMENTS.values() for one in types}
+    return schemas.schema("zsnapdb --json", (*(kinds[name] for name in sorted(kinds)), schemas.ERROR))
 
 
 def schema(
@@ -25,7 +60,4 @@ def schema(
 
     A program that reads documents must allow fields that it does not know.
     """
-    from zsnapdb.report import schemas
-
-    made = schemas.schema_of(" ".join(command)) if command else schemas.whole_schema()
-    print(json.dumps(made, indent=2))
+    print(json.dumps(schema_of(" ".join(command)) if command else whole_schema(), indent=2))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.cli.exit_codes import stop_on_signals
+from zsnapdb.cli.opened import configuration
 from zsnapdb.cli.options import ConfigFile
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.serve.tokens import EveryCredential, TokenBook
 
     give_back_memory()
-    limits = load(config).serve
+    limits = configuration(config).serve
     stop = stop_on_signals((signal.SIGTERM, signal.SIGINT))
     environment = {"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {}
     # People wait for these: what they need is imported already. What speaks to issuers starts from nothing.
@@ -123,17 +124,17 @@ def serve_helper(config: ConfigFile = None) -> None:
     exchanger = ChildRunner(apart, environment, most=LOGINS_AT_ONCE, grace=5.0)
 
     def look() -> ResultAnswer:
-        known = catalogue.known(load(config), THIS_HOST)
+        known = catalogue.known(configuration(config), THIS_HOST)
         listed = ClonesView(known.copies, THIS_HOST.now(), known.unreadable).document()
         return ResultAnswer.model_validate({"document": fields_of(listed)})
 
     def commits() -> Sequence[SeenCommit]:
-        seen = [one for top in catalogue.homes(load(config)) for one in sources.commits(top)]
+        seen = [one for top in catalogue.homes(configuration(config)) for one in sources.commits(top)]
         return [SeenCommit(one.set.backup_id, one.owner) for one in seen]
 
     def beat(clone: str) -> None:
         # A reset by a swap gives the clone another dataset, by whose name its heartbeats are noted.
-        lifecycle.beat(load(config), THIS_HOST, clone)
+        lifecycle.beat(configuration(config), THIS_HOST, clone)
 
     recent = RecentAnswers()
     with exclusive("serve-helper", doing="the helper of `zsnapdb serve`", folder=THIS_HOST.run):

@@ -7,17 +7,9 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.groups import CommandGroup
+from zsnapdb.cli.opened import configuration
 from zsnapdb.cli.options import AsJson, ConfigFile
 from zsnapdb.cli.output import show
-
-app = typer.Typer(
-    cls=CommandGroup,
-    help="Make and revoke the tokens of `zsnapdb serve`, and show the keys of issuers.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
 
 _MOST_OF_GRANT = 16 * 1024
 
@@ -31,7 +23,6 @@ class RoleOption(Enum):
     AUDITOR = "auditor"
 
 
-@app.command("create")
 def create_token(
     subject: Annotated[
         str,
@@ -66,7 +57,6 @@ def create_token(
     show(report.NewTokenView(made), json)
 
 
-@app.command("list")
 def list_tokens(json: AsJson = False) -> None:
     """List the tokens, oldest first, also those that expired or were revoked."""
     from zsnapdb.jobs.base.host import THIS_HOST
@@ -76,7 +66,6 @@ def list_tokens(json: AsJson = False) -> None:
     show(report.TokensView(TokenBook(THIS_HOST.serve).tokens(), THIS_HOST.now()), json)
 
 
-@app.command("revoke")
 def revoke_token(
     token_id: Annotated[
         str, typer.Argument(metavar="TOKEN", help="The id of a token, as `zsnapdb token list` shows it.")
@@ -91,7 +80,6 @@ def revoke_token(
     show(report.RevokedTokenView(TokenBook(THIS_HOST.serve).revoke(token_id, THIS_HOST.now())), json)
 
 
-@app.command("keys")
 def issuer_keys(
     issuer: Annotated[str, typer.Argument(metavar="ISSUER", help="The NAME of a section [serve.issuer.NAME].")],
     config: ConfigFile = None,
@@ -99,11 +87,10 @@ def issuer_keys(
 ) -> None:
     """Fetch the public keys with which an issuer signs id tokens, and show them. The helper fetches them like this."""
     from zsnapdb.base.errors import UsageError
-    from zsnapdb.config.settings import load
     from zsnapdb.report import tokens as report
     from zsnapdb.serve.issuer_requests import UnprivilegedHttps, fetched, tls_context
 
-    limits = load(config).serve
+    limits = configuration(config).serve
     chosen = limits.issuer.get(issuer)
     if chosen is None:
         known = ", ".join(sorted(limits.issuer)) or "none is configured: write [serve.issuer.NAME]"
@@ -112,7 +99,6 @@ def issuer_keys(
     show(report.IssuerKeysView(found), json)
 
 
-@app.command("exchange", hidden=True)
 def exchange_code(
     issuer: Annotated[str, typer.Argument(metavar="ISSUER", help="The NAME of a section [serve.issuer.NAME].")],
     config: ConfigFile = None,
@@ -122,12 +108,11 @@ def exchange_code(
     import sys
 
     from zsnapdb.base.errors import UsageError
-    from zsnapdb.config.settings import load
     from zsnapdb.serve.issuer_requests import UnprivilegedHttps, document, exchanged, grant_in, tls_context
 
     if not json or sys.stdin.isatty():
         raise UsageError("this is for the helper of `zsnapdb serve`", hint="log in at the page")
-    limits = load(config).serve
+    limits = configuration(config).serve
     chosen = limits.issuer.get(issuer)
     if chosen is None or chosen.login is None:
         raise UsageError(f"nobody logs in by {issuer!r}", hint="write [serve.issuer.NAME.login]")

@@ -18,7 +18,7 @@ from zsnapdb.serve.verbs import MOST_BYTES, explained
 FORM = "application/x-www-form-urlencoded"
 CSRF_FIELD = "csrf"
 _MOST_FIELDS = 20
-_COOKIE = "zsnapdb_session"
+COOKIE = "zsnapdb_session"
 _ID = re.compile(r"[A-Za-z0-9_-]{20,100}")
 _LOOPBACK = ("127.0.0.1", "::1")
 _TOO_LARGE, _WRONG_TYPE = 413, 415
@@ -53,11 +53,11 @@ class PageRequest:
     @property
     def session_id(self) -> str:
         """The id of a session that the browser says to have; "" if it says none."""
-        return self.cookie(_COOKIE, is_https=self.is_https)
+        return self.cookie(COOKIE, is_https=self.is_https)
 
     def cookie(self, base: str, *, is_https: bool) -> str:
         """Return the id in the cookie of that name; "" if the browser sends none."""
-        wanted = _cookie_name(base, is_https)
+        wanted = cookie_name(base, is_https)
         for pair in self.headers.get("cookie", "").split(";"):
             name, _, value = pair.strip().partition("=")
             if name == wanted and _ID.fullmatch(value):
@@ -65,15 +65,18 @@ class PageRequest:
         return ""
 
 
-def _cookie_name(base: str, is_https: bool) -> str:
-    # By its prefix a browser takes this cookie over https alone, for this host alone (RFC 6265bis, 4.1.3.2).
+def cookie_name(base: str, is_https: bool) -> str:
+    """Return the name of a cookie. A browser accepts this prefix only over HTTPS and only for this host.
+
+    Source: RFC 6265bis, 4.1.3.2.
+    """
     return f"__Host-{base}" if is_https else base
 
 
-def set_cookie(value: str, seconds: int, *, is_https: bool, base: str = _COOKIE, same_site: str = "Strict") -> str:
+def set_cookie(value: str, seconds: int, *, is_https: bool, base: str = COOKIE, same_site: str = "Strict") -> str:
     """Return the header that gives a browser an id, such as its session, for so many seconds, or takes it away (0)."""
     secure = "; Secure" if is_https else ""
-    name = _cookie_name(base, is_https)
+    name = cookie_name(base, is_https)
     return f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from zsnapdb.report.schemas import DOCUMENTS, whole_schema
+from zsnapdb.cli.schema import DOCUMENTS, whole_schema
 
 _HEAD = """# JSON
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tools.references import (
     command_line,
+    command_table,
     configuration,
     copies,
     doctor_rules,
@@ -35,4 +36,5 @@ MAN = "docs/man"
 def made() -> dict[str, str]:
     """Return the text of every generated page, by path in the checkout."""
     manuals = {f"{MAN}/{name}": text for name, text in man_pages.pages().items()}
-    return {**{name: make() for name, make in PAGES.items()}, **manuals}
+    written = {name: command_table.page(ROOT / name) for name in ("README.md", "docs/quick-start.md")}
+    return {**{name: make() for name, make in PAGES.items()}, **written, **manuals}

@@ -12,7 +12,7 @@ from typer.main import get_command
 from tests.unit.support.command_line import zsnapdb
 from zsnapdb.cli import completion
 from zsnapdb.cli.app import app
-from zsnapdb.cli.groups import Heading
+from zsnapdb.cli.commands import Heading
 from zsnapdb.config import settings as zsnapdb_config
 from zsnapdb.jobs.base import instance as instances
 from zsnapdb.jobs.clone import catalogue

@@ -12,7 +12,7 @@ from tools.references.commands import commands
 from tests.unit.support.command_line import ENVIRONMENT
 from zsnapdb.cli.log_options import wants_json_progress
 from zsnapdb.cli.pulse import EVERY_SECONDS
-from zsnapdb.report.schemas import DOCUMENTS
+from zsnapdb.cli.schema import DOCUMENTS
 
 WORK = """
 import threading, time

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer.main
 
 from tests.unit.support.command_line import zsnapdb
-from zsnapdb.cli.app import app, narrowed
 
 CONFIGURATION = """
 [instance.main]
@@ -108,23 +105,3 @@ def test_a_password_file_that_is_not_utf_8_is_an_error_of_the_configuration(tmp_
 def test_a_configuration_that_is_a_folder_is_an_error_of_the_configuration(tmp_path: Path) -> None:
     done = zsnapdb("config", "check", config=str(tmp_path))
     assert (done.returncode, "Traceback" in done.stderr) == (3, False)
-
-
-def _forms(command: Any) -> list[object]:
-    """What a command takes, and what its commands take."""
-    inner = [(name, _forms(each)) for name, each in sorted(getattr(command, "commands", {}).items())]
-    return [command.name, command.help, [(p.name, p.opts, getattr(p, "help", None)) for p in command.params], inner]
-
-
-def test_each_command_is_the_same_whether_it_is_built_alone_or_with_all_others() -> None:
-    whole: Any = typer.main.get_command(app)
-    assert len(whole.commands) > 30
-    for name, command in whole.commands.items():
-        alone: Any = typer.main.get_command(narrowed([name, "--help"]))
-        assert list(alone.commands) == [name]
-        assert _forms(alone.commands[name]) == _forms(command)
-
-
-@pytest.mark.parametrize("words", [[], ["--help"], ["backp"], ["--log-level", "debug", "list"], [""]])
-def test_what_names_no_command_first_has_all_commands(words: list[str]) -> None:
-    assert narrowed(words) is app

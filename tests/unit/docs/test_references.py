@@ -12,7 +12,7 @@ from tools.references.commands import commands
 from tools.references.pages import MAN, ROOT, made
 
 from zsnapdb.base.errors import EXIT_CODES
-from zsnapdb.report.schemas import DOCUMENTS
+from zsnapdb.cli.schema import DOCUMENTS
 from zsnapdb.verbs.requests import VERBS
 
 TEXTS = made()

@@ -17,8 +17,6 @@ from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 
-from typer.main import get_command
-
 from tests.lab.inside.zygote import import_all
 from tests.unit.support.command_line import CHECKOUT
 from zsnapdb.cli import app
@@ -80,20 +78,20 @@ def ends(cases: Sequence[AdverseCase], folder: Path, environment: Mapping[str, s
     return [CommandEnd(**end) for end in json.loads(done.stdout)]
 
 
-def _end_of(case: AdverseCase, folder: Path) -> CommandEnd:
+def _end_of(case: AdverseCase, folder: Path, whole: app.Command) -> CommandEnd:
     said = folder / "said"
     said.write_bytes(b"")
     child = os.fork()
     if child == 0:
         try:
-            _become(case, said)
+            _become(case, said, whole)
         finally:
             os._exit(UNEXPECTED)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return CommandEnd(code, said.read_text(errors="replace"))
 
 
-def _become(case: AdverseCase, said: Path) -> None:
+def _become(case: AdverseCase, said: Path, whole: app.Command) -> None:
     """Run the case with the streams of a newly started program."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -118,7 +116,7 @@ def _become(case: AdverseCase, said: Path) -> None:
     sys.argv = ["zsnapdb", *case.words]
     sys.excepthook = _unexpected
     try:
-        app.main()
+        app.main(whole)
     except SystemExit as ended:
         os._exit(ended.code if isinstance(ended.code, int) else 1)
     except BaseException as error:
@@ -132,11 +130,10 @@ def _unexpected(_kind: type[BaseException], error: BaseException, _where: Traceb
 
 def _main() -> None:
     import_all()
-    whole = get_command(app.app)
-    setattr(app, "narrowed", lambda _words: whole)  # noqa: B010 - what the application makes of itself at each start
+    whole = app.built()
     folder = Path(sys.argv[1])
     cases = [AdverseCase(tuple(case["words"]), Adversity(case["adversity"])) for case in json.load(sys.stdin)]
-    print(json.dumps([asdict(_end_of(case, folder)) for case in cases]))
+    print(json.dumps([asdict(_end_of(case, folder, whole)) for case in cases]))
 
 
 if __name__ == "__main__":

@@ -6,11 +6,8 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.clone.options import CloneName
-from zsnapdb.cli.evidencing import evidencing_clone
-from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.opened import on_host
-from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.options import AsJson, CloneName, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
 
 _MOST_SHOWN = 10_000
@@ -122,14 +119,3 @@ def delete(
 
     verb = job.delete(*on_host(config), name, branch)
     show(IntentionView(verb.plan(), "branch delete") if plan else report.BranchesView(verb.run()), json)
-
-
-app = typer.Typer(
-    cls=CommandGroup, help="Named lines of commits of a clone.", no_args_is_help=True, rich_markup_mode=None
-)
-app.command("create")(evidencing_clone(create))
-app.command("switch")(evidencing_clone(switch))
-app.command("list")(list_branches)
-app.command("log")(log)
-app.command("diff")(diff)
-app.command("delete")(evidencing_clone(delete))

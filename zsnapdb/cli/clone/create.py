@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.clone.options import SOURCE_HELP
-from zsnapdb.cli.evidencing import evidence_of
+from zsnapdb.cli.attention import evidence_of
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import (
     POINT,
+    SOURCE_HELP,
     AcceptOlder,
     AsJson,
     ConfigFile,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.evidencing import evidence_of_pool, evidence_of_removed
+from zsnapdb.cli.attention import evidence_of_pool, evidence_of_removed
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.opened import of_instance, on_host
 from zsnapdb.cli.options import (

@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from zsnapdb.base.foreign_text import printed
-from zsnapdb.documents.comparison import ChangeFields, MomentFields, plain
+from zsnapdb.documents.comparison import AnswerDocument, ChangeFields, DifferenceDocument, MomentFields, plain
 from zsnapdb.jobs.clone.query import Answer, Difference
 from zsnapdb.planning.clone.diff import Change, DifferenceKind, Shape
 from zsnapdb.report.document import VERSION
@@ -147,6 +147,9 @@ class CsvAnswer(TableAnswer):
 class JsonAnswer(TableAnswer):
     """Writes an answer as one document."""
 
+    kind = "answer"
+    document_class = AnswerDocument
+
     def rows(self, columns: tuple[str, ...], rows: Iterator[Sequence[Any]]) -> None:
         _json_rows(columns, rows, self._write)
 
@@ -172,6 +175,9 @@ class TextDifference:
 
 class JsonDifference(TextDifference):
     """Writes a comparison as one document."""
+
+    kind = "difference"
+    document_class = DifferenceDocument
 
     def rows(self, shape: Shape, changes: Iterator[Change]) -> None:
         _json_changes(shape, changes, self._write)

@@ -18,7 +18,8 @@ from tests.unit.support.events import Recorder
 from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import ConfigError, RepositoryError
 from zsnapdb.cli import key
-from zsnapdb.cli.evidencing import evidencing
+from zsnapdb.cli.attention import attended
+from zsnapdb.cli.commands import COMMANDS, Command
 from zsnapdb.config.repository import EncryptionSettings
 from zsnapdb.config.settings import MaskingSettings, parse
 from zsnapdb.jobs.base.instance import Instance
@@ -238,7 +239,9 @@ def test_only_a_repository_that_keeps_evidence_gets_it_and_no_plan_is_evidence(
     def prune(**options: Any) -> None:
         done.append(options)
 
-    command = evidencing("prune", prune)
+    declared = COMMANDS["prune"]
+    assert isinstance(declared, Command)
+    command = attended("prune", declared, prune)
     config = tmp_path / "zsnapdb.toml"
     config.write_text(site.text())
     command(instance="main", config=config, plan=False)

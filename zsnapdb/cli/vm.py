@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.groups import CommandGroup
-from zsnapdb.cli.opened import on_host
+from zsnapdb.cli.opened import configuration, on_host
 from zsnapdb.cli.options import AsJson, ConfigFile, LeaseFromNow, PlanOnly, ProtectionFromNow, WithForeignSnapshots
 from zsnapdb.cli.output import show
 
@@ -86,20 +85,18 @@ def create(
 
 def list_bases(config: ConfigFile = None, json: AsJson = False) -> None:
     """List the bases."""
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import catalogue
     from zsnapdb.report.vm import machines as report
 
-    show(report.BasesView(catalogue.bases(load(config))), json)
+    show(report.BasesView(catalogue.bases(configuration(config))), json)
 
 
 def destroy_base(name: BaseName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
     """Destroy a base that no machine depends on. A base that does not exist is not an error."""
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import base as job
     from zsnapdb.report.vm import machines as report
 
-    settings = load(config)
+    settings = configuration(config)
     if plan:
         show(report.BaseDestroyPlanView(name, job.plan_destroy(settings, name)), json)
         return
@@ -199,12 +196,11 @@ def clone(
 
 def list_machines(config: ConfigFile = None, json: AsJson = False) -> None:
     """List the virtual machines that were cloned."""
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.vm import life
     from zsnapdb.report.vm import machines as report
 
-    known = life.listing(load(config))
+    known = life.listing(configuration(config))
     show(report.MachinesView(known.copies, THIS_HOST.now(), known.unreadable), json)
 
 
@@ -216,11 +212,10 @@ def start(
     json: AsJson = False,
 ) -> None:
     """Start a virtual machine."""
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import life, readiness
     from zsnapdb.report.vm import machines as report
 
-    verb = life.start(load(config), name, readiness.marker(wait_for))
+    verb = life.start(configuration(config), name, readiness.marker(wait_for))
     show(
         report.MachineStepView(verb.plan(), "start") if plan else report.MachineChangedView(verb.run(), "started"), json
     )
@@ -228,11 +223,10 @@ def start(
 
 def stop(name: MachineName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
     """Shut a virtual machine down; take its power if its guest does not end in time."""
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import life
     from zsnapdb.report.vm import machines as report
 
-    verb = life.stop(load(config), name)
+    verb = life.stop(configuration(config), name)
     show(
         report.MachineStepView(verb.plan(), "stop") if plan else report.MachineChangedView(verb.run(), "stopped"), json
     )
@@ -246,11 +240,10 @@ def reset(
     json: AsJson = False,
 ) -> None:
     """Give a virtual machine the disks again that it was cloned with. Name, addresses and lease stay."""
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import life, readiness
     from zsnapdb.report.vm import machines as report
 
-    verb = life.reset(load(config), name, readiness.marker(wait_for))
+    verb = life.reset(configuration(config), name, readiness.marker(wait_for))
     show(report.MachineStepView(verb.plan(), "reset") if plan else report.MachineChangedView(verb.run(), "reset"), json)
 
 
@@ -291,30 +284,11 @@ def destroy(
     json: AsJson = False,
 ) -> None:
     """End a virtual machine and destroy its domain and zvols. A machine that does not exist is not an error."""
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.vm import life
     from zsnapdb.report.vm import machines as report
 
-    verb = life.destroy(load(config), name, snapshots_may_go=with_foreign_snapshots)
+    verb = life.destroy(configuration(config), name, snapshots_may_go=with_foreign_snapshots)
     if plan:
         show(report.MachineDestroyPlanView(name, verb.plan()), json)
     else:
         show(report.MachineDestroyedView(name, verb.run()), json)
-
-
-app = typer.Typer(
-    cls=CommandGroup, help="Clone virtual machines on zvols.", no_args_is_help=True, rich_markup_mode=None
-)
-_base = typer.Typer(cls=CommandGroup, help="Make, list and destroy bases.", no_args_is_help=True, rich_markup_mode=None)
-_base.command("create")(create)
-_base.command("list")(list_bases)
-_base.command("destroy")(destroy_base)
-app.add_typer(_base, name="base")
-app.command("clone")(clone)
-app.command("list")(list_machines)
-app.command("start")(start)
-app.command("stop")(stop)
-app.command("reset")(reset)
-app.command("extend")(extend)
-app.command("protect")(protect)
-app.command("destroy")(destroy)

@@ -1,15 +1,18 @@
-"""Commands that leave evidence of what they did, if the repository keeps an evidence log."""
+"""Commands of whose starts and ends others hear: the targets of notifications, and evidence logs."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from zsnapdb.base.errors import ZsnapdbError
-from zsnapdb.cli.opened import of_instance
+from zsnapdb.cli import log
+from zsnapdb.cli.commands import Command, Evidence
+from zsnapdb.cli.opened import configuration, of_instance
+from zsnapdb.cli.progress import Terminal
 
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
@@ -17,50 +20,49 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.copies.sweeping import ReapOutcome
     from zsnapdb.jobs.health.evidence import PolicyChange
 
-Command = TypeVar("Command", bound=Callable[..., None])
 _CLONE = "clone"
 
 
-def evidencing(job: str, command: Command, only_with: str | None = None) -> Command:
-    """Return the command, which now also writes into the evidence log how it ended. Showing a plan is no deed.
+def attended(job: str, command: Command, function: Callable[..., None]) -> Callable[..., None]:
+    """Return the function of the command, of which now the targets of the configuration and evidence logs know.
 
-    `only_with` is the parameter without which the command changes nothing (None: it always does).
+    `job` is the first word of the command. The evidence is how it ended. Only showing a plan is no deed.
     """
 
-    @functools.wraps(command)
-    def run(*words: Any, **options: Any) -> None:
-        if options.get("plan") or (only_with is not None and not options.get(only_with)):
-            command(*words, **options)
-            return
-        try:
-            _, chosen = of_instance(options.get("config"), options.get("instance"), options.get("repository"))
-        except ZsnapdbError:
-            # The command says what is wrong.
-            command(*words, **options)
-            return
-        with evidence_of(chosen, job):
-            command(*words, **options)
-
-    return run  # type: ignore[return-value]
-
-
-def evidencing_clone(command: Command) -> Command:
-    """Return the command on a clone, or on each clone of a set, which now also leaves evidence of how it ended."""
-
-    @functools.wraps(command)
-    def run(*words: Any, **options: Any) -> None:
-        from zsnapdb.config.settings import load
-
-        if options.get("plan"):
-            command(*words, **options)
-            return
+    @functools.wraps(function)
+    def run(**options: Any) -> None:
         with contextlib.ExitStack() as stack:
-            # The command says what is wrong with the configuration or the name.
-            with contextlib.suppress(ZsnapdbError):
-                stack.enter_context(evidence_of_clone(load(options.get("config")), str(options.get("name"))))
-            command(*words, **options)
+            if not options.get("plan"):
+                _enter(stack, job, command, options)
+            function(**options)
 
-    return run  # type: ignore[return-value]
+    return run
+
+
+def _enter(stack: contextlib.ExitStack, job: str, command: Command, options: Mapping[str, Any]) -> None:
+    """Enter what stands around the command. If a configuration or a name is wrong, the command says so."""
+    config, named = options.get("config"), options.get("instance")
+    if command.notifies:
+        with contextlib.suppress(ZsnapdbError):
+            settings = configuration(config)
+            instance, _ = settings.one_instance(named)
+            log.about(instance=instance, job=job)
+            if settings.notifications.to:
+                from zsnapdb.config.notifications import NotifiedJob
+                from zsnapdb.notify.commands import notified
+
+                stack.enter_context(notified(settings, NotifiedJob(job), instance, log.warn))
+    if command.only_with is not None and not options.get(command.only_with):
+        return
+    if command.evidence is Evidence.OF_INSTANCE:
+        try:
+            _, chosen = of_instance(config, named, options.get("repository"))
+        except ZsnapdbError:
+            return
+        stack.enter_context(evidence_of(chosen, job))
+    elif command.evidence is Evidence.OF_CLONE:
+        with contextlib.suppress(ZsnapdbError):
+            stack.enter_context(evidence_of_clone(configuration(config), str(options.get("name"))))
 
 
 @contextlib.contextmanager
@@ -123,7 +125,6 @@ def evidence_of(instance: Instance, job: str, about: str = "") -> Iterator[None]
 
 def _keeping(settings: Settings, name: str) -> Instance | None:
     """Return the instance if it is configured and its repository keeps an evidence log."""
-    from zsnapdb.cli.progress import Terminal
     from zsnapdb.jobs.base.instance import Instance
 
     with contextlib.suppress(ZsnapdbError):
@@ -138,7 +139,6 @@ def evidencing_keys(job: str, settings: Settings, repository: str | None = None)
 
     These are the logs of all instances whose repository keeps one; with `repository`, only of those of this one.
     """
-    from zsnapdb.cli.progress import Terminal
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.health.evidence import recorded_keys
 

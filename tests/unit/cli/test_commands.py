@@ -1,0 +1,136 @@
+"""Each command is declared once, loaded when it is named, and reads its configuration once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from tests.unit.support.command_line import ENVIRONMENT
+from tests.unit.support.counted_reads import reads
+from zsnapdb.base.errors import ConfigError
+from zsnapdb.cli import groups, opened
+from zsnapdb.cli.app import app
+from zsnapdb.cli.commands import COMMANDS, Command, Evidence
+from zsnapdb.config.notifications import NotifiedJob
+
+
+def made_commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield each command below the group with its words."""
+    for name, command in group.commands.items():
+        here = (*words, name)
+        if hasattr(command, "commands"):
+            yield from made_commands(command, here)
+        else:
+            yield " ".join(here), command
+
+
+MADE = dict(made_commands(get_command(app)))
+DECLARED = {words: one for words, one in COMMANDS.items() if isinstance(one, Command)}
+
+
+def test_what_is_declared_of_a_command_fits_its_options_and_the_configuration() -> None:
+    assert len(DECLARED) > 100
+    assert MADE.keys() == DECLARED.keys()
+    for words, entry in DECLARED.items():
+        names = {parameter.name for parameter in MADE[words].params}
+        assert not entry.notifies or words in set(NotifiedJob), words
+        assert entry.evidence is not Evidence.OF_INSTANCE or {"config", "instance"} <= names, words
+        assert entry.evidence is not Evidence.OF_CLONE or {"config", "name"} <= names, words
+        assert entry.only_with is None or entry.only_with in names, words
+        assert bool(entry.documents) <= ("json" in names), words
+
+
+def test_the_sentence_of_a_command_in_the_help_of_its_group_is_that_of_its_own_help() -> None:
+    read = {words: groups._docstring(entry.run) for words, entry in DECLARED.items()}
+    assert read == {words: command.help for words, command in MADE.items()}
+
+
+OF_COMMANDS = {f"zsnapdb.cli.{entry.run.rpartition('.')[0]}" for entry in DECLARED.values()} - {
+    # It completes the words of options, too.
+    "zsnapdb.cli.completion"
+}
+
+
+def loaded(*words: str, **variables: str) -> set[str]:
+    """Return the modules that a command line has loaded at its end."""
+    code = (
+        "import atexit, json, sys; atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr))\n"
+        f"sys.argv = {['zsnapdb', *words]}; from zsnapdb.cli.app import main; main()"
+    )
+    variables = {**ENVIRONMENT, **variables}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, timeout=60)
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("words", ["--help", "clone --help", "vm base --help", "no-such-command"])
+def test_the_help_of_a_group_loads_no_command_and_no_job(words: str) -> None:
+    known = loaded(*words.split())
+    assert known & OF_COMMANDS == set()
+    assert [name for name in known if name.startswith(("zsnapdb.jobs", "zsnapdb.config", "pydantic"))] == []
+
+
+def test_a_command_loads_no_module_of_another_one() -> None:
+    known = loaded("list", "--help")
+    assert known & OF_COMMANDS == {"zsnapdb.cli.inventory"}
+    assert [name for name in known if name.startswith("zsnapdb.jobs")] == []
+
+
+CONFIGURATION = """
+[instance.main]
+socket = "{folder}/server.sock"
+volumes = {{ data = "tank/data" }}
+repository = "here"
+[repository.here]
+url = "file://{folder}/repository"
+evidence = true
+"""
+WITHOUT_END = {"agent", "fleet worker", "fleet control", "fleet dev", "serve", "serve-helper", "clone hold"}
+"""These go on until a signal, and read the configuration again by design."""
+OTHER_FILE = {"fleet status", "setup"}
+"""The first reads the configuration of a fleet; the second writes the configuration."""
+VALUES = {"instance": "main", "begin": "latest", "table": "a.b", "length": "1h", "sql": "SELECT 1"}
+
+
+def line_of(words: str) -> list[str]:
+    """Return a command line with values for what it must have."""
+    line = words.split()
+    for one in MADE[words].params:
+        if one.required:
+            value = VALUES.get(one.name, "x")
+            line += [value] if one.param_type_name == "argument" else [one.opts[0], value]
+    return line
+
+
+def test_a_command_reads_its_configuration_once(tmp_path: Path) -> None:
+    """Else the evidence could be in the log of another repository than that which the command has changed."""
+    (tmp_path / "repository").mkdir()
+    file = tmp_path / "zsnapdb.toml"
+    file.write_text(CONFIGURATION.format(folder=tmp_path))
+    reading = [
+        words
+        for words, made in MADE.items()
+        if any(one.name == "config" for one in made.params) and words not in WITHOUT_END | OTHER_FILE
+    ]
+    numbers = reads([line_of(words) for words in reading], {**ENVIRONMENT, "ZSNAPDB_CONFIG": str(file)})
+    found = dict(zip(reading, numbers, strict=True))
+    assert {words: number for words, number in found.items() if number > 1} == {}
+    assert len([number for number in numbers if number]) > 60
+
+
+def test_a_configuration_that_could_not_be_read_is_not_read_again(tmp_path: Path) -> None:
+    """Else a command could act by a configuration by which no evidence was kept."""
+    file = tmp_path / "zsnapdb.toml"
+    with opened.reading_once():
+        with pytest.raises(ConfigError):
+            opened.configuration(file)
+        file.write_text(CONFIGURATION.format(folder=tmp_path))
+        with pytest.raises(ConfigError):
+            opened.configuration(file)
+    assert opened.configuration(file).instance.keys() == {"main"}

@@ -1,0 +1,143 @@
+"""`zsnapdb config check`, `grants`, `example` and `notify`: what a configuration says, and what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli import log
+from zsnapdb.cli.opened import configuration
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName
+from zsnapdb.cli.output import show, show_errors
+
+
+def check(config: ConfigFile = None, json: AsJson = False) -> None:
+    """Check every key, unit, name and schedule of the configuration file, and that objectives and pools can be kept.
+
+    `zsnapdb doctor` also checks servers and volumes.
+    """
+    from zsnapdb.agent.daemon import check_schedules
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.clone import pool_filling
+    from zsnapdb.jobs.doctor.advice import silences
+    from zsnapdb.report.setup import ConfigurationView
+
+    settings = configuration(config)
+    for name in settings.instance:
+        pool_filling.refuse_pool(settings, Instance.of(settings, name))
+        silences(settings, name)
+    check_schedules(settings, THIS_HOST.now())
+    show(ConfigurationView(settings), json)
+
+
+class FlavourOption(Enum):
+    """The flavour of a server."""
+
+    MYSQL = "mysql"
+    MARIADB = "mariadb"
+
+
+def example(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="The example to print. Without it, list all examples.", show_default=False),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Print an example file: a configuration, a unit, a policy, a hook. Needs no configuration."""
+    from zsnapdb.jobs.shell import examples as job
+    from zsnapdb.report import setup as report
+
+    show(report.ExampleView(job.find(name)) if name is not None else report.ExamplesView(job.examples()), json)
+
+
+def grants(
+    instance: InstanceName = None,
+    flavour: Annotated[
+        FlavourOption | None,
+        typer.Option("--flavour", help="The flavour of the server.", show_default="what the running server says"),
+    ] = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Print the statements that make the account of zsnapdb on a server, with its grants.
+
+    With --flavour alone, no configuration is needed.
+    """
+    from zsnapdb.base.model import Flavour
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.shell import examples as job
+    from zsnapdb.report import setup as report
+
+    if flavour is not None and instance is None:
+        chosen, user = Flavour(flavour.value), job.DEFAULT_USER
+    else:
+        server = Instance.of(configuration(config), instance)
+        chosen, user = Flavour(flavour.value) if flavour else job.flavour_of(server), server.settings.user
+    show(report.GrantsView(chosen, job.grants(chosen, user)), json)
+
+
+def notify_test(
+    target: Annotated[
+        str | None, typer.Argument(metavar="TARGET", help="A configured target.", show_default="all of them")
+    ] = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Send a test message to each target. A ping gets it at its address with /log, which changes no state there.
+
+    Exit codes: 0 every message arrived, 9 one did not.
+    """
+    from zsnapdb.base.errors import ConfigError
+    from zsnapdb.notify.commands import send_test
+
+    settings = configuration(config)
+    known = settings.notifications.to
+    names = [target] if target is not None else sorted(known)
+    if not names or any(name not in known for name in names):
+        what = f"no target {target} is configured" if target is not None else "no target is configured"
+        raise ConfigError(what, hint=f"configured targets: {', '.join(sorted(known)) or 'none'}")
+    failed = send_test(settings, names, log.warn)
+    _show(names, failed, "the test message did not reach", json=json)
+
+
+def _show(targets: Sequence[str], failed: Sequence[str], what: str, *, json: bool) -> None:
+    """Show whom the message reached. typer.Exit with 9 if it did not reach somebody."""
+    from zsnapdb.base.errors import CommandError
+    from zsnapdb.report.agent import NotifiedView
+
+    show(NotifiedView(targets, failed), json)
+    if failed:
+        error = CommandError(f"{what} {', '.join(failed)}", hint="the reasons stand above; check the addresses")
+        show_errors([error])
+        raise typer.Exit(error.exit_code)
+
+
+def notify_failed(
+    unit: Annotated[
+        str, typer.Argument(metavar="UNIT", help="Its name without .service, such as zsnapdb-backup@main.")
+    ],
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Notify that a unit of systemd failed. The shipped units call it, by OnFailure= or ExecStopPost=.
+
+    It tells also of a job that could not do so itself: it was killed, or did not start. How the unit ended stands in
+    variables of systemd. A unit that ended well, or found another run at work (exit code 75), notifies nobody.
+
+    Exit codes: 0 every target was reached, 9 one was not.
+    """
+    import os
+
+    from zsnapdb.notify.commands import send_failed_unit
+
+    settings = configuration(config)
+    if not settings.notifications.to:
+        log.warn("no target of notifications is configured")
+    failed = send_failed_unit(settings, unit, os.environ, log.warn)
+    # Whom it concerns is decided where it is sent. Known are those who were to hear of it, and did not.
+    _show(failed, failed, f"the failure of {unit} was not told to", json=json)

@@ -1,0 +1,368 @@
+"""The commands on a repository: init, verify, copy, consolidate, prune, pin, adopt, acknowledge-removed."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from zsnapdb.base.errors import DamagedError, UsageError
+from zsnapdb.base.foreign_text import printed
+from zsnapdb.cli import completion
+from zsnapdb.cli.attention import evidencing_keys
+from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.opened import configuration, of_instance
+from zsnapdb.cli.options import (
+    AsJson,
+    ConfigFile,
+    InstanceName,
+    NamedInstance,
+    Once,
+    PlanOnly,
+    RepositoryName,
+    WaitTime,
+)
+from zsnapdb.cli.output import renamed, show, show_errors, show_missing
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.repository.prune import PrunePlan
+
+
+def init(
+    repository: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="REPOSITORY",
+            help="A configured repository. Optional if only one is configured.",
+            show_default=False,
+            autocompletion=completion.repositories,
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Create a repository: write its marker object.
+
+    In a repository that exists, `init` replaces a lost marker and updates the list of recipients.
+    """
+    from zsnapdb.jobs.repository import init as job
+    from zsnapdb.report.repository import init as report
+
+    settings = configuration(config)
+    if plan:
+        show(report.InitPlanView(job.plan(settings, repository)), json)
+        return
+    with evidencing_keys("init", settings, job.chosen(settings, repository)) as changes:
+        done = job.init(settings, repository)
+        changes += done.changes
+    show(report.InitView(done), json)
+
+
+def verify(
+    instance: InstanceName = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every byte: check hashes, decryption, and the records of the streams.")
+    ] = False,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than",
+            metavar="TIME",
+            help="Only backups without a successful verification in this time, for example 30d.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", metavar="N", min=1, help="Verify at most N backups, the most urgent first.", show_default=False
+        ),
+    ] = None,
+    repository: RepositoryName = None,
+    once: Once = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Check that the backups in the repository are undamaged.
+
+    Exit codes: 0 good, 7 damaged, 6 the repository has no backup or cannot be reached.
+    """
+    from zsnapdb.base.quantities import parse_duration
+    from zsnapdb.jobs.repository import verify as job
+    from zsnapdb.report.repository import verify as report
+
+    _, chosen = of_instance(config, instance, repository)
+    seconds = parse_duration(older_than) if older_than is not None else None
+    depth = job.Depth.READ if deep else job.Depth.LISTED
+    if plan:
+        planned = job.plan(chosen, depth, older_than=seconds, limit=limit)
+        show(report.VerifyPlanView(planned), json)
+        return
+
+    def make() -> CommandAnswer:
+        result = job.verify(chosen, depth, older_than=seconds, limit=limit)
+        error = result.alarm()
+        show_errors([error] if error is not None else [])
+        return CommandAnswer(report.VerifyView(result), error.exit_code if error is not None else 0)
+
+    about = f"{chosen.name} in {chosen.settings.repository}"
+    show_once(chosen.host, once, Repeatable("verify", about, tell=chosen.events.tell), make, json)
+
+
+def copy(
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="REPOSITORY", help="The configured repository to copy to.", show_default=False),
+    ],
+    instance: InstanceName = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="REPOSITORY",
+            help="The configured repository to copy from.",
+            show_default="the instance's own",
+        ),
+    ] = None,
+    wait: WaitTime = "0s",
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Copy missing backups to another repository, unchanged."""
+    from zsnapdb.base.errors import DamagedError
+    from zsnapdb.base.quantities import parse_duration
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.repository import copy as job
+    from zsnapdb.report.repository import prune as report
+
+    settings, here = of_instance(config, instance, source)
+    there = Instance.at(settings, instance, to, here.events).waiting(parse_duration(wait))
+    if plan:
+        show(report.CopyPlanView(job.plan(here, there)), json)
+        return
+    result = job.copy(here, there)
+    show(report.CopyView(result), json)
+    show_errors(result.plan.unreadable.values())
+    if not result.is_whole:
+        raise typer.Exit(DamagedError.exit_code)
+
+
+def consolidate(
+    instance: InstanceName = None,
+    backup: Annotated[
+        str,
+        typer.Argument(
+            metavar="BACKUP",
+            autocompletion=completion.backups,
+            help="A backup id, or latest: the newest backup with a complete chain.",
+        ),
+    ] = "latest",
+    repository: RepositoryName = None,
+    wait: WaitTime = "0s",
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Make a full backup of a chain of increments, without the server.
+
+    Receive the chain into scratch datasets of this host, store full streams of the same snapshots as a new backup, and
+    remove the datasets. The next backup is an increment of it, and the chain before it may expire.
+    """
+    from zsnapdb.jobs.trial import consolidate as job
+    from zsnapdb.report.trial import drill as report
+
+    settings, chosen = of_instance(config, instance, repository, wait=wait)
+    if plan:
+        show(report.ConsolidatePlanView(job.plan(chosen, chosen.open_repository(), backup)), json)
+        return
+    done = job.consolidate(settings, chosen, backup)
+    show(report.ConsolidateView(done), json)
+
+
+def prune(
+    instance: InstanceName = None,
+    repository: RepositoryName = None,
+    unrestorable: Annotated[
+        bool, typer.Option("--unrestorable", help="Also remove backups that cannot be restored any more.")
+    ] = False,
+    trust_clock: Annotated[
+        bool, typer.Option("--trust-clock", help="Prune although the clock of this host seems to be wrong.")
+    ] = False,
+    once: Once = None,
+    wait: WaitTime = "0s",
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Remove expired backups and the leftovers of interrupted runs.
+
+    A backup is expired if the retention policy does not keep it.
+    """
+    from zsnapdb.jobs.repository import prune as job
+    from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
+    from zsnapdb.report.repository import prune as report
+
+    settings, chosen = of_instance(config, instance, repository, wait=wait)
+    is_own = chosen.settings.repository == settings.instance[chosen.name].repository
+    local = None if is_own else NOTHING_LOCAL
+    policy = job.Unrestorable.REMOVE if unrestorable else job.Unrestorable.KEEP
+    if plan:
+        planned = job.plan(chosen, local=local, unrestorable=policy, trusts_clock=trust_clock)
+        show(report.PrunePlanView(planned), json)
+        code = _show_problems(planned)
+        if code:
+            raise typer.Exit(code)
+        return
+
+    def make() -> CommandAnswer:
+        result = job.prune(chosen, local=local, unrestorable=policy, trusts_clock=trust_clock)
+        return CommandAnswer(report.PruneView(result), _show_problems(result.plan))
+
+    about = f"{chosen.name} in {chosen.settings.repository}"
+    show_once(chosen.host, once, Repeatable("prune", about, patience=chosen.wait, tell=chosen.events.tell), make, json)
+
+
+def _show_problems(planned: PrunePlan) -> int:
+    """Print to stderr what cannot be read or is missing. Return the exit code that follows."""
+    errors = list(planned.backups.unreadable.values())
+    show_errors(errors)
+    is_lacking = show_missing(planned.missing)
+    return errors[0].exit_code if errors else DamagedError.exit_code if is_lacking else 0
+
+
+def pin(
+    instance: NamedInstance,
+    backup: Annotated[
+        str,
+        typer.Argument(
+            metavar="BACKUP", autocompletion=completion.backups, help="A backup id, or latest.", show_default=False
+        ),
+    ],
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            "--reason", metavar="TEXT", help="Why the backup is kept; `zsnapdb prune` shows this.", show_default=False
+        ),
+    ] = None,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove the pin: the retention policy applies to the backup again.")
+    ] = False,
+    repository: RepositoryName = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Keep a backup regardless of the retention policy.
+
+    The backups that its restore needs are kept too.
+    """
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.repository import pin as job
+    from zsnapdb.report.repository import list as report
+
+    if remove and reason is not None:
+        raise UsageError("--remove takes no --reason", hint="leave --reason out")
+    chosen = Instance.at(configuration(config), instance, repository)
+    if remove:
+        show(report.UnpinView(job.unpin(chosen, backup)), json)
+    else:
+        show(report.PinView(job.pin(chosen, backup, reason or "")), json)
+
+
+def unpin(
+    instance: NamedInstance,
+    backup: Annotated[
+        str,
+        typer.Argument(metavar="BACKUP", autocompletion=completion.backups, help="A backup id.", show_default=False),
+    ],
+    repository: RepositoryName = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Remove the pin of a backup: the old name of `zsnapdb pin --remove`."""
+    renamed("unpin", "pin --remove")
+    pin(instance, backup, None, True, repository, config, json)
+
+
+def adopt(
+    instance: NamedInstance,
+    backups: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="BACKUP...", help="Backup ids. Without any: all without an objection.", show_default=False
+        ),
+    ] = None,
+    repository: RepositoryName = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every byte of the backups.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Adopt without a question.")] = False,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Know backups that this host did not store, after it was rebuilt or took over.
+
+    It shows what is known of each foreign backup. An adopted backup counts for the retention policy and may be removed.
+    """
+    from zsnapdb.jobs.repository import adopt as job
+    from zsnapdb.report.repository.list import AdoptView
+
+    _, chosen = of_instance(config, instance, repository)
+    planned = job.plan(chosen, tuple(backups or ()), is_deep=deep)
+    if plan:
+        show(AdoptView(planned, is_planned=True), json)
+        return
+    if not planned.is_empty:
+        if not yes:
+            _ask(AdoptView(planned, is_planned=True).text())
+        job.adopt(chosen, planned)
+    show(AdoptView(planned), json)
+
+
+def _ask(text: str) -> None:
+    """Show the plan and ask. UsageError where nobody can answer, or the answer is no: then nothing was changed."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("adopt asks before it records anything, and nobody can answer here", hint="add --yes")
+    for line in text.splitlines():
+        print(printed(line), file=sys.stderr)
+    if not typer.confirm("Adopt these?", default=False, err=True):
+        raise UsageError("nothing was changed", hint="the same command asks again")
+
+
+def acknowledge_removed(
+    instance: NamedInstance,
+    backups: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="BACKUP...", help="Backup ids. Without any: all that are missing.", show_default=False),
+    ] = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Stop missing backups that were removed from the repository on purpose.
+
+    This host stored them, and another host or a person removed them. The next prune may destroy their local snapshots.
+    """
+    from zsnapdb.jobs.repository import adopt as job
+    from zsnapdb.report.repository.list import ForgetView
+
+    _, chosen = of_instance(config, instance)
+    names = tuple(backups or ())
+    show(ForgetView(job.plan_forget(chosen, names) if plan else job.forget(chosen, names), is_planned=plan), json)
+
+
+def forget(
+    instance: NamedInstance,
+    backups: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="BACKUP...", help="Backup ids. Without any: all that are missing.", show_default=False),
+    ] = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Stop missing backups: the old name of `zsnapdb acknowledge-removed`."""
+    renamed("forget", "acknowledge-removed")
+    acknowledge_removed(instance, backups, config, plan, json)
