@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.cli import log
-from zsnapdb.cli.commands import Command, Evidence
+from zsnapdb.cli.commands import Command, EvidenceKeeper
 from zsnapdb.cli.opened import configuration, of_instance
 from zsnapdb.cli.progress import Terminal
 
@@ -54,13 +54,13 @@ def _enter(stack: contextlib.ExitStack, job: str, command: Command, options: Map
                 stack.enter_context(notified(settings, NotifiedJob(job), instance, log.warn))
     if command.only_with is not None and not options.get(command.only_with):
         return
-    if command.evidence is Evidence.OF_INSTANCE:
+    if command.evidence is EvidenceKeeper.OF_INSTANCE:
         try:
             _, chosen = of_instance(config, named, options.get("repository"))
         except ZsnapdbError:
             return
         stack.enter_context(evidence_of(chosen, job))
-    elif command.evidence is Evidence.OF_CLONE:
+    elif command.evidence is EvidenceKeeper.OF_CLONE:
         with contextlib.suppress(ZsnapdbError):
             stack.enter_context(evidence_of_clone(configuration(config), str(options.get("name"))))
 

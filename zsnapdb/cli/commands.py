@@ -18,7 +18,7 @@ class Heading(StrEnum):
     PROGRAMS = "For programs and shells"
 
 
-class Evidence(Enum):
+class EvidenceKeeper(Enum):
     """Whose evidence log has a record of a command: its instance's, or that of the instances of the clone it names."""
 
     OF_INSTANCE = "instance"
@@ -38,7 +38,7 @@ class Command:
     heading: Heading | None = None
     documents: str = ""
     notifies: bool = False
-    evidence: Evidence | None = None
+    evidence: EvidenceKeeper | None = None
     only_with: str | None = None
     hidden: bool = False
     passes_words_on: bool = False
@@ -55,7 +55,7 @@ class Group:
     hidden: bool = False
 
 
-OF_INSTANCE, OF_CLONE = Evidence.OF_INSTANCE, Evidence.OF_CLONE
+OF_INSTANCE, OF_CLONE = EvidenceKeeper.OF_INSTANCE, EvidenceKeeper.OF_CLONE
 _CHANGED = "clone.change:ChangedView,IntentionView"
 _MACHINE = "vm.machines:MachineChangedView,MachineStepView"
 COMMANDS: Mapping[str, Command | Group] = {

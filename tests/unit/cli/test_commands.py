@@ -17,7 +17,7 @@ from tests.unit.support.counted_reads import reads
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.cli import groups, opened
 from zsnapdb.cli.app import app
-from zsnapdb.cli.commands import COMMANDS, Command, Evidence
+from zsnapdb.cli.commands import COMMANDS, Command, EvidenceKeeper
 from zsnapdb.config.notifications import NotifiedJob
 
 
@@ -41,8 +41,8 @@ def test_what_is_declared_of_a_command_fits_its_options_and_the_configuration() 
     for words, entry in DECLARED.items():
         names = {parameter.name for parameter in MADE[words].params}
         assert not entry.notifies or words in set(NotifiedJob), words
-        assert entry.evidence is not Evidence.OF_INSTANCE or {"config", "instance"} <= names, words
-        assert entry.evidence is not Evidence.OF_CLONE or {"config", "name"} <= names, words
+        assert entry.evidence is not EvidenceKeeper.OF_INSTANCE or {"config", "instance"} <= names, words
+        assert entry.evidence is not EvidenceKeeper.OF_CLONE or {"config", "name"} <= names, words
         assert entry.only_with is None or entry.only_with in names, words
         assert bool(entry.documents) <= ("json" in names), words
 
