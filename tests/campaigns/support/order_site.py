@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -365,11 +364,10 @@ class Site:
             file.truncate(4 << 30)
         root = ("-O", "mountpoint=none", "-O", "compression=lz4", "-O", "atime=off", "-O", "xattr=sa")
         command("zpool", "create", *root, "second", str(SECOND_FILE))
-        if importlib.util.find_spec("zsnapdb.cli.adopt") is not None:
-            # For another host all backups are foreign until it adopts them.
-            adopted = self.zsnapdb("adopt", "main", "--yes")
-            if adopted.code != 0:
-                raise RuntimeError(str(adopted))
+        # For another host all backups are foreign until it adopts them.
+        adopted = self.zsnapdb("adopt", "main", "--yes")
+        if adopted.code != 0:
+            raise RuntimeError(str(adopted))
         done = self.zsnapdb("restore", "main", "--to", "latest", "--target", "second/mysql")
         if done.code != 0:
             raise RuntimeError(str(done))
