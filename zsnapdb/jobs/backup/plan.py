@@ -111,8 +111,7 @@ def plan(
     base = base_among(local)
     if candidates and not full and base.base is not candidates[-1]:
         # The snapshot of a newer backup may be one that a restore received, or that somebody renamed.
-        points = snapshots.send_points(instance.volumes.values())
-        local = {role: points[dataset].names for role, dataset in instance.volumes.items()}
+        local = _all_points(instance)
         base = base_among(local)
     unfinished = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
     form = choose(instance, observed.volumes, base.base, known.backups)
@@ -163,3 +162,9 @@ def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) ->
         if one.snapshot.dataset in points:
             points[one.snapshot.dataset][one.snapshot.guid] = one.snapshot.full_name
     return {role: points[dataset] for role, dataset in instance.volumes.items()}
+
+
+def _all_points(instance: Instance) -> dict[str, dict[int, str]]:
+    """Return every base that an increment could have, as `_points_of_sets` does."""
+    points = snapshots.send_points(instance.volumes.values())
+    return {role: points[dataset].names for role, dataset in instance.volumes.items()}
