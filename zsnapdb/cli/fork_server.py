@@ -86,6 +86,7 @@ def _stamp(path: str) -> _Stamp | None:
 _NOT_OF_JOBS = (
     "zsnapdb.__main__",
     "zsnapdb.agent.",
+    "zsnapdb.cli.schema",
     "zsnapdb.client.",
     "zsnapdb.fleet.",
     "zsnapdb.jobs.fleet.",
