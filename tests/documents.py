@@ -13,7 +13,9 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
-from zsnapdb.cli.schema import DOCUMENTS, schema_of, whole_schema
+from zsnapdb.cli.schema import printed_documents, schema_of, whole_schema
+
+DOCUMENTS = printed_documents()
 
 
 class WrongDocument(AssertionError):

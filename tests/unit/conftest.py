@@ -61,8 +61,7 @@ def every_document_is_as_its_schema_says() -> Iterator[None]:
     def checked(view: View) -> str:
         text = make(view)
         if type(view).__module__.startswith("zsnapdb."):
-            from tests.documents import check
-            from zsnapdb.cli.schema import DOCUMENTS
+            from tests.documents import DOCUMENTS, check
 
             check(json.loads(text), {one.kind for types in DOCUMENTS.values() for one in types})
         return text

@@ -22,26 +22,28 @@ def _types(documents: str) -> Iterator[schemas.DocumentType]:
             yield schemas.DocumentType.of(getattr(import_module(f"zsnapdb.report.{module}"), view))
 
 
-DOCUMENTS: Mapping[str, tuple[schemas.DocumentType, ...]] = {
-    words: tuple(_types(entry.documents))
-    for words, entry in COMMANDS.items()
-    if isinstance(entry, Command) and entry.documents
-}
-"""What each command prints under `--json` if it succeeds. A command that fails prints an error instead."""
+def printed_documents() -> Mapping[str, tuple[schemas.DocumentType, ...]]:
+    """Return what each command prints under `--json` if it succeeds. A command that fails prints an error instead."""
+    return {
+        words: tuple(_types(entry.documents))
+        for words, entry in COMMANDS.items()
+        if isinstance(entry, Command) and entry.documents
+    }
 
 
 def schema_of(command: str) -> dict[str, Any]:
     """Return the schema of every document that a command prints. UsageError if the command prints none."""
-    if command not in DOCUMENTS:
+    documents = printed_documents()
+    if command not in documents:
         raise UsageError(
-            f"there is no command {command!r} with --json", hint=f"choose from: {', '.join(sorted(DOCUMENTS))}"
+            f"there is no command {command!r} with --json", hint=f"choose from: {', '.join(sorted(documents))}"
         )
-    return schemas.schema(f"zsnapdb {command} --json", (*DOCUMENTS[command], schemas.ERROR))
+    return schemas.schema(f"zsnapdb {command} --json", (*documents[command], schemas.ERROR))
 
 
 def whole_schema() -> dict[str, Any]:
     """Return the schema of every document that any command prints."""
-    kinds = {one.kind: one for types in DOCUMENTS.values() for one in types}
+    kinds = {one.kind: one for types in printed_documents().values() for one in types}
     return schemas.schema("zsnapdb --json", (*(kinds[name] for name in sorted(kinds)), schemas.ERROR))
 
 

@@ -12,7 +12,7 @@ from tools.references.commands import commands
 from tests.unit.support.command_line import ENVIRONMENT
 from zsnapdb.cli.log_options import wants_json_progress
 from zsnapdb.cli.pulse import EVERY_SECONDS
-from zsnapdb.cli.schema import DOCUMENTS
+from zsnapdb.cli.schema import printed_documents
 
 WORK = """
 import threading, time
@@ -87,4 +87,4 @@ def test_every_command_prints_a_document_for_programs() -> None:
     assert without == set()
     hidden = {"unpin", "forget", "advise"}
     named = {" ".join(one.words) for one in known if one.words not in WITHOUT_DOCUMENT} - hidden
-    assert named <= DOCUMENTS.keys()
+    assert named <= printed_documents().keys()
