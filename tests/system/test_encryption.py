@@ -49,7 +49,9 @@ def sealed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Sealed:
     def config(more: str) -> Path:
         section = f'addressing = "path" }}\n[repository.s3.encryption]\n{common}{more}\n'
         return lab.changed(
-            ('url = "s3://backups/lab"', 'url = "s3://backups/sealed"'), ('addressing = "path" }', section)
+            ('url = "s3://backups/lab"', 'url = "s3://backups/sealed"'),
+            ('addressing = "path" }', section),
+            ("[repository.s3]", '[instance.main.objectives]\nrpo = "31h"\n\n[repository.s3]'),
         )
 
     writer = config(f'signing_key_file = "{folder / "sign"}"')

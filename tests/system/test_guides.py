@@ -36,6 +36,9 @@ signing_key_file = "{KEY}"
 [instance.main.keep]
 last = 2
 
+[instance.main.objectives]
+rpo = "31h"
+
 [instance.main.control]
 stop = ["/usr/local/sbin/stop-db", "main"]
 start = ["/usr/local/sbin/start-db", "main"]

@@ -348,10 +348,11 @@ def test_the_doctor_ends_with_1_or_2(lab: Lab, unchanged: None) -> None:
 
 
 def warnings_of(lab: Lab) -> list[str]:
-    """Return what the doctor warns of, which finds nothing worse."""
+    """Return the warnings of the doctor, which finds nothing worse. Nobody archives binlogs here."""
     done = lab.zsnapdb("doctor", "main", "--json")
     assert done.code == 1
-    return [f["what"] for f in json.loads(done.stdout)["instances"][0]["findings"] if f["severity"] == "warning"]
+    found = [f["what"] for f in json.loads(done.stdout)["instances"][0]["findings"] if f["severity"] == "warning"]
+    return [what for what in found if what != "objective"]
 
 
 def test_the_doctor_says_that_a_server_is_down(lab: Lab) -> None:

@@ -111,7 +111,9 @@ def test_the_configuration_of_the_lab_is_fit(lab: Lab) -> None:
     assert lab.zsnapdb("config", "check", "--json").json["instances"] == ["main"]
     done = lab.zsnapdb("doctor", "main", "--json")
     (diagnosis,) = json.loads(done.stdout)["instances"]
-    remarks = [(f["severity"], f["what"]) for f in diagnosis["findings"] if f["severity"] != "ok"]
+    remarks = {(f["severity"], f["what"]) for f in diagnosis["findings"] if f["severity"] != "ok"}
+    # Whether binlogs are archived depends on the tests before.
+    remarks -= {("warning", "objective")}
     # The lab has no doublewrite buffer, without which OpenZFS below 2.2 can leave half a page, and does not sign.
     torn = [("warning", "doublewrite")] if version.kernel_release() < (2, 2) else []
     assert (done.code, sorted(remarks)) == (1, [*torn, ("warning", "signing")]), done.stderr
