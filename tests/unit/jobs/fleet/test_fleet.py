@@ -25,8 +25,8 @@ from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.open import open_store
 
-DAILY = ObjectiveSettings(backup_age=86400.0)
-DRILLED = ObjectiveSettings(drill_age=7 * 86400.0)
+DAILY = ObjectiveSettings(backup_age=86400.0, rpo=30 * 86400.0)
+DRILLED = ObjectiveSettings(drill_age=7 * 86400.0, rpo=30 * 86400.0)
 
 
 @pytest.fixture
@@ -46,22 +46,22 @@ def test_red_comes_first_with_why_and_since_when(yard: FleetYard) -> None:
     assert [(one.instance, one.host, one.verdict) for one in state.rows] == [
         ("old", "db-2", Verdict.BROKEN),
         ("drilled", "db-3", Verdict.BROKEN),
+        ("plain", "", Verdict.WARNING),
         ("good", "db-1", Verdict.MET),
-        ("plain", "", Verdict.MET),
     ]
     old, drilled, *_ = state.rows
     assert (old.reasons[0].what, old.since) == ("backup-age", NOW - timedelta(hours=30 - 24))
     assert (drilled.reasons[0].what, drilled.since) == ("drill", NOW - timedelta(hours=5))
     assert state.exit_code == 2
     text = FleetView(state).text()
-    assert "4 instances: 2 broken, 0 with a warning, 2 met" in text
+    assert "4 instances: 2 broken, 1 with a warning, 1 met" in text
     assert "backup-age: the newest restorable backup is 1 d 6 h old, of at most 1 d" in text
     assert "(since 2026-11-27 06:00 UTC)" in text
     assert "its backups name no objectives" in text
 
 
 def test_what_names_no_objectives_is_judged_by_those_of_the_fleet(yard: FleetYard) -> None:
-    yard.more = 'objectives = { backup_age = "30m" }'
+    yard.more = 'objectives = { backup_age = "30m", rpo = "30d" }'
     assert {one.instance: one.verdict for one in yard.status().rows}["plain"] is Verdict.BROKEN
     assert {one.instance: one.verdict for one in yard.status().rows}["good"] is Verdict.MET
 

@@ -155,7 +155,8 @@ def test_a_configuration_whose_copies_name_no_other_repository_is_refused(site: 
 
 
 @pytest.mark.parametrize(
-    ("objectives", "code"), [("", 0), ('rpo = "25h"', 1), ('rpo = "1h"', 2), ('backup_age = "3d"', 0)]
+    ("objectives", "code"),
+    [("", 1), ('rpo = "3d"', 0), ('rpo = "25h"', 1), ('rpo = "1h"', 2), ('rpo = "3d"\nbackup_age = "3d"', 0)],
 )
 def test_status_ends_with_the_worst_verdict(site: Site, objectives: str, code: int, tmp_path: Path) -> None:
     site.fill([None])
@@ -173,7 +174,7 @@ def test_all_instances_are_shown_though_one_cannot_be_read(site: Site) -> None:
     other = (
         f'[instance.other]\nsocket = "/x"\nrepository = "gone"\n[repository.gone]\nurl = "file://{site.folder}-gone"\n'
     )
-    states = status.statuses(settings(site, "", other), None)
+    states = status.statuses(settings(site, '[instance.main.objectives]\nrpo = "3d"\n', other), None)
     assert [(state.instance, state.exit_code) for state in states] == [("main", 0), ("other", 6)]
     view = AllStatusView(states)
     assert "UNKNOWN" in view.text()
