@@ -389,7 +389,7 @@ def test_the_view_of_a_fleet_has_every_host_of_a_bucket_and_says_which_is_silent
 
     def configured(within: float) -> Path:
         s3 = ", ".join(f'{key} = "{value}"' for key, value in settings["s3"].items())
-        lines = [f'cache = "{tmp_path / "cache"}"', f"heard_within = {within}", "[repository.s3]"]
+        lines = [f'cache = "{tmp_path / "cache"}"', f'heard_within = "{within}s"', "[repository.s3]"]
         file.write_text("\n".join([*lines, f'url = "{settings["url"]}"', f"s3 = {{ {s3} }}\n"]))
         return file
 

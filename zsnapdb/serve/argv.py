@@ -27,7 +27,8 @@ class CloneTerms:
 def create(wanted: NewClone, terms: CloneTerms, subject: str) -> Sequence[str]:
     """Return the words that make a clone of the subject. Every clone has a lease."""
     ttl = {"ttl": _seconds(terms.ttl)}
-    decided = {"name": terms.name, **ttl, "mask": terms.masks, "quota": terms.most_bytes, "json": True}
+    quota = f"{terms.most_bytes}B" if terms.most_bytes is not None else None
+    decided = {"name": terms.name, **ttl, "mask": terms.masks, "quota": quota, "json": True}
     return _words(CreateCloneVerb.command, {**ttl, **dict(_sent(wanted)), **decided}, subject)
 
 

@@ -459,7 +459,7 @@ class DiffBranchesVerb(CloneDeed):
     kind: Literal[VerbKind.BRANCH_DIFF] = VerbKind.BRANCH_DIFF
     command, route = "branch.diff", VerbRoute("diff", "POST", f"{_CLONE}/diff", "clone-branch-difference")
     # The helper keeps it for a day, as how each operation ended.
-    fixed = {"size": 256 << 10}
+    fixed = {"size": f"{256 << 10}B"}
     states: TwoStates
 
 

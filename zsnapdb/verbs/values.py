@@ -19,7 +19,7 @@ POINT = re.compile(r"[0-9A-Za-z][0-9A-Za-z:.,+ -]{0,999}")
 DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d|w)")
 MESSAGE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,250}")
 """One line, of at most the bytes that a property holds."""
-BYTES = re.compile(r"[1-9][0-9]{0,18}")
+BYTES = re.compile(r"[1-9][0-9]{0,18}B")
 LINES = re.compile(r"[1-9][0-9]{0,2}")
 ROWS = re.compile(r"[0-9]{1,3}")
 PROFILE = re.compile(r"tiny|normal")

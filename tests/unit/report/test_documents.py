@@ -65,9 +65,15 @@ def _walk(owners: list[Any], path: str) -> list[Any]:
             choice
             for owner in owners
             if owner is not Any
-            for choice in _choices(_attribute(typing.get_origin(owner) or owner, name))
+            for choice in _choices(_of_owner(owner, _attribute(typing.get_origin(owner) or owner, name)))
         ]
     return owners
+
+
+def _of_owner(owner: Any, annotation: Any) -> Any:
+    """Return the annotation of an attribute, with what its generic owner names in the place of a type variable."""
+    named = zip(getattr(typing.get_origin(owner), "__parameters__", ()), typing.get_args(owner), strict=True)
+    return dict(named).get(annotation, annotation) if isinstance(annotation, typing.TypeVar) else annotation
 
 
 def _documents_in(annotation: Any) -> list[type[Document]]:

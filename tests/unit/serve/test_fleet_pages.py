@@ -88,7 +88,7 @@ def test_red_comes_first_with_the_reason_and_since_when(fleet_host: ServeHost) -
     page = Page(text)
     assert rows(page) == ["old", "billing", "ledger", "shop"]
     words = " ".join(page.text.split())
-    assert "4 instances: 3 red, 0 with a warning, 1 met" in words
+    assert "4 instances: 3 red, 1 with a warning, 0 met" in words
     assert "1 drill is due" in words
     assert "Host db-4 is silent since 2026-11-23 08:00 UTC: 1 instance" in words
     assert "broken since 2026-11-27 08:00 UTC backup-age: the newest restorable backup" in words

@@ -157,7 +157,7 @@ def test_a_clone_may_write_what_its_subject_has_left(tmp_path: Path) -> None:
     with host.helper():
         host.clones({"name": "old", "owner": APP, "quota": 12 * GIB, "own_bytes": 1})
         host.done(host.token(WEB), new("mine"))
-        assert f"--quota={18 * GIB}" in host.calls()[-1].words
+        assert f"--quota={18 * GIB}B" in host.calls()[-1].words
         host.clones({"name": "old", "owner": APP, "quota": 12 * GIB}, {"name": "mine", "owner": WEB, "quota": 18 * GIB})
         refused = host.refused(host.token(WEB, Role.OPERATOR), new("more"))
         assert refused.message == (
@@ -172,7 +172,7 @@ def test_what_commits_keep_beside_the_quota_of_a_clone_is_counted(tmp_path: Path
     with host.helper():
         host.clones({"name": "old", "owner": WEB, "quota": 10 * GIB, "own_bytes": 28 * GIB})
         host.done(host.token(WEB), new("mine"))
-        assert f"--quota={2 * GIB}" in host.calls()[-1].words
+        assert f"--quota={2 * GIB}B" in host.calls()[-1].words
 
 
 def test_bytes_of_a_clone_that_is_being_made_are_counted(tmp_path: Path) -> None:

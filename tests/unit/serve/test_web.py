@@ -116,7 +116,7 @@ def test_each_path_of_branches_runs_its_command_and_is_hidden_where_the_clone_is
         ("branch", "create", "--from=main", "--json", "mine", "f/x"),
         ("branch", "switch", "--json", "mine", "f/x"),
         ("branch", "log", "mine", "f/x", "--json"),
-        ("branch", "diff", "--limit=3", "--size=262144", "--json", "mine", "main", "f/x"),
+        ("branch", "diff", "--limit=3", "--size=262144B", "--json", "mine", "main", "f/x"),
         ("branch", "delete", "--json", "mine", "f/x"),
     ]
 
