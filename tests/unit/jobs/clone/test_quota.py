@@ -55,10 +55,10 @@ def test_less_than_a_server_needs_is_refused() -> None:
 
 
 def test_a_member_of_the_group_names_no_quota_and_the_helper_does() -> None:
-    words = ("create", "main", "mine", f"--quota={GIB}")
+    words = ("create", "main", "mine", f"--quota={GIB}B")
     with pytest.raises(UsageError, match="unknown option"):
         parse(words, "ann", COMMANDS)
-    assert f"--quota={GIB}" in parse(words, "ci:shop/web", SERVED).words
+    assert f"--quota={GIB}B" in parse(words, "ci:shop/web", SERVED).words
     for hostile in ("0", "-1", "1GiB", "1 --admin", "9" * 20, "1e9"):
         with pytest.raises(UsageError, match="invalid value"):
             parse(("create", "main", "mine", f"--quota={hostile}"), "ci:shop/web", SERVED)
