@@ -198,7 +198,7 @@ def test_a_second_request_for_a_name_that_is_being_made_hides_nothing_of_the_fir
             assert time.monotonic() < deadline
             time.sleep(0.02)
     quotas = [dict(word.partition("=")[::2] for word in one.words).get("--quota", "") for one in host.calls()]
-    assert sorted(quotas) == ["", str(10 * GIB), str(10 * GIB)]
+    assert sorted(quotas) == ["", f"{10 * GIB}B", f"{10 * GIB}B"]
 
 
 def test_a_reset_starts_no_server_too_many(tmp_path: Path) -> None:
