@@ -330,7 +330,7 @@ def test_the_words_of_each_verb() -> None:
     assert argv.deed(switch, "c1", 9, "ci:x") == ("clone", "branch", "switch", "--json", "c1", "f/x")
     diff = DiffBranchesVerb(name="mine", states=TwoStates(before="main", after="f/x", limit=3))
     assert argv.deed(diff, "c1", 9, "ci:x") == (
-        *("clone", "branch", "diff", "--limit=3", "--size=262144", "--json", "c1", "main", "f/x"),
+        *("clone", "branch", "diff", "--limit=3", "--size=262144B", "--json", "c1", "main", "f/x"),
     )
     of_set = NewClone.model_validate({"instance": "main", "from": "20260101T000000Z-0123"})
     assert "--from=20260101T000000Z-0123" in argv.create(of_set, CloneTerms("mine", 60.0, masks=False), "ci:x")
