@@ -14,6 +14,7 @@ import pytest
 from typer.main import get_command
 
 import zsnapdb
+from zsnapdb.base import run_id
 from zsnapdb.cli.app import app
 
 SOURCE = Path(zsnapdb.__file__).parent
@@ -29,6 +30,15 @@ NAMED_LATER = {
     "zsnapdb clone *",
 }
 """The command itself is filled in."""
+
+
+@pytest.fixture(autouse=True)
+def own_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A parsed `--once` sets the run id of this process: give it back."""
+    with monkeypatch.context() as patch:
+        patch.setenv(run_id.VARIABLE, RUN)
+        yield
+    run_id.current.cache_clear()
 
 
 def texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
