@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from zsnapdb.cli.schema import DOCUMENTS, whole_schema
+from zsnapdb.cli.schema import printed_documents, whole_schema
 
 _HEAD = """# JSON
 
@@ -35,7 +35,7 @@ def page() -> str:
     parts = whole_schema()["$defs"]
     rows = [
         f"| `zsnapdb {command}` | {', '.join(f'[{one.kind}](#{one.kind})' for one in types)} |"
-        for command, types in sorted(DOCUMENTS.items())
+        for command, types in sorted(printed_documents().items())
     ]
     lines = [_HEAD, *rows, "", *(line for name, part in parts.items() for line in _part(name, part))]
     return "\n".join(lines).rstrip() + "\n"

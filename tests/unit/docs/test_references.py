@@ -12,7 +12,7 @@ from tools.references.commands import commands
 from tools.references.pages import MAN, ROOT, made
 
 from zsnapdb.base.errors import EXIT_CODES
-from zsnapdb.cli.schema import DOCUMENTS
+from zsnapdb.cli.schema import printed_documents
 from zsnapdb.verbs.requests import VERBS
 
 TEXTS = made()
@@ -64,7 +64,7 @@ def test_the_page_on_the_api_names_every_request_of_its_schema_and_no_other() ->
 
 def test_the_api_names_documents_that_the_command_line_has() -> None:
     named = {verb.route.answers for verb in VERBS if verb.route is not None and isinstance(verb.route.answers, str)}
-    assert named <= {one.kind for types in DOCUMENTS.values() for one in types}
+    assert named <= {one.kind for types in printed_documents().values() for one in types}
 
 
 def test_every_exit_code_and_every_error_has_a_part_that_says_what_to_do() -> None:
