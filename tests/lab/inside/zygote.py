@@ -22,6 +22,7 @@ import importlib
 import json
 import os
 import pkgutil
+import select
 import selectors
 import signal
 import socket
@@ -88,12 +89,13 @@ class Zygote:
 
 def _ended(number: int, err: IO[bytes]) -> str:
     """Kill a command that hangs. Return its stderr with the stacks of its threads, and the processes of this host."""
-    listed = subprocess.run(
-        ["ps", "axfo", "pid,stat,wchan:20,etimes,args"], capture_output=True, text=True, check=False
-    )
-    os.kill(number, signal.SIGABRT)
-    time.sleep(2)
+    argv = ["sh", "-c", "ps axfo pid,stat,wchan:20,etimes,args || ps"]
+    listed = subprocess.run(argv, capture_output=True, text=True, check=False)
     with contextlib.suppress(ProcessLookupError):
+        handle = os.pidfd_open(number)
+        os.kill(number, signal.SIGABRT)
+        select.select([handle], [], [], 10)  # the stacks are written before it ends
+        os.close(handle)
         os.kill(number, signal.SIGKILL)
     err.seek(0)
     text = f"{err.read().decode(errors='replace')}\n{listed.stdout}"

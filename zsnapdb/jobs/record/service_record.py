@@ -52,11 +52,13 @@ def stopped_server(instance: Instance) -> StoppedServer | None:
         known = _recorded(instance)
         if known is None or serving(Path(known.datadir)) is not None:
             return None
-        shown = processes.run(["systemctl", "show", "--property=ActiveState", "--value", known.unit], timeout=30.0)
+        asked = ["systemctl", "show", "--property=LoadState", "--property=ActiveState", known.unit]
+        shown = processes.run(asked, timeout=30.0).split()
     except (OSError, ZsnapdbError):
         return None
-    state = shown.strip()
-    return StoppedServer(known.unit, has_failed=state == "failed") if state in ("inactive", "failed") else None
+    has_failed = "ActiveState=failed" in shown
+    is_stopped = "LoadState=loaded" in shown and (has_failed or "ActiveState=inactive" in shown)
+    return StoppedServer(known.unit, has_failed) if is_stopped else None
 
 
 def _recorded(instance: Instance) -> ServiceRecord | None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 from zsnapdb.base import text_files, whole_file
 from zsnapdb.base.errors import (
     CommandError,
+    CommandTimeout,
     ConfigError,
     ConsistencyError,
     DamagedError,
@@ -124,21 +125,26 @@ def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:
 def _turn_binlogs_on(socket: Path, step: SetupStep) -> None:
     """Write the option file, restart the server, and see that it writes binlogs. ServerError if it does not.
 
-    The option file is removed again if the server does not start with it.
+    If the server does not start with the option file, the file is removed and the server is started again. A server
+    that starts and does not answer yet may be recovering: it is left alone.
     """
     file, (line,) = Path(step.path), step.lines
     _write(file, step.text, 0o644)
     try:
         command.run(line.split(), timeout=_RESTART_SECONDS)
-        is_on = bool(int(_answer(socket, "SELECT @@GLOBAL.log_bin")))
-    except ZsnapdbError as error:
+    except CommandTimeout as error:
+        raise ServerError(
+            f"the server still starts with {file}, and was left alone",
+            hint=f"see `journalctl -u {line.split()[-1]}`; run the same setup again when it answers",
+        ) from error
+    except CommandError as error:
         file.unlink()
         command.run(line.split(), timeout=_RESTART_SECONDS)
         raise ServerError(
             f"the server did not start with {file}, which was removed again: {error.message}",
             hint=f"see `journalctl -u {line.split()[-1]}` and the server's log; leave --binlogs out to go on",
         ) from error
-    if not is_on:
+    if not int(_answer(socket, "SELECT @@GLOBAL.log_bin")):
         raise ServerError(
             f"the server was restarted with {file} and writes no binlogs: another option turns them off",
             hint="remove skip_log_bin and disable_log_bin from its option files and command line; then run setup again",
