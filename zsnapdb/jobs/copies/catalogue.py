@@ -1,4 +1,4 @@
-"""The catalogue of one kind of copies on this host, read only from the properties of their datasets.
+"""The catalogue of one kind of copies on this host, read only from dataset properties.
 
 A copy is an anchor, the dataset `HOME/NAME` that carries all facts about it, and the datasets below the anchor. Each
 carries the mark of its kind with the copy's name. Only local properties count: an inherited or received value says

@@ -67,10 +67,7 @@ class HostRecord:
 
     @classmethod
     def of_copy(cls, instance: Instance, repository: Repository) -> HostRecord:
-        """Return the record of backups that this host copied to, or adopted in, a repository other than the instance's.
-
-
-        """
+        """Return the record of backups that this host copied to, or adopted in, another repository than its own."""
         address = hashlib.sha256(instance.repository.url.encode()).hexdigest()[:16]
         folder = instance.host.records / instance.name / f"copy-{address}" / folder_name(repository.id)
         return cls(folder, instance.name, repository.id, instance.repository.url)
