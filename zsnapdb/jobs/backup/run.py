@@ -143,10 +143,11 @@ def backup(
 
     Unfinished backups of earlier runs of this host are finished first, from their own snapshots, or abandoned if
     `fresh` is set. If this run is interrupted after its snapshots were created, they stay held and the next run
-    continues the backup. The `done` hooks run at the end, without a lock, however the backup ended. If the store is
-    unreachable and this host has stored backups of the instance before, the snapshots are created now and stored when
-    the store is reachable again. With `once`, the backup that the run of this id began is returned if it is stored, and
-    no other one is made.
+    continues the backup. The `done` hooks run at the end, without a lock, however the backup ended.
+
+    The store may be unreachable. If this host has stored backups of the instance before, the snapshots are created now
+    and stored when the store is reachable again. With `once`, a stored backup that the run of this id began is
+    returned, and no other one is made.
 
     Raises:
         UnreachableError: the store is unreachable for the repository's `patience`; the snapshots stay.

@@ -1,9 +1,10 @@
 """The source that is a database server on filesystems of this host.
 
-Hooks, the stop of the applier and a lock hold the server. The binlog inside the snapshot proves its position. A change
-through mapped memory is in a snapshot only after the kernel has written it back. With myisam_use_mmap MyISAM changes
-rows in place in the mapped file, and FLUSH TABLES unmaps it without a sync (storage/myisam/mi_dynrec.c of both
-families). The pages are in the page cache, which ZFS does not know.
+Hooks, the stop of the applier and a lock hold the server. The binlog inside the snapshot proves its position.
+
+A change through mapped memory is in a snapshot only after the kernel has written it back. With myisam_use_mmap MyISAM
+changes rows in place in the mapped file. FLUSH TABLES unmaps the file without a sync (storage/myisam/mi_dynrec.c of
+both families). The pages are in the page cache, which ZFS does not know.
 """
 
 from __future__ import annotations

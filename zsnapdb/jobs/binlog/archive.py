@@ -187,8 +187,8 @@ def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[
         with instance.session() as session:
             source = find_source(session)
         archiver = archiver_of(instance, source)
-        # Half of the interval: a transaction that is written right after a round waits for the next round, which then
-        # still has time to store the transaction.
+        # Half of the interval: a transaction right after a round waits for the next round, which still has time to
+        # store it.
         pause = instance.settings.binlog.interval / 2
         notes = Notes(instance.events)
         watch = NewHistoryWatch(instance, start_backup)

@@ -1,8 +1,14 @@
 """`zsnapdb binlog purge`: it removes archived binlogs from the server, in small batches, by the server's own statement.
 
-A binlog is removed only if the repository has it. All objects of its archived copy are listed with their sizes, no
-check found damage, the copy is read completely now, and the server's own file has the same bytes. With
-`binlog.read_within` a copy with an earlier check is not read again, if the host trusts the signature of that check.
+A binlog is removed only if the repository has it:
+
+- All objects of its archived copy are listed with their sizes.
+- No check found damage.
+- The copy is read completely now.
+- The server's own file has the same bytes.
+
+With `binlog.read_within` a copy with an earlier check is not read again, if the host trusts the signature of that
+check.
 """
 
 from __future__ import annotations

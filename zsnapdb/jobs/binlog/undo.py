@@ -138,8 +138,8 @@ class Undo:
     """A transaction that may be undone: its changes, and the rows that prevent it now.
 
     The changes are those in the binlog, in their order. After the proof (`is_tried`) they are all changes of the
-    transaction, each row once, and their undo returned a clone of the server to the state before the transaction.
-    `file` is the written script; None: not written. `is_applied`: the script ran on the server too.
+    transaction, each row once. Their undo returned a clone of the server to the state before the transaction. `file` is
+    the written script; None: not written. `is_applied`: the script ran on the server too.
     """
 
     instance: str

@@ -272,7 +272,7 @@ def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
 
 
 def _is_unwritten(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bool:
-    """Whether the running server certainly wrote no data since its binlog ended at `end`.
+    """Return whether the running server certainly wrote no data since its binlog ended at `end`.
 
     A server that was never started has written nothing.
     """
@@ -282,7 +282,7 @@ def _is_unwritten(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bo
 
 
 def _ended_there(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bool:
-    """Whether the stopped server wrote nothing after that end (None: it was never started)."""
+    """Return whether the stopped server wrote nothing after that end (None: it was never started)."""
     if end is None:
         return True
     with contextlib.suppress(ZsnapdbError, OSError):

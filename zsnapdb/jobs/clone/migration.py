@@ -1,8 +1,8 @@
 """The check of a site's migration on two ephemeral clones, before it is run on production.
 
 On the first clone the migration runs alone. The table files of that server, after slow shutdowns before and after the
-migration, show which tables it changes. On the second clone it runs next to a reader and a writer of each such table,
-and next to the recorded load of production if requested. Then it runs once more.
+migration, show which tables it changes. On the second clone it runs next to a reader and a writer of each such table.
+If requested, the recorded load of production runs too. Then the migration runs once more.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def plan_load(settings: Settings, instance: Instance, source: str, seconds: floa
     """Return the load of so many seconds after the named set, or after the newest set that is old enough.
 
     Raises:
-        PreflightError: no set is old enough, clones are masked (binlogs have the rows that masking hides), the server
-            cannot replay relay logs, or nothing was committed.
+        PreflightError: no set is old enough, the server cannot replay relay logs, or nothing was committed. Or clones
+            are masked, because binlogs have the rows that masking hides.
         NotThere: the binlogs do not reach that far.
     """
     if masking_policy.rules_of(instance.settings.masking, requested=False):

@@ -1,7 +1,7 @@
 """The sources of clones.
 
-A source is a snapshot set on this host (of a backup, taken now, a commit, or created by another program), or a backup
-that is only in the repository.
+A source is a snapshot set on this host, or a backup that is only in the repository. The set belongs to a backup or
+commit, is taken now, or was created by another program.
 """
 
 from __future__ import annotations

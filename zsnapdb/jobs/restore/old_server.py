@@ -44,7 +44,7 @@ def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
     """Return a finding if the server that the restore replaces would not end cleanly after a stop.
 
     With O_DIRECT, OpenZFS from 2.3 on answers EINVAL to writes of compressed pages. MariaDB 11.8 retries forever, and
-    ends at once after direct=disabled; MySQL 9.7 aborts at the first write (tried on OpenZFS 2.3.9).
+    ends at once after direct=disabled. MySQL 9.7 aborts at the first write (tried on OpenZFS 2.3.9).
     """
     if serving_process(planned) is None or version.kernel_release() < _HONOURS_DIRECT:
         return []

@@ -200,7 +200,7 @@ def rewind(
 
     An error before the stop changes nothing on the server: the restore waits for --resume, or for `zsnapdb restore
     --abandon`. After an error between the stop and the end of the exchange, the old server runs again in its former
-    state, or a note says that it does not. Signals take effect when a server runs again.
+    state. A note on the error says if it does not. Signals take effect when a server runs again.
     """
     with for_instance(instance, "rewind", "rewinding"):
         began = time.monotonic()
