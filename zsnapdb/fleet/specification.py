@@ -2,8 +2,8 @@
 
 The engine compares times literally with the clock of a zone (Temporal's API, `ScheduleSpec.timezone_name`). A time that
 the clock skips when it is set forward does not occur on that day. When the clock is set back, Temporal 1.32 skips times
-of the repeated hour (`30 * * * *` in Europe/Berlin: 23:30, 0:30, 2:30 UTC). So the agent's times around such changes
-are added one by one.
+of the repeated hour: `30 * * * *` in Europe/Berlin gives 23:30, 0:30, 2:30 UTC. So the agent's times around such
+changes are added one by one.
 """
 
 from __future__ import annotations

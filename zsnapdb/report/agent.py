@@ -27,7 +27,7 @@ class PauseView(View, kind="agent-pause", document=AgentPauseDocument):
 
 
 class AgentRunView(View, kind="agent-run", document=AgentRunDocument, read_from="ran"):
-    """A job that was run at once by a command."""
+    """A job that a person started at once."""
 
     ran: RanJob
 
@@ -36,7 +36,7 @@ class AgentRunView(View, kind="agent-run", document=AgentRunDocument, read_from=
 
 
 class AgentView(TabularView, kind="agent", document=AgentDocument, read_from="overview"):
-    """Whether the agent runs, and the last and the next run of each of its jobs."""
+    """The state of the agent, with the last and the next run of each job."""
 
     overview: AgentOverview
 

@@ -180,7 +180,7 @@ class OperationPages:
 
 
 def _again(seconds: float) -> int:
-    """Return after how many seconds a page reloads: less often if the operation takes long."""
+    """Return the seconds until a page reloads: more if the operation takes long."""
     return 1 if seconds < 10 else 3 if seconds < _PATIENT else 10
 
 

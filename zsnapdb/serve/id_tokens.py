@@ -229,7 +229,7 @@ class IdTokens:
         return None
 
     def of_login(self, text: str, name: str, nonce: str, now: datetime) -> IdTokenHolder | None:
-        """Return who has logged in by the issuer of that name. Return None if its token is refused.
+        """Return the person who has logged in by the issuer of that name. Return None if the token is refused.
 
         A token with another nonce is the answer to another log-in, and is refused. Raises ZsnapdbError if the
         configuration cannot be read.

@@ -58,7 +58,7 @@ class CloneLimit:
         return [one for one in mine if one.servers] if self.thing is LimitedThing.RUNNING else mine
 
     def count(self, clones: Sequence[CountedClone]) -> int:
-        """Return how much of the limit these clones use."""
+        """Return the part of the limit that these clones use."""
         match self.thing:
             case LimitedThing.CLONES:
                 return len(clones)
@@ -137,7 +137,7 @@ def longest_lease(subject: str, settings: ServeSettings) -> LongestLease:
 def admitted(
     limits: Sequence[CloneLimit], clones: Sequence[CountedClone], usual_bytes: int, least: int
 ) -> AdmittedClone | LimitRefusal:
-    """Return how many bytes one more clone may write, or the reached limit that refuses it.
+    """Return the quota of one more clone, or the refusal by a reached limit.
 
     `clones` are all clones that exist or are being created. `usual_bytes` is the quota of a clone without limits (0:
     none). `least` is the smallest usable quota.

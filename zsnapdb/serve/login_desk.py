@@ -77,7 +77,7 @@ class LiveTokens:
 class LoginDesk:
     """The parts that answer about log-ins. `settings` reads the configuration, so that its changes apply at once.
 
-    `patience` is how many seconds a log-in waits for its turn.
+    A log-in waits at most `patience` seconds for its turn.
     """
 
     settings: Callable[[], ServeSettings]

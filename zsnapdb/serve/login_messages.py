@@ -81,7 +81,7 @@ class KnownLogins(_Model):
 
 
 class OpenedLogin(_Model):
-    """An opened session: its subject, its token, and how many seconds it lasts."""
+    """An opened session: its subject, its token, and its duration in seconds."""
 
     subject: str
     token: str

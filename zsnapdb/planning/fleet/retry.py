@@ -28,7 +28,7 @@ _OF_CLASSES = {
 _MOST = {JobVerdict.DONE: 1, JobVerdict.TWICE: 2, JobVerdict.NEVER: 1, JobVerdict.ELSEWHERE: 30}
 """The greatest number of attempts. Other verdicts are tried as long as the job may take.
 
-A job that that many hosts could not do is given again later, and has no slot of its bucket meanwhile.
+A job that 30 hosts could not do is given again later, and has no slot of its bucket meanwhile.
 """
 
 
