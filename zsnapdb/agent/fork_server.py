@@ -1,4 +1,4 @@
-"""Starts jobs of the agent, and of the helper of `zsnapdb serve`, by a fork server while they are frequent.
+"""Starts jobs for the agent and for the helper of `zsnapdb serve`, by a fork server while they are frequent.
 
 The server has imported the modules that jobs need. That saves half a second of processor time for each job.
 `zsnapdb/cli/fork_server.py` is the process itself.

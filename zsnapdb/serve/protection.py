@@ -1,4 +1,4 @@
-"""The protection of instances for holders of tokens, read by commands of zsnapdb that run as root.
+"""The protection of instances, as commands that run as root report it to holders of tokens.
 
 Each document is read as untrusted, and only the fields of these models are passed on.
 """
