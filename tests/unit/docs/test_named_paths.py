@@ -12,7 +12,12 @@ from tools.references.pages import ROOT
 DOCS = ROOT / "docs"
 PAGES = [
     path
-    for path in (DOCS / "architecture.md", *sorted((DOCS / "architecture").glob("*.md")), DOCS / "threat-model.md")
+    for path in (
+        DOCS / "architecture.md",
+        *sorted((DOCS / "architecture").glob("*.md")),
+        DOCS / "lab.md",
+        DOCS / "threat-model.md",
+    )
     if path.exists()
 ]
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
