@@ -66,7 +66,7 @@ def test_the_navigation_has_every_page_once() -> None:
     assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in PAGES)
 
 
-TITLES = {"vms": "Virtual machines", "vm": "Virtual machines", "faq": "FAQ", "json": "JSON"}
+TITLES = {"vms": "Virtual machines", "vm": "Virtual machines", "faq": "FAQ", "freebsd": "FreeBSD", "json": "JSON"}
 """The titles of pages whose file names are abbreviations."""
 
 
