@@ -46,6 +46,25 @@ def test_named_paths_of_a_page_exist(page: Path) -> None:
     assert [path for path in named_paths(page.read_text(encoding="utf-8")) if not exists(path)] == []
 
 
+def names_in_files(text: str) -> list[tuple[str, str]]:
+    """Return the pairs of "`name` in `path.py`" (or "of"): a name of the code and the module that has it."""
+    return re.findall(r"`([A-Za-z_]+)`\s+(?:in|of)\s+`([\w/]+\.py)`", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_modules_have_the_names_that_a_page_gives_them(page: Path) -> None:
+    for name, path in names_in_files(page.read_text(encoding="utf-8")):
+        (file,) = (found for found in (ROOT / path, ROOT / "zsnapdb" / path) if found.exists())
+        assert re.search(rf"\b{name}\b", file.read_text(encoding="utf-8")), f"{name} in {path}"
+
+
+def test_names_in_files_are_found() -> None:
+    assert names_in_files("the `run` of\n`jobs/run.py`, `x` in `y`, `Z` in `a/b.py`") == [
+        ("run", "jobs/run.py"),
+        ("Z", "a/b.py"),
+    ]
+
+
 def test_architecture_names_many_paths() -> None:
     named = {path for page in PAGES for path in named_paths(page.read_text(encoding="utf-8"))}
     assert len(named) > 100
