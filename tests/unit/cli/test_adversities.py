@@ -25,15 +25,6 @@ url = "file://{folder}/backups"
 ENDLESS = {
     *(("agent",), ("agent", "run"), ("binlog", "archive"), ("mcp",), ("serve",), ("serve-helper",)),
     *(("clone", "hold"), ("clone", "keep")),
-        ("agent",),
-        ("agent", "run"),
-        ("binlog", "archive"),
-        ("clone", "hold"),
-        ("clone", "keep"),
-        ("mcp",),
-        ("serve",),
-        ("serve-helper",),
-    ),
     *(("fleet", "control"), ("fleet", "dev"), ("fleet", "worker")),
 }
 """These work until they are told to end."""
