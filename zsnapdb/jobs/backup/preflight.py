@@ -163,13 +163,12 @@ def examine(instance: Instance, session: Session) -> Examined:
     zone = server_zone(session, _process_of(probed, session), is_default=probed.variables.get("time_zone") == "SYSTEM")
     facts = replace(with_real_paths(probed), origins=set_variables(session), zone=zone)
     setting = instance.settings.lock.strategy
-    findings += judge_server(
-        facts, str(instance.address), forced=setting != AUTO, stops_applier=instance.settings.lock.stop_applier
-    )
+    stops_applier = instance.settings.lock.stop_applier
+    findings += judge_server(facts, str(instance.address), forced=setting != AUTO, stops_applier=stops_applier)
     findings += _judge_applier(instance)
     choice, lock_finding = _chosen_lock(facts, setting)
     findings.append(lock_finding)
-    mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
+    mounts = _mounts()
     paths = tuple(NamedPath(path.what, path.path) for path in written_paths(facts))
     volumes = dict(instance.settings.volumes or {})
     if instance.settings.volumes is None:
@@ -178,9 +177,8 @@ def examine(instance: Instance, session: Session) -> Examined:
         judged = _judge_datasets(instance, volumes)
         findings += judged.findings
     placement = place(paths, mounts, volumes)
-    findings += judge_placement(
-        instance.name, placement, volumes, _objections_to_copies(instance, facts, mounts, volumes)
-    )
+    objections = _objections_to_copies(instance, facts, mounts, volumes)
+    findings += judge_placement(instance.name, placement, volumes, objections)
     if objection(findings) is None:
         findings += judge_volumes_space(list(volumes.values()), judged.seen)
     findings += _judge_surroundings(facts, mounts, volumes)
@@ -189,31 +187,22 @@ def examine(instance: Instance, session: Session) -> Examined:
     findings += key_findings
     blocks = data_file_blocks(facts)
     findings += judge_blocks(blocks, doublewrite=repairs_torn_pages(facts), zfs_release=version.kernel_release())
-    findings += installed_plugins.judge(
-        instance.settings.server, facts.flavour, facts.version, facts.plugins, prevents=False
-    )
+    server = instance.settings.server
+    findings += installed_plugins.judge(server, facts.flavour, facts.version, facts.plugins, prevents=False)
     findings += _judge_hooks(instance)
+    found, ciphers = tuple(findings), judged.ciphers
     if placement.objections or objection(findings) is not None:
-        return Examined(tuple(findings), None)
+        return Examined(found, None)
     mountpoints = mount_points(volumes, mounts, paths)
     position = published_position(session, facts)
-    return Examined(
-        tuple(findings),
-        Observed(
-            facts,
-            volumes,
-            mountpoints,
-            paths,
-            placement,
-            blocks,
-            choice,
-            position,
-            tuple(findings),
-            judged.ciphers,
-            keys,
-            binlog_key,
-        ),
+    observed = Observed(
+        facts, volumes, mountpoints, paths, placement, blocks, choice, position, found, ciphers, keys, binlog_key
     )
+    return Examined(found, observed)
+
+
+def _mounts() -> list[MountedFilesystem]:
+    return [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
 
 
 def _process_of(facts: ServerFacts, session: Session) -> int | None:
@@ -280,7 +269,7 @@ def with_discovered_volumes(instance: Instance, session: Session) -> Instance:
     if refusal is not None:
         raise refusal
     facts = with_real_paths(probed)
-    mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
+    mounts = _mounts()
     paths = [NamedPath(path.what, path.path) for path in written_paths(facts)]
     discovered = discover(paths, mounts, facts.variables["datadir"])
     if discovered.objections:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pydantic import SecretStr
 
 from zsnapdb.base.errors import BusyError, PreflightError
+from zsnapdb.base.model import Position
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.base.events import SILENT
@@ -60,6 +61,7 @@ from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.zfs import datasets
 
 
@@ -106,15 +108,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
             with undone_on_error(lambda: remove_all(instance.host, planned.top, planned.name, planned.copy.root)):
                 password = fresh_password() if planned.request.starts else None
                 separated = _start(settings, instance, planned, rules, password)
-                facts = {
-                    POSITION_PROPERTY: separated.position.short(POSITION_BYTES),
-                    copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.request.starts else CopyPhase.NEW,
-                    properties.USED_PROPERTY: stamp(instance.host.latest()),
-                }
-                if request.waits:
-                    facts |= {properties.POOL_PROPERTY: PoolMark.WAITS}
-                    facts |= {properties.RULES_PROPERTY: rules} if rules else {}
-                    facts |= {properties.HISTORY_PROPERTY: production_history(configured, source.origin)}
+                facts = _facts_of(configured, planned, separated.position, rules, source.origin)
                 if planned.lease.heartbeat is not None:
                     # The holder could not send heartbeats while the clone was being created.
                     heartbeat.beat(instance.host, planned.name)
@@ -132,6 +126,23 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
     if password is not None:
         info = address.open_to(settings, info, instance.events)
     return Created(info, password, seconds, separated.masking or before, masking)
+
+
+def _facts_of(
+    configured: Instance, planned: ClonePlan, position: Position, rules: str, origin: Origin
+) -> dict[str, str]:
+    """Return the properties of a clone that was created: its position and phase, and what the pool must know of it."""
+    facts = {
+        POSITION_PROPERTY: position.short(POSITION_BYTES),
+        copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.request.starts else CopyPhase.NEW,
+        properties.USED_PROPERTY: stamp(configured.host.latest()),
+    }
+    if planned.request.waits:
+        facts[properties.POOL_PROPERTY] = PoolMark.WAITS
+        facts[properties.HISTORY_PROPERTY] = production_history(configured, origin)
+        if rules:
+            facts[properties.RULES_PROPERTY] = rules
+    return facts
 
 
 def _start(

@@ -184,20 +184,11 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     origin = made_from.origin
     name = request.name or random_name(instance)
     refuse_name(name)
-    server_program.fitting(instance.settings.server, origin.flavour, origin.version)
-    restorable.refuse(instance.settings.server, origin)
-    for text in restorable.zone_differences(instance.settings.server, origin):
-        instance.events.warn(text)
-    check_account(instance.settings.server, settings.clones)
+    _check_host(settings, instance, origin)
     pool = made_from.pool or pool_for(settings, [place.dataset for place in origin.volumes.values()])
     top = home(settings, pool)
     anchor = f"{top}/{name}"
-    if datasets.exists(anchor):
-        raise ExistsError(
-            f"the name {name} is taken by another clone",
-            hint=f"choose another name, or run `zsnapdb clone destroy {name}`",
-            about=(),
-        )
+    _require_free(name, anchor)
     refuse_alternate_root(pool)
     limits, seen = settings.clones, room.look(top)
     room.refuse_source(settings, top, made_from.source)
@@ -211,8 +202,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     layout = layout_of(origin, f"{anchor}/r1", root)
     options = (*instance.settings.server.options, *request.profile.options)
     copy = copy_of(origin, layout, root, instance.settings.server.model_copy(update={"options": options}), limits)
-    missing = copy.key_objection(origin.binlog_key)
-    if missing is not None:
+    if (missing := copy.key_objection(origin.binlog_key)) is not None:
         raise missing
     requested, source = requested_text(request.names_source), made_from.source
     key = source.key if isinstance(source, CloneSource) else ""
@@ -253,6 +243,26 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     )
     copy.render(CloneServer(copy, planned, limits.accounts == "lock").identity())
     return planned
+
+
+def _check_host(settings: Settings, instance: Instance, origin: Origin) -> None:
+    """Raise if this host cannot run a server on a copy of these files. Warn about other rules of time zones."""
+    server = instance.settings.server
+    server_program.fitting(server, origin.flavour, origin.version)
+    restorable.refuse(server, origin)
+    for text in restorable.zone_differences(server, origin):
+        instance.events.warn(text)
+    check_account(server, settings.clones)
+
+
+def _require_free(name: str, anchor: str) -> None:
+    """Raise ExistsError if another clone has the name. The error names nobody's clone but the requested one."""
+    if datasets.exists(anchor):
+        raise ExistsError(
+            f"the name {name} is taken by another clone",
+            hint=f"choose another name, or run `zsnapdb clone destroy {name}`",
+            about=(),
+        )
 
 
 def _refuse_files_in(root: Path) -> None:

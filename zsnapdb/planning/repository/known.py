@@ -21,6 +21,7 @@ from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.host_record import (
     BackupRecord,
     LocalBackup,
+    RecordedBackup,
     RemovedBackup,
     StoredFinding,
     StoredKind,
@@ -164,15 +165,12 @@ def judge(
     removed = {backup.backup_id: backup for backup in record.removed}
     ids = frozenset((*stored, *(backup.backup_id for backup in local if backup.backup_id not in removed)))
     if is_signed:
-        foreign = dict(unbelieved or {})
-        rewritten = [name for name in foreign if name in stored and stored[name].manifest is not None]
-        by_key = {link.backup_id: KnownBy.SIGNATURE for link in there}
-        return Provenance(True, by_key, foreign, tuple(rewritten), frozenset(rewritten), stored=ids)
+        return _of_signed(there, stored, unbelieved or {}, ids)
     here = {backup.backup_id: frozenset(backup.guids.items()) for backup in local}
     twins = {_guids(backup): backup.backup_id for backup in record.stored}
     twins |= {guids: name for name, guids in here.items()}
     proofs: dict[str, KnownBy] = {}
-    foreign = {}
+    foreign = dict[str, str]()
     rewritten, inherited = list[str](), list[str]()
     unsealed: dict[str, str] = {}
     heritage = _heritage(record, consolidated)
@@ -208,6 +206,15 @@ def judge(
         stored=ids,
         has_record=bool(stored),
     )
+
+
+def _of_signed(
+    there: Sequence[Link], stored: Mapping[str, RecordedBackup], unbelieved: Mapping[str, str], ids: frozenset[str]
+) -> Provenance:
+    """Return the provenance in a repository whose manifests have believed signatures."""
+    rewritten = [name for name in unbelieved if name in stored and stored[name].manifest is not None]
+    by_key = {link.backup_id: KnownBy.SIGNATURE for link in there}
+    return Provenance(True, by_key, dict(unbelieved), tuple(rewritten), frozenset(rewritten), stored=ids)
 
 
 def _heritage(
