@@ -88,8 +88,13 @@ class Zygote:
 
 
 def _ended(number: int, err: IO[bytes]) -> str:
-    """Kill a command that hangs. Return its stderr with the stacks of its threads, and the processes of this host."""
-    argv = ["sh", "-c", "ps axfo pid,stat,wchan:20,etimes,args || ps"]
+    """Kill a command that hangs.
+
+    Return its stderr with the stacks of its threads, the processes of this host, the threads of the servers, and the
+    end of the log of the lab's server.
+    """
+    threads = "ps -L -C mariadbd,mysqld -o pid,tid,stat,comm:30,wchan:20"
+    argv = ["sh", "-c", f"ps axfo pid,stat,wchan:20,etimes,args || ps; {threads}; tail -n 40 /var/log/lab/server.log"]
     listed = subprocess.run(argv, capture_output=True, text=True, check=False)
     with contextlib.suppress(ProcessLookupError):
         handle = os.pidfd_open(number)
