@@ -44,7 +44,7 @@ def deed(verb: CloneDeed, clone: str, ttl: float, subject: str) -> Sequence[str]
 
 def told(verb: ToldOfClone, clone: str, subject: str) -> Sequence[str]:
     """Return the words that tell something of the clone of that unchanging name."""
-    return _words(verb.command, {**dict(_sent(verb)), "name": clone}, subject)
+    return _words(verb.command, {**dict(_sent(verb)), **verb.fixed, "name": clone}, subject)
 
 
 def _sent(model: BaseModel) -> Iterator[tuple[str, object]]:

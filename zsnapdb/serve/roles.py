@@ -38,16 +38,19 @@ class RoleDecision:
 
 USERS: Mapping[VerbKind, frozenset[Role]] = {verb.model_fields["kind"].default: verb.users for verb in VERBS}
 """Who may use each verb, on what he sees."""
+_FOR_OWNER = frozenset(verb.model_fields["kind"].default for verb in VERBS if verb.for_owner)
 _OWN_ALONE = frozenset(verb.model_fields["kind"].default for verb in VERBS if issubclass(verb, AboutOperation))
 
 
 def decide(role: Role, verb: VerbKind, belonging: Belonging) -> RoleDecision:
     """Return whether the role may use the verb on what belongs to its subject, to others, or to nobody yet.
 
-    What the role does not see is hidden. An operation is seen by whoever began it alone.
+    What the role does not see is hidden. An operation is seen by whoever began it alone. A login is for the owner.
     """
     if belonging is Belonging.OTHERS and (verb in _OWN_ALONE or not sees_all(role)):
         return RoleDecision(RoleVerdict.HIDDEN, "it belongs to somebody else")
+    if belonging is Belonging.OTHERS and verb in _FOR_OWNER:
+        return RoleDecision(RoleVerdict.FORBIDDEN, "only the owner of a clone may have its login")
     if role in USERS[verb]:
         return RoleDecision(RoleVerdict.ALLOWED)
     users = " and ".join(sorted(f"{one}s" for one in USERS[verb]))
