@@ -177,6 +177,8 @@ def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(
     deeds = [record for record in shown if (record["job"], record["who"]["subject"]) == ("clone", SUBJECT)]
     assert [(record["command"].split()[2], record["who"]["issuer"]) for record in deeds] == [
         ("create", ""),
+        ("login", ""),
+        ("login", ""),
         ("reset", ""),
         ("extend", issuer.url),
         ("destroy", ""),  # refused: the clone had become another person's
