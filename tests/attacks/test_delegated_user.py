@@ -119,15 +119,18 @@ def test_variables_of_the_caller_are_not_read(evil: Evil, of_ann: str) -> None:
 
 
 def test_a_clone_and_its_login_are_for_its_owner_alone(of_ann: str) -> None:
-    for command in ("login", "stop", "reset", "extend", "destroy"):
-        done = as_person(BOB, command, of_ann)
-        none = as_person(BOB, command, "nobodys")
+    for command, *options in (("login",), ("login", "--new"), ("stop",), ("reset",), ("extend",), ("destroy",)):
+        done = as_person(BOB, command, of_ann, *options)
+        none = as_person(BOB, command, "nobodys", *options)
         assert done.code == none.code == 2, command
         assert done.stderr == none.stderr.replace("nobodys", of_ann), command
         assert ANN not in done.stderr, command
     assert of_ann not in as_person(BOB, "list").stdout
     assert of_ann in as_person(ANN, "list").stdout
     file = Path(as_person(ANN, "login", of_ann).stdout.strip().removeprefix("--defaults-file="))
+    former = file.read_text()
+    assert as_person(ANN, "login", of_ann, "--new").stdout.strip() == f"--defaults-file={file}"
+    assert file.read_text() != former
     assert (file.stat().st_uid, file.stat().st_mode & 0o777) == (pwd.getpwnam(ANN).pw_uid, 0o400)
     for name, can_read in ((ANN, True), (BOB, False)):
         account = pwd.getpwnam(name)

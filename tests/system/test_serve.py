@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pymysql
 import pytest
 
 from tests.unit.support.https_issuer import HttpsIssuer, https_issuer
@@ -103,6 +104,25 @@ def service(
         assert run("userdel", ACCOUNT).code == 0
 
 
+def login_is_for_its_owner_alone(service: Service, made: dict[str, Any], mine: str, others: str) -> None:
+    """The owner sees the login again, and a new password replaces the former one. `made` has it afterwards."""
+    for token, status in ((others, 404), (service.token("user:op@example.org", "operator"), 403)):
+        for method in ("GET", "POST"):
+            refused = service.request(method, "/clones/mine/login", token)
+            assert (refused.status, made["password"] in str(refused.body)) == (status, False)
+    shown = service.request("GET", "/clones/mine/login", mine).body
+    assert (shown["password"], shown["port"]) == (made["password"], made["clone"]["port"])
+    renewed = service.request("POST", "/clones/mine/login", mine, key="build-7").body
+    assert renewed["password"] != made["password"]
+    with pytest.raises(pymysql.err.OperationalError):
+        connect(made)
+    records = Path("/var/lib/zsnapdb").rglob("*.json")
+    assert not [file for file in records if renewed["password"] in file.read_text(errors="replace")]
+    assert renewed["password"] not in service.said.read_text()
+    made["password"] = renewed["password"]
+    connect(made).close()
+
+
 def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(
     service: Service, issuer: HttpsIssuer, tmp_path: Path
 ) -> None:
@@ -127,6 +147,7 @@ def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(
         assert ask(here, "SELECT COUNT(*) > 0 FROM ledger.accounts") == [(1,)]
         ask(here, "CREATE TABLE ledger.mine (id INT)")
 
+    login_is_for_its_owner_alone(service, made.body, mine, others)
     clone = made.body["clone"]
     assert (clone["name"], clone["owner"], clone["quota"]) == ("mine", SUBJECT, 512 << 20)
     theirs = service.request("DELETE", "/clones/mine", others)
@@ -156,6 +177,8 @@ def test_a_clone_from_its_making_through_a_kill_of_the_web_process_to_its_end(
     deeds = [record for record in shown if (record["job"], record["who"]["subject"]) == ("clone", SUBJECT)]
     assert [(record["command"].split()[2], record["who"]["issuer"]) for record in deeds] == [
         ("create", ""),
+        ("login", ""),
+        ("login", ""),
         ("reset", ""),
         ("extend", issuer.url),
         ("destroy", ""),  # refused: the clone had become another person's

@@ -35,7 +35,7 @@ ALLOWED = {
     "documents": {"base", "documents"},
     "verbs": {"base", "planning", "documents", "verbs"},
     "report": BASE | {"documents", "verbs", "planning", "repository", "jobs", "agent", "serve", "report"},
-    "cli": BASE | {"planning", "verbs", "jobs", "agent", "fleet", "notify", "serve", "mcp", "report", "cli"},
+    "cli": BASE | {"planning", "verbs", "jobs", "agent", "fleet", "notify", "serve", "mcp", "client", "report", "cli"},
     "client": {"client", "documents", "verbs"},
     "__main__": {"cli"},
     "__init__": set(),

@@ -206,6 +206,6 @@ def start(
     )
 
 
-def become(argv: Sequence[str]) -> NoReturn:
-    """Replace this process with an interactive client."""
-    os.execve(argv[0], list(argv), for_terminal())  # noqa: S606 - no shell
+def become(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> NoReturn:
+    """Replace this process with an interactive program (environment None: that of a client of a server)."""
+    os.execve(argv[0], list(argv), for_terminal() if environment is None else environment)  # noqa: S606 - no shell

@@ -168,6 +168,8 @@ COMMANDS: Mapping[str, Command | Group] = {
     "clone list": Command("clone.life.list_clones", documents="clone.list:ClonesView"),
     "clone show": Command("clone.life.show_clone", documents="clone.list:CloneDetailView"),
     "clone connect": Command("clone.life.connect", documents="clone.list:LoginView", passes_words_on=True),
+    "clone login": Command("clone.life.login", documents="clone.list:LoginView", evidence=OF_CLONE),
+    "clone tunnel": Command("clone.tunnel.tunnel"),
     "clone logs": Command("clone.life.logs", documents="clone.list:ServerLogView"),
     "clone start": Command("clone.life.start", documents=_CHANGED, evidence=OF_CLONE),
     "clone stop": Command("clone.life.stop", documents=_CHANGED, evidence=OF_CLONE),

@@ -82,9 +82,10 @@ def _run() -> None:
     # Errors and evidence name the command that is run.
     sys.argv[1:] = request.words
     from zsnapdb.cli.attention import evidence_of_clone
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.clone import catalogue, lifecycle
+    from zsnapdb.jobs.clone import catalogue, lifecycle, logins
     from zsnapdb.jobs.clone.meant import CAUSER_VARIABLE, MeantClone
 
     settings = load()
@@ -108,6 +109,8 @@ def _run() -> None:
         # The record of a new clone says that its owner has the login.
         is_deed = request.command == "login"
         with evidence_of_clone(settings, request.clone) if is_deed else contextlib.nullcontext():
+            if "--new" in request.words:
+                logins.new_login(settings, THIS_HOST, request.clone, Terminal())
             path = lifecycle.write_login(settings, THIS_HOST, request.clone, caller.uid, caller.gid)
         print(_login_line(path), file=sys.stdout if request.command == "login" else sys.stderr)
     for name in {request.clone, *ending} if destroys else ():

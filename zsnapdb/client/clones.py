@@ -10,13 +10,14 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Unpack
 
 from zsnapdb.client.errors import CloneCommandError as CloneCommandError
 from zsnapdb.client.exchange import CloneOptions, given_options
 from zsnapdb.client.holder import HEARTBEAT, CloneHolder, holding
 from zsnapdb.client.models import CloneReset, D, MadeClone, ReachableClone, failure_in, parsed, reachable
+from zsnapdb.documents.api import ShownLogin
 
 ROOT = ("zsnapdb", "clone")
 MEMBER = ("sudo", "-n", "zsnapdb-clone")
@@ -47,6 +48,11 @@ class LocalClones:
         for option, value in given_options(options).items():
             words += [f"--{option}"] if value is True else [f"--{option}", value]
         return reachable(self._document(MadeClone, "create", *words), "127.0.0.1")
+
+    def login(self, clone: ReachableClone, *, new: bool = False) -> ReachableClone:
+        """Return the clone with its login. `new`: it first gets a new password, and its sessions end."""
+        shown = self._document(ShownLogin, "login", clone.name, *(["--new"] if new else []))
+        return replace(clone, port=shown.port, user=shown.user, password=shown.password)
 
     def reset(self, clone: ReachableClone) -> int | None:
         """Give the clone its first data again. Address and password stay, sessions end.

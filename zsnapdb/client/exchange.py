@@ -14,12 +14,12 @@ from functools import update_wrapper
 from typing import Annotated, Any, Generic, Literal, ParamSpec, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 from urllib.parse import quote, urlencode
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 
 from zsnapdb.client import models
 from zsnapdb.client.errors import CloneCommandError
 from zsnapdb.client.models import parsed
-from zsnapdb.documents.api import BegunOperation, LogsDocument, PointsDocument
+from zsnapdb.documents.api import BegunOperation, LogsDocument, PointsDocument, ShownLogin
 from zsnapdb.verbs import requests as verbs
 
 SECONDS = 3600.0
@@ -110,9 +110,13 @@ def create(
     answer is asked for again by the same key, so it makes no second clone.
     """
     answer = yield from _followed(_creation(key or new_key(), instance, name, options))
-    made = parsed(models.MadeClone, answer.body, _WHO)
+    return _reachable(parsed(models.MadeClone, answer.body, _WHO), answer.host)
+
+
+def _reachable(made: models.MadeClone, host: str) -> models.ReachableClone:
+    """Return the clone. The host that answered is that of a clone which listens at every address."""
     address = made.clone.bind_address
-    return models.reachable(made, answer.host if address in models.EVERY_ADDRESS else address)
+    return models.reachable(made, host if address in models.EVERY_ADDRESS else address)
 
 
 def take_back(key: str, instance: str, name: str | None, options: CloneOptions) -> Exchange[None]:
@@ -169,6 +173,16 @@ def clones() -> Exchange[tuple[models.KnownClone, ...]]:
 def get(clone: AnyClone) -> Exchange[models.KnownClone]:
     """Return the clone as it is now."""
     return (yield from _document(models.CloneChange, _request(verbs.GetCloneVerb, clone))).clone
+
+
+def login(clone: AnyClone, *, new: bool = False) -> Exchange[models.ReachableClone]:
+    """Return a clone of one's own with its login. `new`: it first gets a new password, and its sessions end."""
+    found = yield from _followed(_request(verbs.GetCloneVerb, clone))
+    known = parsed(models.CloneChange, found.body, _WHO).clone
+    verb = verbs.NewLoginVerb if new else verbs.GetLoginVerb
+    shown = yield from _document(ShownLogin, _request(verb, known))
+    made = models.MadeClone(clone=known, user=shown.user, password=SecretStr(shown.password), of_pool=False)
+    return _reachable(made, found.host)
 
 
 def reset(clone: AnyClone) -> Exchange[int | None]:
@@ -355,6 +369,7 @@ class CloneMethods:
     points = Asked(points)
     clones = Asked(clones)
     get = Asked(get)
+    login = Asked(login)
     reset = Asked(reset)
     extend = Asked(extend)
     protect = Asked(protect)

@@ -161,7 +161,7 @@ class Problem(Document):
 class ReachableClone:
     """A running clone, and how it is reached from here. `of_pool`: it had waited for whoever asks.
 
-    `expires` (UTC) is when its lease ended as it was made.
+    `expires` (UTC) is when its lease ended as it was made. `local_only`: only clients on its host reach it.
     """
 
     name: str
@@ -175,6 +175,7 @@ class ReachableClone:
     of_pool: bool = False
     host: str = "127.0.0.1"
     expires: str = ""
+    local_only: bool = False
 
     @property
     def url(self) -> str:
@@ -198,6 +199,7 @@ def reachable(made: MadeClone, host: str) -> ReachableClone:
         of_pool=made.of_pool,
         host=host,
         expires=clone.expires,
+        local_only=bool(clone.local_only),
     )
 
 

@@ -30,6 +30,8 @@ class ListedClone(Document):
     elsewhere: str | None = None
     port: int | None = None
     bind_address: str = ""
+    address: str = ""
+    local_only: bool | None = None
     masked: bool | str | None = None
     profile: str = ""
 
@@ -134,6 +136,17 @@ class LogsDocument(Document):
 
     clone: str
     lines: tuple[str, ...]
+
+
+class ShownLogin(Document):
+    """The login of a clone. `host` and `port` are for clients on its host, `address` for others if not `local_only`."""
+
+    host: str
+    port: int
+    address: str
+    local_only: bool
+    user: str
+    password: str
 
 
 class HeartbeatDocument(Document):

@@ -25,6 +25,8 @@ class CloneFields(Document):
     `kept_port`: the port that it keeps through a reset (null: none), `server_port` that of its server. They differ from
     `port` where HAProxy is away, or leads the kept port elsewhere.
 
+    `address` is where clients reach it, HOST:PORT. `local_only`: only clients on the host of the clone do.
+
     `own_bytes` are those that it does not share with its source, `quota` how many it may have (0: any). `heartbeat`
     (seconds): the clone goes if its holder does not say so often that it is there (null: it need not). `waits`: it
     waits in the pool of its instance.
@@ -46,6 +48,8 @@ class CloneFields(Document):
     kept_port: int | None
     server_port: Annotated[int, At("port")]
     bind_address: str
+    address: str
+    local_only: bool
     server_id: int
     created: str
     owner: str
@@ -296,7 +300,7 @@ class ReapDocument(Document):
 
 
 class LoginDocument(Document):
-    """How a client reaches a clone."""
+    """How a client on the host of a clone reaches it, and the `address` for others unless it is `local_only`."""
 
     host: str
     port: int
@@ -304,6 +308,8 @@ class LoginDocument(Document):
     user: str
     password: Annotated[str, At("password", secret)]
     dsn: str
+    address: str
+    local_only: bool
 
 
 class KeptPortFields(Document):
@@ -366,6 +372,8 @@ class MemberFields(Document):
     name: Annotated[str, At("clone.info.label")]
     part: str
     port: Annotated[int, At("clone.info.port")]
+    address: Annotated[str, At("clone.login.address")]
+    local_only: Annotated[bool, At("clone.login.local_only")]
     user: Annotated[str, At("clone.login.user")]
     password: Annotated[str, At("clone.login.password", secret)]
     mount: Annotated[str, At("clone.info.mount")]

@@ -41,7 +41,8 @@ def make_users(
     for host in hosts:
         account = f"'{user}'@'{host}'"
         session.query(f"DROP USER IF EXISTS {account}")
-        session.query(f"CREATE USER {account} IDENTIFIED BY %s", (password.get_secret_value(),))
+        # The driver reads a single % as the place of a value.
+        session.query(f"CREATE USER {account.replace('%', '%%')} IDENTIFIED BY %s", (password.get_secret_value(),))
         is_name = shown.get("partial_revokes") == "ON"
         for statement in grants(rights, account, flavour, known, patterns_are_names=is_name):
             session.query(statement)

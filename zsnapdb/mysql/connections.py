@@ -32,15 +32,18 @@ def server_use(session: Session) -> ServerUse:
     return ServerUse(clients, int(connections))
 
 
-def end_others(session: Session) -> None:
-    """End the sessions of all other clients; their uncommitted changes are rolled back.
+def end_others(session: Session, user: str | None = None) -> None:
+    """End the sessions of all other clients, or of one user; their uncommitted changes are rolled back.
 
     Raise ServerError if one has not ended after 3 s.
     """
+    query, values = (f"SELECT id {_OTHERS}", ()) if user is None else (f"SELECT id {_OTHERS} AND user = %s", (user,))
     deadline = time.monotonic() + _ENDING_SECONDS
-    while others := session.query(f"SELECT id {_OTHERS}"):
+    while others := session.query(query, values):
         if time.monotonic() > deadline:
-            raise ServerError(f"{len(others)} sessions do not end", hint="they may roll back large transactions")
+            raise ServerError(
+                f"{len(others)} sessions do not end", hint="they may roll back large transactions", about=()
+            )
         for (number,) in others:
             # The session may have just ended.
             with contextlib.suppress(ServerError):

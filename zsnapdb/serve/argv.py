@@ -44,7 +44,7 @@ def deed(verb: CloneDeed, clone: str, ttl: float, subject: str) -> Sequence[str]
 
 def told(verb: ToldOfClone, clone: str, subject: str) -> Sequence[str]:
     """Return the arguments that report something about the clone with that id."""
-    return _words(verb.command, {**dict(_sent(verb)), "name": clone}, subject)
+    return _words(verb.command, {**dict(_sent(verb)), **verb.fixed, "name": clone}, subject)
 
 
 def _sent(model: BaseModel) -> Iterator[tuple[str, object]]:

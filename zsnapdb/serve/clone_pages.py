@@ -68,6 +68,18 @@ class ClonePages:
         lines = page_rows.log_lines_of(self.visits.ask(visit.session, verbs.CloneLogsVerb(name=clone.facts.id)))
         return visit.shows("logs.html", clone=clone, lines=lines)
 
+    def login(self, verb: type[verbs.LoginOfClone]) -> Callable[[PageRequest], PageAnswer]:
+        """Return the page that shows the login of a clone. It is the answer to a form: no link shows a login."""
+
+        def page(request: PageRequest) -> PageAnswer:
+            visit = self.visits.changing_visit(request)
+            clone = self._confirmed(visit, request)
+            shown = self.visits.ask(visit.session, parsed(verb, {"name": clone.facts.id}))
+            is_new = verb is verbs.NewLoginVerb
+            return visit.shows("clone_login.html", clone=clone, login=page_rows.login_of(shown, clone), is_new=is_new)
+
+        return page
+
     def _clones(self, visit: Visit) -> tuple[CloneRow, ...]:
         return page_rows.clones_of(self.visits.ask(visit.session, verbs.ListClonesVerb()), visit.person, visit.now)
 

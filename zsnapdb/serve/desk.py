@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from zsnapdb.base.audience import Audience
 from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.config.settings import Settings
+from zsnapdb.documents import api
 from zsnapdb.jobs.clone.meant import MeantClone
 from zsnapdb.serve import argv, messages
 from zsnapdb.serve.admission import COUNTED_DEED, Admission
@@ -35,7 +36,7 @@ from zsnapdb.serve.messages import (
     WatchedOperation,
 )
 from zsnapdb.serve.operations import OperationRecord, Operations, audience_of, new_id
-from zsnapdb.serve.protection import ProtectionReader
+from zsnapdb.serve.protection import ProtectionReader, narrowed
 from zsnapdb.serve.roles import (
     Belonging,
     Role,
@@ -262,7 +263,7 @@ class Desk:
 
     def _told(self, asks: CredentialHolder, verb: verbs.ToldOfClone) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name)
-        if isinstance(verb, verbs.CloneLogsVerb):
+        if isinstance(verb, verbs.CloneLogsVerb | verbs.LoginOfClone):
             self._require_visible(asks, clone)
         words = argv.told(verb, clone.id, asks.subject)
         told = self.protection.told(words, asks.subject, clone.meant, audience=audience_of(asks))
@@ -270,6 +271,8 @@ class Desk:
         gone = self._objection(asks, verb.kind, clone)
         if gone is not None:
             raise RefusedRequest(gone)
+        if isinstance(verb, verbs.LoginOfClone):
+            return ResultAnswer(document=narrowed(api.ShownLogin, told).model_dump(mode="json"))
         if not isinstance(verb, verbs.CloneLogsVerb):
             return told
         return ResultAnswer(

@@ -115,6 +115,8 @@ def _paths(pages: BrowserPages) -> tuple[tuple[str, str, PageHandler], ...]:
         ("POST", f"{clone}/unprotect", clones.begin(verbs.UnprotectCloneVerb, "Ending the protection of")),
         ("POST", f"{clone}/commit", clones.begin(verbs.CommitCloneVerb, "Keeping the state of", "commit")),
         ("GET", f"{clone}/logs", clones.logs),
+        ("POST", f"{clone}/login", clones.login(verbs.GetLoginVerb)),
+        ("POST", f"{clone}/login/new", clones.login(verbs.NewLoginVerb)),
         ("GET", f"{clone}/destroy", clones.confirm("destroy")),
         ("POST", f"{clone}/destroy", clones.confirmed(verbs.DestroyCloneVerb, "Destroying")),
         ("GET", "/drills", protection.drills),

@@ -13,7 +13,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue, SecretStr,
 
 from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.base.quantities import counted, format_duration, format_setting, size
-from zsnapdb.documents.api import ListedClone
+from zsnapdb.documents.api import ListedClone, ShownLogin
 from zsnapdb.jobs.clone.credentials import Login, client_host
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
 from zsnapdb.serve.page_requests import RefusedPage
@@ -145,6 +145,11 @@ class CloneRow:
         return size(self.facts.quota) if self.facts.quota else ""
 
     @property
+    def tunnel(self) -> str:
+        """The command by which clients on other hosts reach it; "" if they need none."""
+        return _tunnel(self.facts.name) if self.facts.local_only else ""
+
+    @property
     def concerns(self) -> str:
         name, seconds = self.facts.name, self.seconds_left
         if seconds is not None and seconds <= 0 and not self.facts.protected_until:
@@ -154,17 +159,22 @@ class CloneRow:
         return f"The server of {name} does not run: it is {self.state}." if self.state in _NOT_RUNNING else ""
 
 
+def _tunnel(name: str) -> str:
+    return f"zsnapdb clone tunnel {name}"
+
+
 _NOT_RUNNING = ("stopped", "never started")
 
 
 @dataclass(frozen=True)
 class LoginCard:
-    """The address and the login of a new clone, with the password."""
+    """The address and the login of a clone. `tunnel`: the command for other hosts ("": none needed)."""
 
     host: str
     port: int
     user: str
     password: SecretStr
+    tunnel: str = ""
 
     @property
     def shown_password(self) -> str:
@@ -251,6 +261,14 @@ def result_of(document: Document, person: Person, now: datetime) -> ResultCard:
     return ResultCard(clone, _login(document, clone), sentence, committed.id)
 
 
+def login_of(document: Document, clone: CloneRow) -> LoginCard:
+    """Return the login of the clone in an answer about it."""
+    login = read(ShownLogin, document)
+    host = login.host if login.local_only else _host_of(login.address)
+    tunnel = _tunnel(clone.facts.name) if login.local_only else ""
+    return LoginCard(host, login.port, login.user, SecretStr(login.password), tunnel)
+
+
 def log_lines_of(document: Document) -> tuple[str, ...]:
     """Return the lines of a log, oldest first. Their text is untrusted: the server and the clone's users wrote it."""
     return read(_Log, document).lines
@@ -283,8 +301,12 @@ def _login(document: Document, clone: CloneRow | None) -> LoginCard | None:
     created = read(_Created, document)
     if clone is None or clone.facts.port is None or created.user is None or created.password is None:
         return None
-    host = client_host(clone.facts.bind_address)
-    return LoginCard(host, clone.facts.port, created.user, SecretStr(created.password))
+    host = _host_of(clone.facts.address) or client_host(clone.facts.bind_address)
+    return LoginCard(host, clone.facts.port, created.user, SecretStr(created.password), clone.tunnel)
+
+
+def _host_of(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
 
 
 def _clone(row: JsonValue, person: Person, now: datetime) -> CloneRow:

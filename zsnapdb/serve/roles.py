@@ -38,16 +38,20 @@ class RoleDecision:
 
 USERS: Mapping[VerbKind, frozenset[Role]] = {verb.model_fields["kind"].default: verb.users for verb in VERBS}
 """The roles that may use each verb on the objects that they see."""
+_FOR_OWNER = frozenset(verb.model_fields["kind"].default for verb in VERBS if verb.for_owner)
 _OWN_ALONE = frozenset(verb.model_fields["kind"].default for verb in VERBS if issubclass(verb, AboutOperation))
 
 
 def decide(role: Role, verb: VerbKind, belonging: Belonging) -> RoleDecision:
     """Return whether the role may use the verb on an object with that owner.
 
-    Objects that the role does not see are hidden. Only the subject that started an operation sees it.
+    Objects that the role does not see are hidden. Only the subject that started an operation sees it. A login is for
+    the owner.
     """
     if belonging is Belonging.OTHERS and (verb in _OWN_ALONE or not sees_all(role)):
         return RoleDecision(RoleVerdict.HIDDEN, "it belongs to somebody else")
+    if belonging is Belonging.OTHERS and verb in _FOR_OWNER:
+        return RoleDecision(RoleVerdict.FORBIDDEN, "only the owner of a clone may have its login")
     if role in USERS[verb]:
         return RoleDecision(RoleVerdict.ALLOWED)
     users = " and ".join(sorted(f"{one}s" for one in USERS[verb]))

@@ -48,6 +48,8 @@ class VerbKind(StrEnum):
     CLONE_UNPROTECT = "clone.unprotect"
     CLONE_COMMIT = "clone.commit"
     CLONE_LOGS = "clone.logs"
+    CLONE_LOGIN = "clone.login"
+    CLONE_NEW_LOGIN = "clone.login.new"
     CLONE_BEAT = "clone.beat"
     CLONE_DESTROY = "clone.destroy"
     BRANCH_LIST = "clone.branch.list"
@@ -190,10 +192,10 @@ COMMANDS: Mapping[str, DelegatedCommand] = {
     ),
     "list": DelegatedCommand("clone list", "list your clones", {}, _SHOWN),
     "login": DelegatedCommand(
-        "clone connect",
+        "clone login",
         "write a file with the login that only you can read, or print the login",
         _NAME,
-        {"--dsn": _FLAG, "--env": _FLAG, **_SHOWN},
+        {"--new": _FLAG, "--dsn": _FLAG, "--env": _FLAG, **_SHOWN},
     ),
     "start": DelegatedCommand("clone start", "start its server", _NAME, _PLANNED),
     "stop": DelegatedCommand("clone stop", "stop its server", _NAME, _PLANNED),
@@ -255,7 +257,8 @@ VERBS: list[type[RoleVerb]] = []
 class RoleVerb(_Strict):
     """What needs a token, whose role decides about it. `is_slow`: the answer may be that an operation has begun.
 
-    `command` names the command that is run for it, in `SERVED`; `fixed` are options that nobody chooses.
+    `command` names the command that is run for it, in `SERVED`; `fixed` are options that nobody chooses. `for_owner`:
+    it is for the owner of a clone alone, whatever the role.
     """
 
     users: ClassVar[frozenset[Role]]
@@ -263,6 +266,7 @@ class RoleVerb(_Strict):
     command: ClassVar[str] = ""
     fixed: ClassVar[Mapping[str, object]] = {}
     is_slow: ClassVar[bool] = False
+    for_owner: ClassVar[bool] = False
     kind: VerbKind
 
     @classmethod
@@ -343,7 +347,7 @@ class ListClonesVerb(AboutNothing):
 
 
 class CreateCloneVerb(RoleVerb):
-    """Make a clone. The answer has its login, once. 202 with an operation if it takes longer."""
+    """Make a clone. The answer has its login. 202 with an operation if it takes longer."""
 
     kind: Literal[VerbKind.CLONE_CREATE] = VerbKind.CLONE_CREATE
     users, route = CHANGES, VerbRoute("create", "POST", "/clones", "clone", 201)
@@ -472,6 +476,27 @@ class CloneLogsVerb(ToldOfClone):
     kind: Literal[VerbKind.CLONE_LOGS] = VerbKind.CLONE_LOGS
     users, command, route = CHANGES, "logs", VerbRoute("logs", "GET", f"{_CLONE}/logs", api.LogsDocument)
     lines: values.LogLines = 100
+
+
+class LoginOfClone(ToldOfClone):
+    """The login of a clone. No record has it: another request for a new password makes another one."""
+
+    users, command, for_owner = CHANGES, "login", True
+
+
+class GetLoginVerb(LoginOfClone):
+    """Show the login of a clone of yours."""
+
+    kind: Literal[VerbKind.CLONE_LOGIN] = VerbKind.CLONE_LOGIN
+    route = VerbRoute("login", "GET", f"{_CLONE}/login", api.ShownLogin)
+
+
+class NewLoginVerb(LoginOfClone):
+    """Give a clone of yours a new password, and show the login. The sessions of the former one end."""
+
+    kind: Literal[VerbKind.CLONE_NEW_LOGIN] = VerbKind.CLONE_NEW_LOGIN
+    route = VerbRoute("new_login", "POST", f"{_CLONE}/login", api.ShownLogin)
+    fixed = {"new": True}
 
 
 class BeatCloneVerb(AboutClone):

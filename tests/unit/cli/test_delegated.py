@@ -57,7 +57,8 @@ def test_a_clone_is_made_for_the_caller() -> None:
         (["list"], ("clone", "list")),
         (["stop", "mine", "--plan"], ("clone", "stop", "--plan", "mine")),
         (["extend", "--ttl=1d", "mine"], ("clone", "extend", "--ttl=1d", "mine")),
-        (["login", "mine", "--dsn"], ("clone", "connect", "--dsn", "mine")),
+        (["login", "mine", "--dsn"], ("clone", "login", "--dsn", "mine")),
+        (["login", "--new", "mine", "--json"], ("clone", "login", "--new", "--json", "mine")),
         (["destroy", "mine"], ("clone", "destroy", "mine")),
     ],
 )

@@ -135,6 +135,26 @@ TABLE |= {"added": 0, "removed": 0, "changed": 1, "columns": ["id", "word"], "ch
 DIFFERENCE = {"before": "c1", "after": "c2", "same": False, "schema_difference": "", "tables": [TABLE]}
 
 
+def test_owner_gets_login_of_clone_again(client: Client, host: ServeHost, url: str) -> None:
+    made = client.create("main", "mine")
+    shown, renewed = client.login("mine"), client.login(made, new=True)
+    assert (shown.password, renewed.password) == ("secret 1 of the clone", "secret 2 of the clone")
+    assert (renewed.id, renewed.host, renewed.port) == (made.id, made.host, made.port)
+    assert "secret" not in repr(renewed)
+
+    async def again() -> str:
+        async with AsyncClient(url, host.token(SUBJECT)) as other:
+            return (await other.login("mine")).password
+
+    assert asyncio.run(again()) == renewed.password
+    with (
+        Client(url, host.token("user:ann@example.org", Role.OPERATOR)) as other,
+        pytest.raises(CloneCommandError) as no,
+    ):
+        other.login("mine", new=True)
+    assert (no.value.status, "only the owner" in no.value.message) == (403, True)
+
+
 def test_the_branches_of_a_clone(client: Client, host: ServeHost, url: str) -> None:
     made = client.create("main", "mine")
     for verb in ("list", "create", "delete"):

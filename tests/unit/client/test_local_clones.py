@@ -49,6 +49,17 @@ def asked(folder: Path) -> list[str]:
     return (folder / "asked").read_text().splitlines()
 
 
+def test_login_of_clone_is_read_again(clones: LocalClones, tmp_path: Path) -> None:
+    made = clones.create("main", "mine")
+    address = {"host": "127.0.0.1", "port": 23071, "address": "127.0.0.1:23071", "local_only": True}
+    answers(
+        tmp_path, "login", {"kind": "clone-login", **address, "user": "zsnapdb_clone", "password": "new", "dsn": ""}
+    )
+    assert [clones.login(made, new=new).password for new in (False, True)] == ["new", "new"]
+    assert clones.login(made).port == 23071
+    assert asked(tmp_path)[1:] == ["login mine --json", "login mine --new --json", "login mine --json"]
+
+
 def test_a_clone_is_made_used_and_destroyed_also_after_an_error(clones: LocalClones, tmp_path: Path) -> None:
     def use() -> None:
         with clones.clone("main", "mine", at="2h", heartbeat=60) as clone:

@@ -44,6 +44,8 @@ NO_EFFECT = {
     VerbKind.CLONE_GET,
     VerbKind.CLONE_UNPROTECT,
     VerbKind.CLONE_LOGS,
+    VerbKind.CLONE_LOGIN,
+    VerbKind.CLONE_NEW_LOGIN,
     VerbKind.CLONE_BEAT,
     VerbKind.CLONE_DESTROY,
     VerbKind.BRANCH_LIST,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.serve.test_roles import MAY, OPERATIONS
+from tests.unit.serve.test_roles import LOGINS, MAY, OPERATIONS
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.serve.messages import FailureAnswer, PendingAnswer, ResultAnswer, status_of
 from zsnapdb.serve.roles import Belonging, Role, VerbKind
@@ -31,6 +31,7 @@ from zsnapdb.verbs.requests import (
     DiffBranchesVerb,
     ExtendCloneVerb,
     GetCloneVerb,
+    GetLoginVerb,
     GetOperationVerb,
     GetSubjectVerb,
     InstancePointsVerb,
@@ -45,6 +46,7 @@ from zsnapdb.verbs.requests import (
     NewBranch,
     NewClone,
     NewCommit,
+    NewLoginVerb,
     NewProtection,
     ProtectCloneVerb,
     ResetCloneVerb,
@@ -141,6 +143,8 @@ def about(name: str, operation: str) -> Mapping[VerbKind, Verb]:
     return {
         VerbKind.CLONE_GET: GetCloneVerb(name=name),
         VerbKind.CLONE_LOGS: CloneLogsVerb(name=name),
+        VerbKind.CLONE_LOGIN: GetLoginVerb(name=name),
+        VerbKind.CLONE_NEW_LOGIN: NewLoginVerb(name=name),
         VerbKind.CLONE_BEAT: BeatCloneVerb(name=name),
         VerbKind.CLONE_RESET: ResetCloneVerb(name=name),
         VerbKind.CLONE_EXTEND: ExtendCloneVerb(name=name),
@@ -197,6 +201,8 @@ def test_every_verb_of_every_role_gives_exactly_the_table(host: ServeHost, role:
         foreign = belonging is Belonging.OTHERS
         if foreign and (kind in OPERATIONS or role in (Role.VIEWER, Role.DEVELOPER)):
             expected = "hidden"
+        elif foreign and kind in LOGINS:
+            expected = "forbidden"
         else:
             expected = "allowed" if role in MAY[kind] else "forbidden"
         assert outcome(host.ask(token, verb)) == expected, kind

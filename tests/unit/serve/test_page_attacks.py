@@ -45,6 +45,8 @@ def changes(browser: PageBrowser) -> dict[str, dict[str, str]]:
         "/clones/mine/extend": browser.page("/clones").form("/clones/mine/extend").fields,
         "/clones/mine/protect": {**browser.page("/clones/mine").form("/clones/mine/protect").fields, "for": "1h"},
         "/clones/mine/unprotect": browser.page("/clones/mine").form("/clones/mine/unprotect").fields,
+        "/clones/mine/login": browser.page("/clones/mine").form("/clones/mine/login").fields,
+        "/clones/mine/login/new": browser.page("/clones/mine").form("/clones/mine/login/new").fields,
         "/clones/mine/commit": browser.page("/clones/mine").form("/clones/mine/commit").fields,
         "/clones/mine/reset": browser.page("/clones/mine/reset").form("/clones/mine/reset").fields,
         "/clones/mine/destroy": browser.page("/clones/mine/destroy").form("/clones/mine/destroy").fields,

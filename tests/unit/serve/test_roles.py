@@ -12,6 +12,7 @@ from zsnapdb.serve.roles import USERS, Belonging, Role, RoleVerdict, VerbKind, d
 
 TRIPLES = st.tuples(st.sampled_from(Role), st.sampled_from(VerbKind), st.sampled_from(Belonging))
 OPERATIONS = {VerbKind.OPERATION_GET, VerbKind.OPERATION_CANCEL, VerbKind.OPERATION_WATCH}
+LOGINS = {VerbKind.CLONE_LOGIN, VerbKind.CLONE_NEW_LOGIN}
 TABLE = """
 subject.get       viewer developer operator auditor
 instance.list     viewer developer operator auditor
@@ -23,6 +24,8 @@ fleet.list        viewer           operator auditor
 clone.list        viewer developer operator auditor
 clone.get         viewer developer operator auditor
 clone.logs               developer operator
+clone.login              developer operator
+clone.login.new          developer operator
 clone.beat               developer operator
 clone.create             developer operator
 clone.reset              developer operator
@@ -48,6 +51,8 @@ MAY = {VerbKind(line.split()[0]): {Role(word) for word in line.split()[1:]} for 
 def test_the_answer_to_each_role_is_that_of_the_table(verb: VerbKind, role: Role, belonging: Belonging) -> None:
     if belonging is Belonging.OTHERS and (verb in OPERATIONS or role in (Role.VIEWER, Role.DEVELOPER)):
         expected = RoleVerdict.HIDDEN
+    elif belonging is Belonging.OTHERS and verb in LOGINS:
+        expected = RoleVerdict.FORBIDDEN
     else:
         expected = RoleVerdict.ALLOWED if role in MAY[verb] else RoleVerdict.FORBIDDEN
     assert decide(role, verb, belonging).verdict is expected

@@ -7,33 +7,20 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.unit.support.issuers import FakeIssuer
 from tests.unit.support.serve_host import ServeHost
+from tests.unit.support.served_api import request
 from zsnapdb.serve import page_app
 from zsnapdb.serve.messages import HelperClient
 from zsnapdb.serve.page_app import create_site
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.web_answers import BodyLimit
-from zsnapdb.serve.web_app import create_app
 
 PROBLEM = "application/problem+json"
 MINE = {"name": "mine", "owner": "ci:shop/web"}
 THEIRS = {"name": "theirs", "owner": "ann"}
-
-
-def request(host: ServeHost, method: str, path: str, token: str = "", **options: Any) -> Any:
-    """Send one request to the application that asks this host's helper."""
-
-    async def send() -> Any:
-        transport = httpx.ASGITransport(app=create_app(host.client), raise_app_exceptions=False)
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        async with httpx.AsyncClient(transport=transport, base_url="http://test/api/v1") as client:
-            return await client.request(method, path, headers={**headers, **options.pop("headers", {})}, **options)
-
-    return asyncio.run(send())
 
 
 def test_a_clone_from_its_making_to_its_end(host: ServeHost) -> None:
@@ -362,6 +349,7 @@ def test_the_schema_says_what_is_known(host: ServeHost) -> None:
         "/api/v1/clones/{name}/commits",
         "/api/v1/clones/{name}/diff",
         "/api/v1/clones/{name}/logs",
+        "/api/v1/clones/{name}/login",
         "/api/v1/clones/{name}/heartbeat",
         "/api/v1/operations/{id}",
         "/api/v1/operations/{id}/events",

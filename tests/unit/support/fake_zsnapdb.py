@@ -99,6 +99,13 @@ def _done(verb: str, words: list[str], clones: list[dict[str, object]]) -> tuple
         }
         return {"kind": "clone-commit", **commit}, clones
     clone = next(one for one in clones if one["id"] == names[0])
+    if verb == "login":
+        count = FOLDER / f"passwords-{names[0]}"
+        number = int(_text(count.name) or "1") + ("--new" in options)
+        count.write_text(str(number))
+        address = {"host": "127.0.0.1", "port": 23070, "address": "127.0.0.1:23070", "local_only": True}
+        login = {"user": "zsnapdb_clone", "password": f"secret {number} of the clone", "dsn": "", "socket": "/srv/x"}
+        return {"kind": "clone-login", **address, **login}, clones
     if "--for" in options:
         clone["protected_until"] = options["--for"] if options["--for"] != "0s" else None
     return {"kind": f"clone-{verb}", "clone": clone, "undone": 2, "reason": None}, clones

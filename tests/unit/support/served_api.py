@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
+import httpx
 import uvicorn
 
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.serve.operation_events import OperationEvents
 from zsnapdb.serve.web_app import create_app
+
+
+def request(host: ServeHost, method: str, path: str, token: str = "", **options: Any) -> Any:
+    """Send one request to the application that asks this host's helper."""
+
+    async def send() -> Any:
+        transport = httpx.ASGITransport(app=create_app(host.client), raise_app_exceptions=False)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with httpx.AsyncClient(transport=transport, base_url="http://test/api/v1") as client:
+            return await client.request(method, path, headers={**headers, **options.pop("headers", {})}, **options)
+
+    return asyncio.run(send())
 
 
 @contextmanager

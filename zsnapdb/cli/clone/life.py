@@ -79,9 +79,30 @@ def connect(
     with evidence_of_clone(settings, name):
         login = lifecycle.login(settings, host, name)
     if dsn or env or json:
-        show(report.LoginView(login, as_environment=env), json)
+        show(report.LoginView(name, login, report.LoginForm.ENVIRONMENT if env else report.LoginForm.URL), json)
         return
     lifecycle.open_client(settings, host, name, login, context.args)
+
+
+def login(
+    name: CloneName,
+    new: Annotated[
+        bool, typer.Option("--new", help="First make a new password, and end the sessions of the former one.")
+    ] = False,
+    dsn: Annotated[bool, typer.Option("--dsn", help="Print a URL with the password.")] = False,
+    env: Annotated[bool, typer.Option("--env", help="Print shell exports with the password.")] = False,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Show the login of a clone, or make a new password for it."""
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.jobs.clone import logins
+    from zsnapdb.report.clone import list as report
+
+    settings, host = on_host(config)
+    shown = logins.new_login(settings, host, name, Terminal()) if new else logins.known_login(settings, host, name)
+    form = report.LoginForm.ENVIRONMENT if env else report.LoginForm.URL if dsn else report.LoginForm.LINES
+    show(report.LoginView(name, shown, form), json)
 
 
 def logs(

@@ -10,7 +10,7 @@ from typing import Any
 from zsnapdb.base.model import PROPERTY, Flavour
 from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
-from zsnapdb.jobs.clone.credentials import INTERNAL_FILE, client_host
+from zsnapdb.jobs.clone.credentials import INTERNAL_FILE, address_of, client_host
 from zsnapdb.jobs.clone.properties import (
     BEGUN_PROPERTY,
     BRANCHES_PROPERTY,
@@ -52,6 +52,7 @@ from zsnapdb.planning.clone.contract import AccountRights, ServerProfile
 from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, read_stamp
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.room import LEAST
+from zsnapdb.planning.server_copy.identity import is_loopback
 from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.zfs.command import is_number
 
@@ -316,3 +317,13 @@ class CloneInfo(CloneRecord):
     def host(self) -> str:
         """The address of the clone for clients on this host."""
         return client_host(self.bind_address)
+
+    @property
+    def address(self) -> str:
+        """The address at which clients reach the clone, HOST:PORT."""
+        return address_of(self.bind_address, self.client_port)
+
+    @property
+    def local_only(self) -> bool:
+        """Whether only clients on this host reach the clone."""
+        return is_loopback(self.bind_address)

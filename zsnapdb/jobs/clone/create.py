@@ -131,7 +131,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
 def _facts_of(
     configured: Instance, planned: ClonePlan, position: Position, rules: str, origin: Origin
 ) -> dict[str, str]:
-    """Return the properties of a clone that was created: its position and phase, and what the pool must know of it."""
+    """Return the properties of a created clone: its position and phase, and those that the pool checks."""
     facts = {
         POSITION_PROPERTY: position.short(POSITION_BYTES),
         copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.request.starts else CopyPhase.NEW,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -31,13 +32,24 @@ INTERNAL_FILE = "internal.cnf"
 
 @dataclass(frozen=True)
 class Login:
-    """The login of a client: host, port, socket, user and password."""
+    """The login of a client: host, port, socket, user and password. The server listens on `bind_address`."""
 
     host: str
     port: int
     socket: Path
     user: str
     password: SecretStr
+    bind_address: str = "127.0.0.1"
+
+    @property
+    def address(self) -> str:
+        """The address at which clients reach the clone."""
+        return address_of(self.bind_address, self.port)
+
+    @property
+    def local_only(self) -> bool:
+        """Whether only clients on the host of the clone reach it."""
+        return is_loopback(self.bind_address)
 
     @property
     def dsn(self) -> str:
@@ -71,6 +83,13 @@ class Login:
 def client_host(bind_address: str) -> str:
     """Return the address at which a client on this host reaches a server that listens at `bind_address`."""
     return "127.0.0.1" if bind_address in ("*", "::") or bind_address.startswith("0.") else bind_address
+
+
+def address_of(bind_address: str, port: int) -> str:
+    """Return HOST:PORT at which clients reach the server. The host is the name of this one for every interface."""
+    is_any = bind_address in ("*", "::") or bind_address.startswith("0.")
+    host = platform.node() if is_any else bind_address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> None:

@@ -369,7 +369,7 @@ def beat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[f
     return info
 
 
-def login(settings: Settings, host: Host, name: str) -> credentials.Login:
+def login(settings: Settings, host: Host, name: str) -> Login:
     """Return the login of a client of the clone.
 
     Raises:
@@ -377,9 +377,7 @@ def login(settings: Settings, host: Host, name: str) -> credentials.Login:
     """
     info = ready(settings, host, name)
     masking_policy.refuse_unmasked(settings, info)
-    if info.pid is None:
-        refuse_running_elsewhere(info)
-        raise ServerError(f"the server of clone {name} does not run", hint=f"run `zsnapdb clone start {name}`")
+    require_running(info)
     password = _password(info, info.client_file)
     # The credentials file is in the folder of a dataset. It was this clone's if the clone still has the same dataset.
     again = ready(settings, host, info.id)
@@ -387,7 +385,18 @@ def login(settings: Settings, host: Host, name: str) -> credentials.Login:
         raise UnknownNameError(
             f"the clone {name} is gone", hint="see `zsnapdb clone list`, or `zsnapdb-clone list` for your own", about=()
         )
-    return credentials.Login(info.host, info.client_port, info.process.socket, ACCOUNT, password)
+    return Login(info.host, info.client_port, info.process.socket, ACCOUNT, password, info.bind_address)
+
+
+def require_running(info: CloneInfo) -> None:
+    """Raise ServerError if the clone's server does not run, or runs in another mount namespace."""
+    if info.pid is None:
+        refuse_running_elsewhere(info)
+        raise ServerError(
+            f"the server of clone {info.label} does not run",
+            hint=f"run `zsnapdb clone start {info.label}`",
+            about=(info.owner,),
+        )
 
 
 def _password(info: CloneInfo, file: Path) -> SecretStr:

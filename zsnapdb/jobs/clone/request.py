@@ -127,6 +127,7 @@ class Created:
         """The login of the clone's users; None if its server was not started yet."""
         if self.password is None:
             return None
+        info = self.info
         return credentials.Login(
-            self.info.host, self.info.client_port, self.info.process.socket, ACCOUNT, self.password
+            info.host, info.client_port, info.process.socket, ACCOUNT, self.password, info.bind_address
         )

@@ -102,6 +102,16 @@ class CloneLease:
         return self.protected_until is not None and now < self.protected_until
 
 
+def require_lease(lease: CloneLease, now: datetime, clone: str, owner: str) -> None:
+    """Raise PreflightError if the lease of the clone has ended, unless the clone is protected."""
+    if lease.expires <= now and not lease.is_protected(now):
+        raise PreflightError(
+            f"the lease of clone {clone} ended at {stamp(lease.expires)}: `zsnapdb reap` destroys the clone",
+            hint="extend its lease first, for example by 1h",
+            about=(owner,),
+        )
+
+
 def _bounded(seconds: float, limit: float, what: str, key: str) -> timedelta:
     if seconds <= 0:
         raise UsageError(f"{what} of {format_duration(seconds)}", hint="give a duration above zero, such as 2h")

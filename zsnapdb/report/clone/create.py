@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from zsnapdb.documents import clone as documents
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import MaskingWay, planned_lines
-from zsnapdb.report.clone.list import port
+from zsnapdb.report.clone.list import port, reach
 from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 
@@ -57,6 +57,7 @@ class CreatedView(View, kind="clone", document=documents.CreatedDocument):
         ]
         if result.login:
             lines.append(f"  client    --defaults-file={info.client_file}")
+            lines.append(f"  reach     {reach(info.label, info)}")
         if result.login and not self.is_secret:
             lines.append(f"  dsn       {result.login.dsn}")
         lines += [f"  took      {took.source + took.clone + took.identity:.1f} s to clone, {took.start:.1f} s to start"]

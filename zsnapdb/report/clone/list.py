@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from zsnapdb.base.quantities import size
@@ -49,7 +50,7 @@ class ClonesView(TabularView, kind="clones", document=documents.ClonesDocument):
             "CREATED": lambda c: c.created,
             "EXPIRES": lambda c: remaining(c.lease, self.now),
             "PROTECTED": lambda c: "yes" if c.lease.protected_until else "no",
-            "PORT": lambda c: str(c.client_port),
+            "ADDRESS": lambda c: c.address,
             "SERVER": state,
             "OWN BYTES": lambda c: f"{size(c.own_bytes)} of {size(c.quota)}" if c.quota else size(c.own_bytes),
         }
@@ -84,6 +85,7 @@ class CloneDetailView(View, kind="clone-detail", document=documents.CloneDetailD
                 f"{info.port}, server_id {info.server_id}"
             ),
             *([f"address   {port(info)}"] if info.kept_port is not None else []),
+            f"reach     {reach(info.label, info)}",
             f"data      as of {info.backup_id} ({info.source}), requested as {info.requested}: {info.position}",
             f"original  {info.original}, requested as {info.original_request}",
             f"masking   {masking(info)}",
@@ -136,6 +138,13 @@ def port(c: CloneInfo) -> str:
     return f"port {c.port} of its server; HAProxy does not lead port {c.kept_port}, which it keeps, there"
 
 
+def reach(name: str, of: CloneInfo | Login) -> str:
+    """Return where clients reach the clone, in words, with a warning if only those on its host do."""
+    if not of.local_only:
+        return of.address
+    return f"{of.address}, only from this host; elsewhere run `zsnapdb clone tunnel {name}`"
+
+
 class AddressesView(TabularView, kind="clone-addresses", document=documents.AddressesDocument, read_from="known"):
     """The ports that clones keep."""
 
@@ -152,16 +161,38 @@ class AddressesView(TabularView, kind="clone-addresses", document=documents.Addr
         return [table, *([known.error.message] if known.error is not None else [])]
 
 
-class LoginView(View, kind="clone-login", document=documents.LoginDocument, read_from="login"):
-    """The login of a clone: a URL, or shell commands that set the environment of clients on this host."""
+class LoginForm(Enum):
+    """A form in which a login is printed: lines for a person, a URL, or shell commands."""
 
+    LINES = "lines"
+    URL = "url"
+    ENVIRONMENT = "environment"
+
+
+class LoginView(View, kind="clone-login", document=documents.LoginDocument, read_from="login"):
+    """The login of a clone: lines, a URL, or shell commands that set the environment of clients on this host."""
+
+    name: str
     login: Login
-    as_environment: bool = False
+    form: LoginForm = LoginForm.LINES
 
     def text(self) -> str:
-        if not self.as_environment:
-            return self.login.dsn
-        return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.login.environment().items())
+        login = self.login
+        match self.form:
+            case LoginForm.URL:
+                return login.dsn
+            case LoginForm.ENVIRONMENT:
+                exports = (f"export {name}={shlex.quote(value)}" for name, value in login.environment().items())
+                return "\n".join((f"# {reach(self.name, login)}", *exports))
+            case LoginForm.LINES:
+                lines = (
+                    f"clone     {self.name}",
+                    f"reach     {reach(self.name, login)}",
+                    f"user      {login.user}",
+                    f"password  {login.password.get_secret_value()}",
+                    f"dsn       {login.dsn}",
+                )
+                return "\n".join(lines)
 
 
 class ServerLogView(View, kind="clone-logs", document=documents.ServerLogDocument, read_from="log"):

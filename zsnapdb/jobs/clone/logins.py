@@ -1,0 +1,65 @@
+"""The login of a clone for its owner: shown again, or with a new password.
+
+The password is stored once: in the credentials file of the clone, which root and the account of its server read. The
+server itself stores a hash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from zsnapdb.base.errors import ServerError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.interruption import uninterrupted
+from zsnapdb.jobs.base.random_values import fresh_password
+from zsnapdb.jobs.clone import contract, credentials, lifecycle, masking_policy
+from zsnapdb.jobs.clone.catalogue import held, ready
+from zsnapdb.jobs.clone.credentials import Login
+from zsnapdb.mysql import connections
+from zsnapdb.planning.clone.contract import ACCOUNT
+from zsnapdb.planning.clone.lease import require_lease
+
+_LOCK_SECONDS = 5
+"""How long the change of the account waits for a lock that a user of the clone took."""
+
+
+def known_login(settings: Settings, host: Host, name: str) -> Login:
+    """Return the login of the clone. Nothing is changed.
+
+    Raises:
+        ServerError: its server does not run, or its credentials file is lost
+        PreflightError: its lease has ended
+    """
+    info = ready(settings, host, name)
+    require_lease(info.lease, host.latest(), info.label, info.owner)
+    return lifecycle.login(settings, host, name)
+
+
+def new_login(settings: Settings, host: Host, name: str, events: Events) -> Login:
+    """Give the account of the clone's users a new password, and return the login.
+
+    The account is created again with the rights of the clone. Its sessions end before and after that, so the former
+    password has no session left. Files of `zsnapdb-clone login` with the former password are removed.
+
+    Raises:
+        ServerError: its server does not run, a session does not end, or a lock is held
+        PreflightError: its lease has ended
+    """
+    with held(settings, host, name) as info:
+        require_lease(info.lease, host.latest(), info.label, info.owner)
+        masking_policy.refuse_unmasked(settings, info)
+        lifecycle.require_running(info)
+        with lifecycle.session(info) as session, uninterrupted(events.warn):
+            connections.end_others(session, ACCOUNT)
+            connections.wait_briefly_for_locks(session, _LOCK_SECONDS)
+            clone, password = lifecycle.server_of(settings, info), fresh_password()
+            contract.make_users(session, clone, password)
+            credentials.write(info.client_file, password, info.bind_address, info.port, clone.copy.settings.user)
+            with contextlib.suppress(ServerError):
+                # It was killed, and ends when its transaction is rolled back.
+                connections.end_others(session, ACCOUNT)
+        for known in {info.label, info.id}:
+            lifecycle.forget_login(known)
+        return Login(info.host, info.client_port, info.process.socket, ACCOUNT, password, info.bind_address)
