@@ -314,8 +314,9 @@ def _choose_of_histories(
 def _choose_in(
     view: ArchiveView, target: AtTime | AtGtids | BeforeGtid, now: datetime, state: ArchiveState
 ) -> RestoreRoute | None:
-    """Return the route to the target in an abandoned history, from the newest backup that leads there; None without
-    one.
+    """Return the route to the target in an abandoned history; None if no backup leads there.
+
+    The route begins with the newest backup that leads into the history.
 
     A time after the end of the history, and before the server began the next one, counts as the end of the history.
     """
