@@ -101,7 +101,7 @@ class Toolbox:
         if login is None:
             raise UsageError(
                 f"this session has no login of a clone {_name(name)}",
-                hint="make a clone with create_clone; a login is told once, to who makes the clone",
+                hint="create a clone with create_clone; only the session that creates a clone gets its login",
             )
         found = self.ask(
             login.address, login.password, statement, self.limits, database=database, writes=self.rights.writes

@@ -64,7 +64,7 @@ def encode_domain(xml: str) -> str:
     if len(text) > _PROPERTY_BYTES:
         raise PreflightError(
             f"the XML of the domain is too long: {len(text)} bytes when compressed, at most {_PROPERTY_BYTES}",
-            hint="remove what the base does not need, such as descriptions, from the domain",
+            hint="remove unneeded elements, such as descriptions, from the domain (`virsh edit`)",
         )
     return text
 

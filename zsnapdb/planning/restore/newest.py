@@ -109,8 +109,8 @@ def ambiguous(instance: str, known: Sequence[Writer]) -> HistoryError:
     listed = "; ".join(f"{writer.name}, newest backup {writer.newest}" for writer in known)
     return HistoryError(
         f"several servers wrote backups under the name {instance}, and nothing says which one is wanted: {listed}",
-        hint="name a backup id, a time or a GTID with --to; or with `--to latest` the server's binlog history with"
-        " --history (`zsnapdb binlog status` lists them); or restore on the host of that server",
+        hint="name a backup id, a time or a GTID with --to, or restore on the host of that server. With `--to latest`,"
+        " name the server's binlog history with --history (`zsnapdb binlog status` lists them)",
     )
 
 

@@ -67,8 +67,8 @@ def choose(
     if known:
         raise DamagedError(
             f"the chain of {original.backup_id} is known to be damaged: {known[0].describe()}",
-            hint="make a full backup of the server with `zsnapdb backup --full`, or name a backup before the damage; if"
-            " it was mended, `zsnapdb verify --deep` or a drill clears it",
+            hint="make a full backup of the server with `zsnapdb backup --full`, or name a backup before the damage."
+            " After a repair, run `zsnapdb verify --deep` or a drill, which clears the damage",
         )
     what = "the newest backup with a complete chain" if requested == LATEST else "the requested backup"
     reasons = (*passed, f"{original.backup_id} is {what}; its restore needs {len(chain)} backups")
