@@ -161,7 +161,7 @@ def wait(process: subprocess.Popen[bytes], seconds: float, output: IO[bytes]) ->
 def _too_much(process: subprocess.Popen[bytes], most: int) -> CommandError:
     program = str(process.args[0]) if isinstance(process.args, Sequence) else "the program"
     return CommandError(
-        f"{program} wrote more than {most >> 20} MiB and was killed", hint="run it by hand to see what it prints"
+        f"{program} wrote more than {most >> 20} MiB and was killed", hint="run it by hand and read its output"
     )
 
 

@@ -58,7 +58,7 @@ def _ask(
             raise UnreachableError(
                 f"{doing}: the engine of the fleet at {settings.engine.server} has not answered all within"
                 f" {_SECONDS:.0f} s",
-                hint="look at its load; what was asked before may have been done: repeat the command",
+                hint="check its load and repeat the command; earlier requests may have been executed",
             ) from error
 
     return asyncio.run(asked())

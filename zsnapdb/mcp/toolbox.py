@@ -105,7 +105,7 @@ class Toolbox:
         if login is None:
             raise UsageError(
                 f"this session has no login of a clone {_name(name)}",
-                hint="make a clone with create_clone: a session queries only the clones that it made",
+                hint="create a clone with create_clone; a session queries only the clones that it created",
             )
         found = self.ask(
             login.address, login.password, statement, self.limits, database=database, writes=self.rights.writes

@@ -196,8 +196,8 @@ def _classified(error: Exception, doing: str, address: Address) -> ServerError:
     if number == NO_TLS or "CERTIFICATE_VERIFY_FAILED" in text or "[SSL" in text:
         return ServerError(
             message,
-            hint="set tls_ca of the instance to the authority of the server's certificate (ca.pem of MySQL's own);"
-            ' tls_verify = "ca" if the certificate does not name the host; or tls = "preferred" in a network you trust',
+            hint="set tls_ca of the instance to the authority of the server's certificate (ca.pem of MySQL's own). Set"
+            ' tls_verify = "ca" if the certificate does not name the host, or tls = "preferred" in a trusted network',
         )
     if number in _UNREACHABLE:
         return ServerError(message, hint="is the server running, and are socket, host and port of the instance right?")

@@ -123,7 +123,7 @@ MYSQL = Family(
     redo_is_replaceable=True,
     knows_expiry_switch=True,
     atomic_ddl_from=(8, 0, 0),
-    # Refman 8.0, "What Is New in MySQL 8.0", features removed.
+    # Refman 8.0, section about features removed in MySQL 8.0.
     removed_modes=(
         "DB2",
         "MAXDB",

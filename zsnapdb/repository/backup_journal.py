@@ -184,7 +184,7 @@ class BackupJournal:
         except OSError as error:
             raise PreflightError(
                 f"opening the journal {self.file}: {error.strerror}",
-                hint="free space in that folder, or start anew with `zsnapdb backup --fresh`",
+                hint="free space in that folder, or start again with `zsnapdb backup --fresh`",
             ) from error
 
     def _take(self, entry: object) -> None:

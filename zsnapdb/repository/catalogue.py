@@ -97,7 +97,7 @@ class Summary(_Line):
         except ValidationError as error:
             raise DamagedError(
                 f"this host's cache of backup {self.backup_id} cannot be read: {first_problem(error)}",
-                hint="remove the files below /var/cache/zsnapdb; the next command makes them anew",
+                hint="remove the files below /var/cache/zsnapdb; the next command creates them again",
             ) from error
 
     @functools.cached_property

@@ -197,7 +197,7 @@ class Keyring:
         if signer is None:
             raise Unbelieved(
                 f"{name} is not signed",
-                hint="the object was altered, or a host that does not sign wrote it; `zsnapdb adopt` shows what it is",
+                hint="run `zsnapdb adopt INSTANCE --plan`; the object was altered, or an unsigning host wrote it",
             )
         raise Unbelieved(
             f"{name} is signed by {signer}, which is not among the signers",
@@ -213,7 +213,7 @@ class Keyring:
         if not self.is_known(line):
             raise Unbelieved(
                 f"{name} is foreign: this host did not store it",
-                hint="somebody else wrote it; `zsnapdb adopt` shows what it is, and `signers` says whose keys count",
+                hint="run `zsnapdb adopt INSTANCE --plan` to examine it, or add the writer's key to `signers`",
             )
         return line
 

@@ -232,7 +232,8 @@ def write_secret(file: Path, body: bytes) -> None:
             os.fsync(out.fileno())
     except FileExistsError:
         raise ExistsError(
-            f"{file} exists", hint="a key is never overwritten: what it encrypted would be lost; name another file"
+            f"{file} exists",
+            hint="name another file; a key is never overwritten, because data that it encrypted would be lost",
         ) from None
     except OSError as error:
         raise ConfigError(f"writing {file}: {error.strerror}", hint="check the folder and its permissions") from error

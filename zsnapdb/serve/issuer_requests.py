@@ -280,7 +280,7 @@ def _authorization(login: LoginSettings) -> Mapping[str, str]:
     except UnicodeDecodeError:
         secret = ""
     if not secret:
-        raise ConfigError(f"{file} has no secret", hint="write what the issuer gave you into it, on one line")
+        raise ConfigError(f"{file} has no secret", hint="write the client secret of the issuer into it, on one line")
     pair = f"{quote_plus(login.client_id)}:{quote_plus(secret)}"
     return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
 

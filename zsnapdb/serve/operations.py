@@ -219,6 +219,6 @@ def _interrupted(record: OperationRecord) -> FailureAnswer:
     return FailureAnswer(
         code=INTERRUPTED,
         message=f"the helper ended while {record.verb} of {record.clone} was under way",
-        hint="look at the clone, and ask again with another key; `zsnapdb reap` removes what is half made",
+        hint="check the clone, and repeat the request with another key; `zsnapdb reap` removes incomplete clones",
         exit_code=CommandError.exit_code,
     )

@@ -117,7 +117,7 @@ def require_same_origin(is_https: bool, headers: Mapping[str, str]) -> None:
     raise RefusedPage.because(
         NotAllowedError(
             "the form was not sent by a page of this site",
-            hint="open the page anew and send its form; the address must be https, or 127.0.0.1",
+            hint="open the page again and send its form; the address must be https, or 127.0.0.1",
         )
     )
 

@@ -43,7 +43,8 @@ def parse(line: bytes) -> HelperRequest:
         return _REQUEST.validate_json(line)
     except ValidationError as error:
         raise UsageError(
-            f"the request is not valid: {explained(error)}", hint="`GET /api/v1/openapi.json` says what is known"
+            f"the request is not valid: {explained(error)}",
+            hint="see `GET /api/v1/openapi.json` for the valid requests",
         ) from None
 
 

@@ -234,7 +234,7 @@ class Visits:
             raise NoSession
         if not session.is_csrf(request.form.get(CSRF_FIELD, "")):
             raise RefusedPage.because(
-                NotAllowedError("the form is of no page of this session", hint="open the page anew and send its form")
+                NotAllowedError("the form is of no page of this session", hint="open the page again and send its form")
             )
         return session
 
@@ -312,7 +312,7 @@ def opened_login(helper: HelperClient, verb: login_messages.OpenSessionVerb) -> 
     if isinstance(ending, FailureAnswer):
         raise RefusedPage(ending)
     if not isinstance(ending, ResultAnswer):
-        raise RefusedPage.because(BusyError("the helper takes longer", hint="begin anew at /login"))
+        raise RefusedPage.because(BusyError("the helper takes longer", hint="log in again at /login"))
     try:
         return login_messages.OpenedLogin.model_validate(ending.document)
     except ValidationError:

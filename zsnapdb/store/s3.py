@@ -277,7 +277,7 @@ class S3Store:
         if not tag:
             raise RepositoryError(
                 f"replacing {key} in s3://{self.bucket}: the provider named no version (ETag) of the object",
-                hint="the endpoint has lost what it knows of its objects; see its log",
+                hint="check the log of the endpoint; it has lost the metadata of its objects",
             )
         try:
             with self._requesting(f"replacing {key}", is_conditional=True):

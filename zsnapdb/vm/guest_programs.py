@@ -1,4 +1,4 @@
-"""Runs a program in a guest through its agent, and waits for its end."""
+"""Programs in a guest, run through its agent until their end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def run(
     deadline: float,
     sleep: Callable[[float], None] = time.sleep,
 ) -> GuestProgramEnd:
-    """Run the program with the text as its stdin, and return how it ended.
+    """Run the program with the text as its stdin, and return its end.
 
     CommandError if the agent refuses, as many are configured to do; CommandTimeout if the program has not ended at
-    `deadline` (of the monotonic clock). Nothing ends it then. DamagedError for a strange answer.
+    `deadline` (of the monotonic clock). The program then continues. DamagedError for an unexpected answer.
     """
     try:
         number = agent.started(hypervisor.ask_agent(uuid, agent.start(argv, text), _ANSWER_SECONDS))

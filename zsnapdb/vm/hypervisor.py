@@ -1,6 +1,7 @@
-"""Speaks to libvirt. Only this module imports its library, the extra `zsnapdb[vm]`.
+"""The connection to libvirt. Only this module imports its library, the extra `zsnapdb[vm]`.
 
-A domain is found by its UUID and never by its name alone. What libvirt returns is read by `planning/vm/domain.py`.
+zsnapdb finds a domain by its UUID and never only by its name. `planning/vm/domain.py` reads the XML that libvirt
+returns.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from zsnapdb.base.errors import CommandError, CommandTimeout, PreflightError, ho
 from zsnapdb.planning.vm.domain import Domain, parse
 
 ISOLATED_NETWORK = "zsnapdb-isolated"
-"""The network of clones for which no other is named: a bridge without an address, a forwarding or a name server."""
+"""The default network of clones: a bridge without an address, forwarding or a name server."""
 _POLL_SECONDS = 0.2
 _BUSY_SECONDS = 120.0
-"""How long a domain may be held by another job of libvirt before it is an error."""
+"""The seconds for which another libvirt job may hold a domain before it is an error."""
 _ISOLATED_XML = (
     f"<network><name>{ISOLATED_NETWORK}</name><bridge name='zsnapdb0' stp='off' delay='0'/><mac "
     "address='52:54:00:00:00:01'/></network>"
@@ -30,7 +31,7 @@ _ISOLATED_XML = (
 
 
 class MachineState(StrEnum):
-    """What a domain does now."""
+    """The state of a domain."""
 
     RUNNING = "running"
     OFF = "off"
@@ -40,9 +41,9 @@ class MachineState(StrEnum):
 
 @dataclass(frozen=True)
 class KnownDomain:
-    """A domain that libvirt knows: the description that the next start uses, and the state.
+    """A domain of libvirt: the description for its next start, and its state.
 
-    `was_shut_down`: it is off because its guest ended by itself (VIR_DOMAIN_SHUTOFF_SHUTDOWN).
+    `was_shut_down`: it is off because its guest shut down (VIR_DOMAIN_SHUTOFF_SHUTDOWN).
     """
 
     domain: Domain
@@ -60,7 +61,7 @@ class Hypervisor:
         self._uri = uri
 
     def domains(self) -> list[KnownDomain]:
-        """Return all domains, running or not. A domain that goes away meanwhile is left out."""
+        """Return all domains, running or not, without domains that are removed meanwhile."""
         known = []
         for handle in self._call("listing the domains", self._connection.listAllDomains):
             with contextlib.suppress(self._library.libvirtError):
@@ -79,7 +80,7 @@ class Hypervisor:
         return KnownDomain(parse(text), text, state, ended)
 
     def as_it_runs(self, uuid: str) -> Domain:
-        """Return the domain as it runs now, with disks that were attached since its start."""
+        """Return the running domain, with disks that were attached since its start."""
         handle = self._required(uuid)
         return parse(self._call(f"reading the domain {uuid}", lambda: handle.XMLDesc(0)))
 
@@ -96,7 +97,7 @@ class Hypervisor:
         raise PreflightError(f"libvirt at {self._uri} has no domain {name}", hint="see `virsh list --all`")
 
     def define(self, xml: str) -> None:
-        """Define the domain. libvirt checks the text against its schema first, so that no part of it is ignored."""
+        """Define the domain. libvirt first validates the text against its schema, so that it ignores no part."""
         self._call("defining a domain", lambda: self._connection.defineXMLFlags(xml, self._define_flags()))
 
     def _define_flags(self) -> int:
@@ -104,7 +105,7 @@ class Hypervisor:
         return 0 if self._uri.startswith("test:") else int(self._library.VIR_DOMAIN_DEFINE_VALIDATE)
 
     def start(self, uuid: str) -> None:
-        """Start the domain. A domain that runs does not change."""
+        """Start the domain. A running domain does not change."""
         handle = self._required(uuid)
         if not self._call(f"reading the domain {uuid}", handle.isActive):
             self._call(f"starting the domain {uuid}", handle.create)
@@ -122,7 +123,7 @@ class Hypervisor:
         return True
 
     def power_off(self, uuid: str) -> None:
-        """Take the power from the domain. A domain that is off, or that does not exist, does not change."""
+        """Power the domain off. If it is off or does not exist, nothing changes."""
         handle = self._handle(uuid)
         if handle is not None and self._call(f"reading the domain {uuid}", handle.isActive):
             self._when_free("ending a domain", handle, lambda: self._end(handle))
@@ -135,11 +136,12 @@ class Hypervisor:
                 raise
 
     def _when_free(self, doing: str, handle: Any, act: Callable[[], object]) -> None:
-        """Do it, again while another job holds the domain: a libvirt that has restarted takes long to find its QEMU.
+        """Call `act`, again while another job holds the domain.
 
-        libvirt itself waits 30 s for the domain's lock (VIR_ERR_OPERATION_TIMEOUT). A domain that is being started then
-        is an error at once: a libvirt that was killed after it wrote the domain's status and before QEMU had a process
-        holds it for ever (libvirt 11.3, seen in the lab).
+        A restarted libvirt needs long to find its QEMU. libvirt itself waits 30 s for the domain's lock
+        (VIR_ERR_OPERATION_TIMEOUT). If the domain is then in the state of starting, the error is raised at once. Such a
+        domain stays locked if libvirt was killed after it wrote the domain's status and before QEMU had a process
+        (libvirt 11.3, observed in the lab).
         """
         deadline = time.monotonic() + _BUSY_SECONDS
         while True:
@@ -168,7 +170,7 @@ class Hypervisor:
         )
 
     def undefine(self, uuid: str) -> None:
-        """Let libvirt forget the domain, with its NVRAM file and saved state. No such domain: nothing is done."""
+        """Undefine the domain, with its NVRAM file and saved state. If it does not exist, nothing changes."""
         handle = self._handle(uuid)
         if handle is not None:
             flags = (
@@ -191,8 +193,8 @@ class Hypervisor:
     def ask_agent(self, uuid: str, command: str, seconds: float) -> str:
         """Return the answer of the agent inside the guest to a command in JSON.
 
-        CommandError if there is no agent or it refuses, CommandTimeout if it does not answer within `seconds`, at least
-        one. virDomainFSFreeze has no time limit, so zsnapdb sends the agent's own commands.
+        virDomainFSFreeze has no time limit, so zsnapdb sends the agent's own commands. CommandError if there is no
+        agent or it refuses; CommandTimeout if it does not answer within `seconds` (at least one).
         """
         doing = f"asking the guest agent of the domain {uuid}"
         try:
@@ -218,7 +220,7 @@ class Hypervisor:
         return tuple(network.name() for network in self._call("listing networks", self._connection.listAllNetworks))
 
     def make_isolated_network(self) -> None:
-        """Define and start the isolated network, unless it runs. Afterwards it leads nowhere but to other clones.
+        """Define and start the isolated network, unless it runs. It connects only clones.
 
         PreflightError if another network has its name.
         """

@@ -1,4 +1,4 @@
-"""Reads and copies images of disks with qemu-img. Only this module runs it."""
+"""Images of disks, read and copied with qemu-img. Only this module runs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FORMATS = ("raw", "qcow2")
 
 @dataclass(frozen=True)
 class DiskImage:
-    """An image: its format, and the size in bytes of the disk that it describes."""
+    """An image: its format, and the size of its disk in bytes."""
 
     path: Path
     format: str
@@ -24,9 +24,9 @@ class DiskImage:
 
 
 def describe(path: Path) -> DiskImage:
-    """Return what the image is. PreflightError if it is no image, or if it names other files as parts of itself.
+    """Return the description of the image. PreflightError if it is no image, or if it names other files as its parts.
 
-    Whoever wrote such an image could have any file of this host copied into a machine's disk.
+    With such parts, the author of the image could have any file of this host copied into a machine's disk.
     """
     text = _run(["qemu-img", "info", "--output=json", "--", str(path)], timeout=60.0)
     try:
@@ -48,7 +48,7 @@ def describe(path: Path) -> DiskImage:
 
 
 def write(image: DiskImage, device: Path) -> None:
-    """Copy the disk that the image describes to the block device, which must be as large and empty."""
+    """Copy the disk of the image to the block device, which must be equally large and empty."""
     # -n: the target exists. -S 0 is not given, so that zeros are left out: a new zvol reads as zeros.
     argv = [
         "qemu-img",

@@ -1,11 +1,11 @@
-"""A process of its own that thaws a guest when the process that froze it dies, or does not thaw it in time.
+"""A separate process that thaws a guest if the process that froze it dies, or does not thaw it in time.
 
 The guard is connected to libvirt before anything is frozen. It reads lines from its parent: `freezing` before the
 freeze, `thawed` after the thaw. The end of file means that the parent died: the kernel closes the pipe even after
 kill -9. The guard has a session of its own and ignores the signals of a terminal.
 
-One guard at a time looks after a domain: it inherits the lock of its run, and has it until it ends. Without that the
-guard of a killed run, which still looks for a late freeze, would thaw the freeze of the next run.
+A domain has one guard at a time. The guard inherits the lock of its run and keeps it until its end. Otherwise the guard
+of a killed run, which still watches for a late freeze, would thaw the freeze of the next run.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from zsnapdb.vm.hypervisor import connected
 from zsnapdb.vm.thawing import Agent, is_frozen, thaw
 
 _PATIENCE = 600.0
-"""How long a guard tries to thaw a guest, in seconds."""
+"""The seconds for which a guard tries to thaw a guest."""
 _WATCHED_SECONDS = 5.0
-"""How long a guard looks for a freeze that a dying parent had requested and that libvirt began late."""
+"""The seconds for which a guard watches for a freeze that a dying parent requested and that libvirt began late."""
 _START_SECONDS = 30.0
 _FREEZING, _THAWED = b"freezing\n", b"thawed\n"
 
@@ -41,14 +41,14 @@ class ThawGuard:
         self._process = process
 
     def freezing(self) -> None:
-        """Say that the freeze begins now. CommandError if the guard has ended: then nothing may be frozen."""
+        """Report the begin of the freeze. CommandError if the guard has ended; then the caller must not freeze."""
         try:
             self._say(_FREEZING)
         except OSError as error:
             raise CommandError("the process that guards the thaw has ended", hint="see `dmesg`; try again") from error
 
     def thawed(self) -> None:
-        """Say that the guest is thawed. Afterwards the guard does nothing any more."""
+        """Report that the guest is thawed. Afterwards the guard takes no action."""
         with contextlib.suppress(OSError):
             self._say(_THAWED)
 
@@ -62,8 +62,8 @@ class ThawGuard:
 def guarding(uri: str, uuid: str, deadline: float, turn: int) -> Iterator[ThawGuard]:
     """Yield a guard that is connected to libvirt. It thaws the guest `deadline` seconds after `freezing`.
 
-    `turn` is the descriptor of the lock that only one run and its guard have; the guard keeps it until it ends. A guard
-    that was not told that the guest is thawed goes on alone after the block. CommandError if it cannot start.
+    `turn` is the descriptor of the lock that only one run and its guard have; the guard keeps it until its end. Without
+    the report that the guest is thawed, the guard continues alone after the block. CommandError if it cannot start.
     """
     argv = [sys.executable, "-P", "-m", "zsnapdb.vm.thaw_guard", uri, uuid, repr(deadline)]
     process = subprocess.Popen(
@@ -90,12 +90,12 @@ def guarding(uri: str, uuid: str, deadline: float, turn: int) -> Iterator[ThawGu
         with contextlib.suppress(OSError):
             process.stdin.close()
         process.stdout.close()
-        # A guard that still tries goes on alone; the thread only takes its exit status.
+        # A guard that still tries continues alone; the thread only reads its exit status.
         threading.Thread(target=process.wait, name="thaw guard", daemon=True).start()
 
 
 def guard(hypervisor: Agent, uuid: str, deadline: float, lines: IO[bytes]) -> bool:
-    """Read the parent's lines, and thaw the guest if the parent does not say in time that it is thawed.
+    """Read the parent's lines, and thaw the guest if the parent does not report in time that it is thawed.
 
     Return whether the guard had to thaw it. CommandTimeout if the guest could not be thawed.
     """
@@ -105,7 +105,7 @@ def guard(hypervisor: Agent, uuid: str, deadline: float, lines: IO[bytes]) -> bo
     if ready and lines.readline() == _THAWED:
         return False
     thaw(hypervisor, uuid, _PATIENCE)
-    # A parent that lives looks itself.
+    # A living parent checks this itself.
     until = time.monotonic() + (_WATCHED_SECONDS if ready else 0.0)
     while time.monotonic() < until:
         time.sleep(0.5)

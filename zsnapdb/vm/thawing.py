@@ -1,4 +1,4 @@
-"""Thaws the file systems of a guest, and says for certain that they are thawed."""
+"""The thaw of a guest's file systems, with proof that they are thawed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class Agent(Protocol):
 
 @dataclass(frozen=True)
 class Thawed:
-    """A guest that was thawed: how many file systems its agent thawed, and what went wrong meanwhile ("": nothing).
+    """A thawed guest: the number of file systems that its agent thawed, and the problem meanwhile ("": none).
 
-    What something else had thawed before is not counted. The status of the agent does not tell: it says what the agent
-    was asked to do, not what the kernel does (qga/commands-linux.c, qmp_guest_fsfreeze_do_thaw).
+    The number does not include file systems that another program had thawed before. The agent's status does not show
+    those: it is the last request to the agent, not the state in the kernel (qga/commands-linux.c,
+    qmp_guest_fsfreeze_do_thaw).
     """
 
     count: int
@@ -34,15 +35,15 @@ class Thawed:
 
 
 def is_frozen(hypervisor: Agent, uuid: str) -> bool:
-    """Whether the agent says that the guest's file systems are frozen. CommandError without an answer."""
+    """Whether the agent reports frozen file systems. CommandError without an answer."""
     return agent.is_frozen(hypervisor.ask_agent(uuid, agent.STATUS, _ANSWER_SECONDS))
 
 
 def thaw(hypervisor: Agent, uuid: str, patience: float, sleep: Callable[[float], None] = time.sleep) -> Thawed:
-    """Thaw the guest's file systems. Afterwards the agent has said that they are thawed.
+    """Thaw the guest's file systems until the agent reports them as thawed.
 
-    An agent that still runs an earlier freeze answers late, so it is asked again for up to `patience` seconds.
-    CommandTimeout if the agent has not said so until then.
+    An agent that still runs an earlier freeze answers late, so the function repeats the request for up to `patience`
+    seconds. CommandTimeout if the agent has not reported it by then.
     """
     deadline, problem = time.monotonic() + patience, ""
     while True:

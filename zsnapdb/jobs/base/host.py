@@ -115,7 +115,7 @@ class Host:
 
     @property
     def services(self) -> Path:
-        """Which systemd unit ran the server at its last backup, a file per instance (`service_record.py`)."""
+        """The folder of recorded systemd units of servers, a file per instance (`service_record.py`)."""
         return self.records.with_name("services")
 
     @property

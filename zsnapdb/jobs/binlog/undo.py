@@ -319,7 +319,10 @@ def _run(instance: Instance, session: Session, undone: Undo, before: StateBefore
         now = [reader.read(shape.schema, shape.table) for shape in before.shapes]
         difference = before.definition_difference(now)
     if difference is not None:
-        raise PreflightError(f"nothing was undone: {difference}", hint="see what was changed meanwhile")
+        raise PreflightError(
+            f"nothing was undone: {difference}",
+            hint="run the command again; another session changed the definition meanwhile",
+        )
     for statement in planning.changing(undone.changes):
         session.query(statement)
     wrong = None

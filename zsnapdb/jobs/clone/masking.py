@@ -69,7 +69,7 @@ def refuse_canaries(root: Path, canaries: tuple[Canary, ...]) -> None:
     if hits:
         raise ConsistencyError(
             f"after masking, files of the clone still contain values that must not be there: {'; '.join(hits)}",
-            hint='correct the masking files, or write all tables anew with masking.rebuild = "all"; this clone was not'
+            hint='correct the masking files, or rebuild all tables with masking.rebuild = "all"; this clone was not'
             " handed out",
         )
 

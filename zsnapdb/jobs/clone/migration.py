@@ -142,7 +142,7 @@ def _from(instance: Instance, repository: Repository, manifest: Manifest, second
     if not steps:
         raise NotThere(
             f"no binlog has what was committed in the {format_duration(seconds)} after {manifest.backup_id}",
-            hint="`zsnapdb binlog status` says what is archived",
+            hint="run `zsnapdb binlog status` to list the archived binlogs",
         )
     return PlannedLoad(manifest, steps[0], repository)
 

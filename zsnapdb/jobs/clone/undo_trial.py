@@ -56,7 +56,7 @@ def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[Ro
     if instance.settings.masking.required:
         raise PreflightError(
             f"an undo on instance {instance.name} cannot be proved: masking.required masks the rows of every clone",
-            hint="restore beside the server, and compare the rows there",
+            hint="restore to another dataset (`zsnapdb restore`), and compare the rows there",
         )
     before = _before(settings, instance, gtid, logged)
     with _state(settings, instance, gtid, gtid) as session:

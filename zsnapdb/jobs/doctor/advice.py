@@ -1,6 +1,6 @@
-"""Gathers the facts that the rules of `doctor` judge, and judges them. Changes nothing.
+"""The facts for the rules of `doctor`, and their judgement, without changes.
 
-`watch` reads the load of a while, for `zsnapdb doctor --load`.
+`watch` reads the load of a period, for `zsnapdb doctor --load`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ PROPERTIES = (
 """The properties that the rules look at. `direct` came with OpenZFS 2.3."""
 _DIRECT = "direct"
 _CREATION = "creation"
-"""When a dataset was created, in seconds since 1970 (zfsprops(7)); the outermost one of a pool is as old as that."""
+"""The creation time of a dataset, in seconds since 1970 (zfsprops(7)). The outermost dataset is as old as its pool."""
 _OF_DATA = ("datadir", "innodb_data_home_dir", "innodb_data_file_path", "tablespace", "innodb_directories")
 _OF_LOGS = ("innodb_log_group_home_dir", "log_bin_basename", "relay_log_basename")
 
@@ -64,7 +64,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class _Reader:
-    """Reads parts of the facts. A part that cannot be read is noted, and the others are judged all the same."""
+    """A reader of parts of the facts. It records unreadable parts, and the other parts are judged."""
 
     unread: list[str] = field(default_factory=list)
 
@@ -80,7 +80,7 @@ class _Reader:
 
 
 def silences(settings: Settings, instance: str) -> list[Silence]:
-    """Return the silences that the configuration has for an instance. ConfigError if one names no rule."""
+    """Return the configured silences of an instance. ConfigError if one names no rule."""
     every = [Silence(silenced.rule, silenced.reason, silenced.until) for silenced in settings.doctor.silenced]
     check_silences(every)
     return [
@@ -93,7 +93,7 @@ def silences(settings: Settings, instance: str) -> list[Silence]:
 def advise(
     instance: Instance, session: Session, observed: Observed, silenced: Sequence[Silence]
 ) -> tuple[FitnessFinding, ...]:
-    """Return what the rules find on an instance that is fit for a backup."""
+    """Return the findings of the rules about an instance that is fit for a backup."""
     return judge_advice(gather(instance, session, observed), silenced)
 
 
@@ -140,7 +140,7 @@ def _recovery(instance: Instance, session: Session, observed: Observed) -> Recov
 
 
 def _properties(observed: Observed, pool: str, release: tuple[int, ...]) -> Mapping[str, Mapping[str, Property]]:
-    """Return the properties of the volumes and of the outermost dataset of their pool. One command reads them."""
+    """Return the properties of the volumes and of their pool's outermost dataset. One command reads them."""
     names = (*PROPERTIES, _CREATION, *([_DIRECT] if release >= (2, 3) else []))
     return datasets.properties_of(list(dict.fromkeys([pool, *observed.volumes.values()])), names)
 
@@ -169,9 +169,9 @@ def _volumes(observed: Observed, read: Mapping[str, Mapping[str, Property]]) -> 
 
 @dataclass(frozen=True)
 class ClonesHere:
-    """The clones of this host, and what runs that died left of them and of other copies: read once for all instances.
+    """The clones of this host, and the leftovers of killed runs, read once for all instances.
 
-    Empty where there is no ZFS.
+    Without ZFS it is empty.
     """
 
     known: Sequence[CloneInfo] = ()
@@ -215,7 +215,7 @@ def _room(settings: Settings, instance: Instance, known: Sequence[CloneInfo]) ->
 
 
 def _pool(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Return whether so many clones wait as should, each of which would be handed out."""
+    """Return findings about the pool: whether enough usable clones wait."""
     if instance.settings.pool is None:
         return []
     try:
@@ -229,7 +229,7 @@ def _pool(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 
 def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Return whether HAProxy leads the ports that the clones keep where it must."""
+    """Return findings about HAProxy: whether it routes the kept ports of clones correctly."""
     if settings.clones.address is None or instance.settings.vm is not None:
         return []
     try:
@@ -254,12 +254,12 @@ def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 SHORTEST = 1.0
 LONGEST = 86400.0
 _MARGIN = 60.0
-"""Seconds that an answer of the server may take beside the while that is watched."""
+"""The seconds for answers of the server, in addition to the watched period."""
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """The load of an instance in a while, and the advice that follows from it."""
+    """The load of an instance in a period, and the advice from it."""
 
     instance: str
     load: Load
@@ -267,10 +267,10 @@ class LoadReport:
 
 
 def watch(instance: Instance, seconds: float, sleep: Callable[[float], None] = time.sleep) -> LoadReport:
-    """Read all counters, wait, read them again, and judge what happened.
+    """Read all counters, wait, read them again, and judge the load.
 
-    UsageError if the while is shorter than a second or longer than a day. PreflightError as `backup` would raise it:
-    the datasets of an instance are known only if it can be backed up.
+    UsageError if the period is shorter than a second or longer than a day. PreflightError as `backup` raises it,
+    because the datasets of an instance are known only if it can be backed up.
     """
     if not SHORTEST <= seconds <= LONGEST:
         raise UsageError(
@@ -310,7 +310,7 @@ def _setting(facts: AdviceFacts, page_size: int) -> LoadSetting:
 
 
 def _bypasses_arc(facts: AdviceFacts) -> bool:
-    """Whether the server reads its data past the ARC (zfsprops(7), direct; it came with OpenZFS 2.3)."""
+    """Whether the server reads its data without the ARC (zfsprops(7), direct; since OpenZFS 2.3)."""
     return (
         facts.zfs_release >= (2, 3)
         and facts.variable_is("innodb_flush_method", "O_DIRECT", "O_DIRECT_NO_FSYNC")

@@ -1,7 +1,4 @@
-"""Checks what an instance depends on: datasets, server, files, lock, hooks, server program, repository, clones.
-
-Changes nothing.
-"""
+"""Checks of an instance without changes: datasets, server, files, lock, hooks, server program, repository, clones."""
 
 from __future__ import annotations
 
@@ -76,13 +73,13 @@ def diagnose(settings: Settings, host: Host, only: str | None) -> list[Diagnosis
 
 
 def safe_changes(diagnoses: Iterable[Diagnosis]) -> tuple[PropertyChange, ...]:
-    """Return the changes that mend what was found and are safe, each once. What is silenced is left alone."""
+    """Return the safe changes that repair findings, each once, without silenced findings."""
     changes = [finding.change for diagnosis in diagnoses for finding in diagnosis.findings]
     return tuple(dict.fromkeys(change for change in changes if change is not None))
 
 
 def apply_changes(changes: Iterable[PropertyChange]) -> None:
-    """Set the properties, in their order. After an error those before it are set."""
+    """Set the properties in order. After an error, the properties before it are set."""
     for change in changes:
         datasets.set_properties(change.dataset, {change.name: change.value})
 
@@ -124,7 +121,7 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
 def _at_rest(
     instance: Instance, volumes: Mapping[str, str], ciphers: Mapping[str, str], observed: Observed | None
 ) -> list[FitnessFinding]:
-    """Return what is to be said about what would leave the host as it is, and about the key of raw backups."""
+    """Return the findings about data that would leave the host unencrypted, and about the key of raw backups."""
     is_encrypting, send = bool(instance.repository.encryption.recipients), instance.repository.stream.send
     findings = judge_sent(volumes.values(), ciphers, send, is_encrypting=is_encrypting)
     is_raw = instance.sends_raw and bool(ciphers)
@@ -141,7 +138,10 @@ def _at_rest(
 
 
 def about_stored(instance: Instance) -> list[FitnessFinding]:
-    """Check the repository, what it holds of the instance, and its objectives. It is read once."""
+    """Check the repository, its backups and binlogs of the instance, and the objectives.
+
+    The repository is read once.
+    """
     findings, stored = _repository(instance)
     if stored is None:
         return findings
@@ -157,7 +157,7 @@ def about_stored(instance: Instance) -> list[FitnessFinding]:
 
 
 def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFinding]:
-    """Check the server program, and innochecksum beside it. A backup needs neither.
+    """Check the server program, and innochecksum next to it. A backup needs neither.
 
     Restores and clones need the server program. A drill needs innochecksum to check pages.
     """
@@ -187,7 +187,7 @@ def _programs_of_backups(instance: Instance, stored: Stored) -> list[FitnessFind
 
 
 def _plugins_of_newest(instance: Instance, stored: Stored) -> list[FitnessFinding]:
-    """Return what this host lacks of the plugins of the newest backup's server."""
+    """Return findings about plugins of the newest backup's server that this host lacks."""
     servers = [server_source(backup).server for backup in stored.current if is_of_server(backup)]
     judged = [
         finding
@@ -214,7 +214,7 @@ def _program_for(instance: Instance, need: SeriesNeed) -> FitnessFinding:
 
 
 def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None]:
-    """Check the repository, and read what it holds of the instance, once for all checks. None if it cannot be read."""
+    """Check the repository, and read its state for the instance once for all checks; None if it cannot be read."""
     url = instance.repository.url
     try:
         repository = instance.open_repository()
@@ -224,7 +224,7 @@ def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None
             # The test needs the marker. If the marker is lost, the note below reports that.
             prove_conditional_writes(repository)
         with contextlib.suppress(NotThere):
-            # Before the first backup there is no lease. Whoever takes one proves it too.
+            # Before the first backup there is no lease. Taking a lease is also a proof.
             prove_exclusive(repository, f"{instance.name}/writer")
         stored = read(instance, repository)
         locks = _object_locks(instance, repository)
@@ -291,14 +291,14 @@ def _damage(stored: Stored) -> list[FitnessFinding]:
 
 
 _LONG_KEPT = timedelta(days=14)
-"""After so long somebody should say what becomes of the datasets of a replaced server."""
+"""The time after which somebody should decide about the datasets of a replaced server."""
 
 _JUDGED_ABOVE = (Objective.RESTORABLE, Objective.INTACT, Objective.SERVER)
-"""What the findings about the repository, the histories and damage say in more detail."""
+"""The objectives that findings about the repository, the histories and damage cover in more detail."""
 
 
 def _objectives(instance: Instance, stored: Stored) -> list[FitnessFinding]:
-    """Return a finding for each configured objective. What they need and cannot be read, other checks report."""
+    """Return a finding for each configured objective. Other checks report unreadable facts."""
     try:
         health = status_of(instance, stored).health
     except ZsnapdbError:
@@ -331,7 +331,7 @@ def _clock(host: Host) -> list[FitnessFinding]:
 
 
 def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Return a finding for each server that a restore or a rewind replaced, and what its datasets hold."""
+    """Return a finding for each server that a restore or a rewind replaced, with the space of its datasets."""
     try:
         kept = production.listing(instance)
     except ZsnapdbError:
@@ -352,7 +352,7 @@ def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 
 def _exchanges(instance: Instance) -> list[FitnessFinding]:
-    """Return a finding for each restore under way that replaces the server, with both ways out."""
+    """Return a finding for each unfinished restore that replaces the server, with both commands that end it."""
     findings = []
     for exchange in restore_journal.under_way(instance):
         onward, back = exchange.commands

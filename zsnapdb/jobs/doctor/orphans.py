@@ -1,7 +1,7 @@
 """Servers and machines that a killed restore, drill or rescue left: `doctor` names them, `reap` ends them.
 
-A half-made clone is named and removed with its server by `jobs/clone/reaper.py`. A server of a restore that was handed
-over, or of a clone, belongs to somebody and is never touched here.
+`jobs/clone/reaper.py` names and removes incomplete clones with their servers. This module never touches the server of a
+finished restore or of a clone, because it has a user.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SCRATCH = re.compile(
 
 @dataclass(frozen=True)
 class _Work:
-    """What a command works on while it holds the lock, and what a killed command leaves."""
+    """The restore or scratch copy that a command works on while it has the lock, and that it leaves if it is killed."""
 
     what: str
     lock: str
@@ -52,7 +52,7 @@ class Orphan:
 
     @property
     def what(self) -> str:
-        """What it is, in words."""
+        """The description of the orphan."""
         return f"server whose command was killed, process {self.server.pid} of the {self.work.what}"
 
 
@@ -66,16 +66,17 @@ def leaks(settings: Settings) -> list[Leak]:
 
 
 def plan(settings: Settings) -> list[ReapOutcome]:
-    """Return what `reap` would do now; change nothing."""
+    """Return the plan of `reap`; change nothing."""
     servers = [_outcome(orphan) for orphan in _orphans(settings)]
     return [*servers, *(_machine_outcome(copy) for copy in _drilled(settings))]
 
 
 def reap(settings: Settings) -> list[ReapOutcome]:
-    """End every orphaned server and remove every drilled machine that is left, each under the lock of its command.
+    """End every orphaned server and remove every leftover drilled machine, each under the lock of its command.
 
-    The process is proved by its number, the time of its start, and its data directory below the mount point of the
-    restore or scratch copy: never by its name. Its files stay. Of a machine the domain and the zvols go.
+    The function identifies a process by its number, its start time and its data directory below the mount point of the
+    restore or scratch copy, never by its name. The files of a server stay. The domain and the zvols of a machine are
+    removed.
     """
     return [*_end_servers(settings), *_remove_machines(settings)]
 
@@ -84,7 +85,7 @@ def _end_servers(settings: Settings) -> list[ReapOutcome]:
     outcomes = []
     for orphan in _orphans(settings):
         with if_free(orphan.work.lock) as is_free:
-            # The command may have ended since, and have handed its server over.
+            # The command may have finished since, and its server may have a user.
             if is_free and orphan.server.place in _works(settings) and discovery.end(orphan.server, PRIVATE_FOLDER):
                 outcomes.append(_outcome(orphan))
     return outcomes
@@ -104,7 +105,7 @@ def _remove_machines(settings: Settings) -> Iterator[ReapOutcome]:
 
 
 def _drilled(settings: Settings) -> Iterator[DrilledMachine]:
-    """Yield the scratch copies of drilled machines on which no drill is at work."""
+    """Yield the scratch copies of drilled machines without a running drill."""
     for copy in machine_drill.copies(settings):
         with if_free(machine_drill.lock_name(copy)) as is_free:
             is_left = is_free and datasets.exists(copy.container)
@@ -144,12 +145,12 @@ def _orphans(settings: Settings) -> Iterator[Orphan]:
 
 
 def _works(settings: Settings) -> dict[Path, _Work]:
-    """Return the restores and scratch copies that exist now, by the folder where their files are mounted."""
+    """Return the present restores and scratch copies, by the mount point of their files."""
     return {**_restores(settings), **_scratch_copies(settings.restore.mount_root)}
 
 
 def _restores(settings: Settings) -> dict[Path, _Work]:
-    """Return the restores that are under way or were interrupted, by the folder where their files are mounted."""
+    """Return the running and interrupted restores, by the mount point of their files."""
     journals, works = Journals(settings.restore.journal), {}
     for instance in settings.instance:
         with contextlib.suppress(DamagedError, PreflightError):
@@ -162,7 +163,7 @@ def _restores(settings: Settings) -> dict[Path, _Work]:
 
 
 def _scratch_copies(mount_root: Path) -> dict[Path, _Work]:
-    """Return the mounted scratch copies of drills and rescues, by the folder where their files are mounted."""
+    """Return the mounted scratch copies of drills and rescues, by the mount point of their files."""
     works = {}
     for entry in mounts.mounted():
         match = _SCRATCH.match(entry.source) if entry.fstype == "zfs" else None

@@ -1,7 +1,7 @@
-"""Writes what commands did into the evidence log of the repository, and reads and checks that log.
+"""The evidence log of a repository: records of commands are written, read and checked.
 
-The policy that was recorded last lies in a file of this host for each instance and repository: another host has its own
-keys, and may have another policy.
+A file of this host has the last recorded policy of each instance and repository, because another host has its own keys
+and may have another policy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from zsnapdb.repository.evidence_log import EvidenceRecord, StoredRecord
 from zsnapdb.repository.repository import Repository
 
 _LOCK_SECONDS = 300.0
-"""The holder of the lock writes to the repository, which may keep it waiting."""
+"""The seconds to wait for the lock. Its holder writes to the repository, which may be slow."""
 
 
 class RecordedPolicy(BaseModel):
@@ -48,7 +48,7 @@ class RecordedPolicy(BaseModel):
 
 
 def observed(instance: Instance) -> dict[str, str]:
-    """Return the lines of the policy that is configured now. Reads files of keys and of masking; raises nothing."""
+    """Return the lines of the configured policy. The function reads files of keys and of masking, and never raises."""
     encryption, settings = instance.repository.encryption, instance.settings
     return policy_lines(
         PolicyFacts(
@@ -67,16 +67,16 @@ def observed(instance: Instance) -> dict[str, str]:
 
 
 def is_recorded(instance: Instance) -> bool:
-    """Whether this host recorded the policy of the instance, and has not recorded since that the log ends."""
+    """Whether this host recorded the instance's policy, without a later record of the end of the log."""
     return _file(instance).exists()
 
 
 @contextlib.contextmanager
 def compared(instance: Instance, repository_id: str) -> Iterator[tuple[PolicyChange, ...]]:
-    """Yield what has changed since the policy was recorded last. If the block ends well, the policy is recorded.
+    """Yield the changes since the last recorded policy. If the block ends without an error, the policy is recorded.
 
-    Everything is new if nothing was recorded in this repository. The block runs as the only one of this host.
-    PreflightError or OSError if the disk refuses, or if another run does not let go.
+    Without a record for this repository, every line is a change. The block runs as the only one of this host.
+    PreflightError or OSError if the disk refuses, or if another run keeps the lock.
     """
     file = _file(instance)
     make_private(file.parent)
@@ -97,7 +97,7 @@ def _file(instance: Instance) -> Path:
 
 
 def _recorded(file: Path) -> RecordedPolicy | None:
-    """Return what was recorded last. A file that cannot be read counts as absent: all is recorded once more."""
+    """Return the last recorded policy. An unreadable file counts as absent, so everything is recorded again."""
     try:
         return RecordedPolicy.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):
@@ -126,14 +126,14 @@ def _scripts(masking: MaskingSettings) -> dict[str, str]:
 
 
 _PATIENCE = 30.0
-"""For how many seconds a repository that does not answer is asked again: the command has done its work."""
+"""The seconds for retries if a repository does not answer. The command itself has already finished."""
 
 
 @dataclass(frozen=True)
 class EvidenceLog:
-    """The records of an instance, by number, and what is wrong with their chain.
+    """The records of an instance, by number, and the faults of their chain.
 
-    `foreign` are the numbers of those that this host did not write, where it believes no signatures.
+    `foreign` are the numbers of the records that this host did not write, if it trusts no signatures.
     """
 
     instance: str
@@ -144,7 +144,7 @@ class EvidenceLog:
 
     @property
     def believed(self) -> tuple[EvidenceRecord, ...]:
-        """The records that can be believed, by number."""
+        """The trusted records, by number."""
         readable = (stored.record for stored in self.records if stored.record is not None)
         return tuple(record for record in readable if record.number not in self.foreign)
 
@@ -161,11 +161,10 @@ class EvidenceLog:
 
 @contextlib.contextmanager
 def recorded(instance: Instance, job: str, command: Sequence[str], about: str = "") -> Iterator[None]:
-    """Run the block, a job of the instance, and write into the evidence log how it ended. Its exception goes on.
+    """Run the block, a job of the instance, and record its end in the evidence log. Its exception is raised again.
 
-    `about` names what the job was about, such as a clone.
-    If the policy differs from the one that this host recorded last, that is written, too. A log that cannot be written
-    is a warning: what was done is done.
+    `about` is the object of the job, such as a clone. If the policy differs from the last recorded one, the change is
+    recorded too. If the log cannot be written, the function only warns, because the job is already finished.
     """
     with recorded_keys((instance,), job, command, about):
         yield
@@ -175,7 +174,7 @@ def recorded(instance: Instance, job: str, command: Sequence[str], about: str = 
 def recorded_keys(
     instances: Sequence[Instance], job: str, command: Sequence[str], about: str = ""
 ) -> Iterator[list[PolicyChange]]:
-    """Do as `recorded` for each of the instances. The block adds the keys that it changed to the list."""
+    """Record the block as `recorded` does, for each of the instances. The block adds its changed keys to the list."""
     at_work = [(instance, instance.host.now()) for instance in instances]
     code, changes = 0, list[PolicyChange]()
     try:
@@ -193,7 +192,7 @@ def recorded_keys(
 
 
 def note_end(instance: Instance, command: Sequence[str]) -> None:
-    """Write as the last record that the evidence log is kept no more, if this host recorded a policy in it."""
+    """Record the end of the evidence log as its last record, if this host recorded a policy in it."""
     if is_recorded(instance):
         _append(instance.impatient(_PATIENCE), _draft(instance, POLICY, command, instance.host.now()))
 
@@ -216,7 +215,7 @@ def _draft(instance: Instance, job: str, command: Sequence[str], started: dateti
 
 
 def _append(instance: Instance, draft: EvidenceRecord) -> None:
-    """Write what has changed in the policy, and then the record, unless it is about the policy itself."""
+    """Write the changes of the policy, and then the record, unless the record is about the policy itself."""
     with _warning(instance, "what was done"):
         repository = instance.open_repository()
         with _warning(instance, "the policy"), compared(instance, repository.id) as changes:
@@ -250,14 +249,14 @@ def _end(instance: Instance, repository: Repository) -> EvidenceEnd | None:
 
 
 def _remembered(instance: Instance, repository: Repository) -> RememberedLink | None:
-    """Return the newest record that this host knows of. DamagedError if what it remembers cannot be read."""
+    """Return the newest record that this host knows. DamagedError if the host's record cannot be read."""
     known = _end(instance, repository)
     return RememberedLink(known.number, known.sha256) if known is not None else None
 
 
 @dataclass(frozen=True)
 class EvidencePage:
-    """Some records in a row, by number. `is_last`: no later record was there."""
+    """Consecutive records, by number. `is_last`: there is no later record."""
 
     instance: str
     repository: str
@@ -271,20 +270,20 @@ class EvidencePage:
 
 
 def read_page(instance: Instance, after: int, most: int) -> EvidencePage:
-    """Return at most so many records after the one of that number. `read` alone says whether the log is whole."""
+    """Return at most `most` records after number `after`. Only `read` checks whether the log is whole."""
     repository = instance.open_repository()
     end, newest = _end(instance, repository), _remembered(instance, repository)
     owns = end.owns if end is not None else lambda _: False
     found = evidence_log.read(repository, instance.name, after=after, most=most + 1, newest=newest, owns=owns)
     if any(one.record is None for one in found):
-        # Only a later record may prove one of a time when this host did not sign.
+        # A later record may prove a record from a time when this host did not sign.
         later = evidence_log.read(repository, instance.name, after=after, newest=newest, owns=owns)
         found = later[: most + 1]
     return EvidencePage(instance.name, instance.settings.repository, found[:most], is_last=len(found) <= most)
 
 
 def read(instance: Instance) -> EvidenceLog:
-    """Return the evidence log, checked against itself and against what this host remembers of it."""
+    """Return the evidence log, checked against itself and against the record of this host."""
     repository = instance.open_repository()
     end, remembered = _end(instance, repository), _remembered(instance, repository)
     owns = end.owns if end is not None else lambda _: False

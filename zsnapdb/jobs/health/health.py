@@ -1,6 +1,6 @@
-"""Gathers the facts from which the health of an instance is judged, and judges them.
+"""The facts about the health of an instance, and their judgement.
 
-Reads repositories and the record of the host alone: no server, no pool and no running program is asked.
+The facts come only from repositories and the record of the host, not from servers, pools or running programs.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Checks, Depth
 
 _DRILLS = 10
-"""How many of the newest drills are read: each is an object of its own."""
+"""The number of the newest drills to read. Each is a separate object."""
 _NAMED = 5
-"""How many drills that do not count are named."""
+"""The number of named drills that do not count."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def past_drills(stored: Stored, instance: Instance) -> PastDrills:
-    """Return the newest drills of which there is evidence."""
+    """Return the newest drills with evidence."""
     own = host_record.drilled_here(instance, stored.repository)
     return drills.past(stored.repository, instance.name, _DRILLS, own)
 
@@ -53,7 +53,7 @@ def judged(instance: Instance, stored: Stored, past: PastDrills, at: datetime) -
 
 
 def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) -> HealthFacts:
-    """Return the facts for the configured objectives. What no objective needs is not read."""
+    """Return the facts for the configured objectives. Other facts are not read."""
     objectives, restorable, window, repository = (
         instance.settings.objectives,
         stored.restorable,
@@ -98,7 +98,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
 
 
 def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
-    """Return what replaces the server now. Where no restore is under way, nothing that knows one is loaded."""
+    """Return the unfinished restores that replace the server. Their modules are loaded only if there is one."""
     if not journal.tops(instance.restores):
         return ()
     from zsnapdb.jobs.steps import restore_journal
@@ -107,7 +107,7 @@ def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
 
 
 def _stopped(instance: Instance) -> StoppedServer | None:
-    """Return the server of this host if it does not run. Where no backup recorded one, nothing is loaded for it."""
+    """Return the server of this host if it does not run. Its modules are loaded only if a backup recorded it."""
     if not (instance.host.services / f"{instance.name}.json").exists():
         return None
     from zsnapdb.jobs.record.service_record import stopped_server
@@ -147,7 +147,7 @@ def _oldest_check(restorable: Sequence[Summary], checks: Checks, depth: Depth) -
 
 
 def _copy(instance: Instance, name: str) -> CopyFact:
-    """Return the newest restorable point in another repository. An error there is a fact, not the end."""
+    """Return the newest restorable point in another repository. An error there becomes a fact and is not raised."""
     other = instance.in_repository(name, instance.copies[name])
     try:
         window = read(other, other.open_repository()).window
@@ -157,10 +157,10 @@ def _copy(instance: Instance, name: str) -> CopyFact:
 
 
 def _lock(repository: Repository, backups: Sequence[Summary], restorable: Sequence[Summary]) -> LockFact | None:
-    """Return how long the newest restorable backup is protected.
+    """Return the lock time of the newest restorable backup.
 
-    Of each backup of its chain the manifest is looked at, and the first chunk of each volume. The lock of an object
-    that only the chain needs counts like its own.
+    The function examines the manifest of each backup in its chain, and the first chunk of each volume. Locks of the
+    other objects in the chain count like its own.
     """
     if not restorable:
         return None
@@ -179,7 +179,7 @@ def _lock(repository: Repository, backups: Sequence[Summary], restorable: Sequen
 
 
 def _sizes(stored: Stored, restorable: Sequence[Summary]) -> Mapping[str, int]:
-    """Return the bytes that a restore of the newest point moves, by kind of step."""
+    """Return the bytes that a restore to the newest point moves, by kind of step."""
     if not restorable:
         return {}
     chain = restore_chain(stored.provenance.trusted(stored.backups), restorable[-1])
@@ -194,13 +194,13 @@ _SUFFIX = ".prom"
 
 
 def check_name(file: Path) -> None:
-    """Raise UsageError if node_exporter would not read a file of this name."""
+    """Raise UsageError if node_exporter does not read a file of this name."""
     if file.suffix != _SUFFIX:
         raise UsageError(f"{file}: node_exporter reads only files that end in {_SUFFIX}", hint=f"name it *{_SUFFIX}")
 
 
 def write(file: Path, text: str) -> None:
-    """Replace the file by one with this text, at once: a reader sees the old file or the new one.
+    """Replace the file by one with this text atomically. A reader sees the old file or the new one.
 
     A link in its place is replaced, not followed. ZsnapdbError if the folder cannot be written.
     """

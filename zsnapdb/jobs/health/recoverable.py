@@ -1,4 +1,4 @@
-"""What of an instance's server can be recovered from its backups and its archived binlogs."""
+"""The recoverable states of an instance, from its backups and its archived binlogs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from zsnapdb.repository.verifications import known_damage
 
 @dataclass(frozen=True)
 class Stored:
-    """What a repository holds of an instance, as one reading of it found it.
+    """The content of a repository for an instance at one reading.
 
-    `unreadable` has an error for each backup whose manifest cannot be read. `missing` is what the repository lacks of
-    what this host stored, `unchosen` are the backups from the future and the foreign ones, which count for nothing.
-    `provenance` says which backups this host knows.
+    `unreadable` has an error for each backup whose manifest cannot be read. `missing` has the findings of the
+    comparison with this host's record. `unchosen` are the backups from the future and the foreign ones, which do not
+    count. `provenance` has the backups that this host knows.
     """
 
     repository: Repository
@@ -48,7 +48,7 @@ class Stored:
     unchosen: Collection[str]
     provenance: Provenance = field(default_factory=Provenance)
     no_copy: Callable[[ServerPart], str] = lambda _: ""
-    """Returns why this host cannot start a server on a copy of that server's files; "" if it can."""
+    """A function that returns why this host cannot start a server on a copy of that server's files; "" if it can."""
 
     @property
     def damaged(self) -> tuple[DamagedError, ...]:
@@ -57,7 +57,7 @@ class Stored:
 
     @property
     def current(self) -> list[Summary]:
-        """The readable backups that count, oldest first: no foreign one, and none from the future."""
+        """The readable backups that count, oldest first, without foreign ones and those from the future."""
         return [backup for backup in self.backups if backup.backup_id not in self.unchosen]
 
     @functools.cached_property
@@ -73,7 +73,7 @@ class Stored:
 
     @property
     def objection(self) -> str:
-        """Why this host cannot restore the newest backup whose chain is complete; "" if it can."""
+        """The reason why this host cannot restore the newest backup with a complete chain; "" if it can."""
         return self._objection(self._whole[-1]) if self._whole else ""
 
     def _objection(self, backup: Summary) -> str:
@@ -81,21 +81,21 @@ class Stored:
 
     @functools.cached_property
     def window(self) -> Window:
-        """What can be recovered from the restorable backups of servers and the archived binlogs."""
+        """The recoverable window, from the restorable backups of servers and the archived binlogs."""
         return window(points_of(self.restorable), self.archive.files, self.archive.state)
 
     @property
     def last(self) -> ArchivedFile | None:
-        """The newest file with a transaction, of the newest history that has any.
+        """The newest file with a transaction in the newest history with transactions.
 
-        The newest file of all if no server has committed one yet.
+        If there is no transaction yet, it is the newest file.
         """
         newest = self._newest_history
         return newest[-1] if newest else self.archive.files[-1] if self.archive.files else None
 
     @property
     def _newest_history(self) -> list[ArchivedFile]:
-        """The files with transactions of the newest history that has any."""
+        """The files with transactions of the newest history with transactions."""
         dated = [file for file in self.archive.files if file.last_commit is not None]
         histories = {file.incarnation for file in dated}
         newest = next((one.id for one in reversed(self.archive.incarnations) if one.id in histories), None)
@@ -103,7 +103,7 @@ class Stored:
 
     @property
     def complete_until(self) -> int | None:
-        """Until when the archive of `last` is complete (microseconds UTC): its last commit, or a recorded time."""
+        """The end of completeness of `last`'s archive (microseconds UTC): its last commit, or a recorded time."""
         last = self.last
         if last is None:
             return None
@@ -112,21 +112,21 @@ class Stored:
         return max((self.archive.state.until(time) for time in times if time is not None), default=None)
 
     def has_drilled(self, drill: Evidence) -> bool:
-        """Whether a drill was of what is stored now under the id of its backup, or of a backup that is gone since."""
+        """Whether a drill tested the manifest that is stored now, or a backup that no longer exists."""
         there = {backup.backup_id: backup.digest for backup in self.backups}
         return drill.manifest is None or there.get(drill.backup_id, drill.manifest) == drill.manifest
 
     @property
     def present(self) -> set[str]:
-        """The names of what is there: ids of backups, and archived files with their incarnations."""
+        """The names of the stored items: ids of backups, and archived files with their incarnations."""
         files = {f"{file.incarnation}/{file.name}" for file in self.archive.files}
         return {backup.backup_id for backup in self.backups} | files
 
 
 def read(instance: Instance, repository: Repository) -> Stored:
-    """Read what the repository holds of the instance. Manifests that were read before are cached on this host.
+    """Read the content of the repository for the instance. This host caches manifests.
 
-    A backup that is removed meanwhile is none. RepositoryError if the store cannot be reached.
+    The result does not have backups that are removed meanwhile. RepositoryError if the store cannot be reached.
     """
     archive = BinlogArchive(repository, instance.name).load()
     archive = replace(archive, state=archive.state.at(instance.host.now()))
@@ -134,7 +134,7 @@ def read(instance: Instance, repository: Repository) -> Stored:
     return Stored(
         repository=repository,
         backups=known.backups,
-        # Where none is believed, a key may be missing here: that is more than strangers beside the own backups.
+        # If no manifest is trusted, this host may lack a key. Then untrusted manifests are reported too.
         unreadable=known.unreadable if known.backups else known.unread,
         archive=checked.known_archive or archive,
         damage=known_damage(repository, instance.name),
@@ -146,11 +146,11 @@ def read(instance: Instance, repository: Repository) -> Stored:
 
 
 def _judge(instance: Instance) -> Callable[[ServerPart], str]:
-    """Return the judge of this host, which looks for the files of each list of plugins once."""
+    """Return the judge of this host. It searches the files of a plugin list only once."""
     known: dict[tuple[object, ...], str] = {}
 
     def no_copy(server: ServerPart) -> str:
-        # What knows server programs is loaded where there is a backup of a server.
+        # This module knows server programs, and is needed only for backups of servers.
         from zsnapdb.jobs.host.restorable import objections
 
         key = (server.flavour, server.version, server.absolute_tablespaces, server.plugins, server.zone)
@@ -162,14 +162,14 @@ def _judge(instance: Instance) -> Callable[[ServerPart], str]:
 
 
 def repeated(archive: Archive) -> tuple[RepeatedGtids, ...]:
-    """Return the GTIDs that the server whose binlogs were archived last gives again."""
+    """Return the repeated GTIDs of the server whose binlogs were archived last."""
     return repeated_gtids(archive.files)
 
 
 def repeated_after(instance: Instance, repository: Repository, planned: RestorePlan, server_id: int) -> str:
-    """Return the GTIDs that the restored server would give again under this server_id (MariaDB).
+    """Return the GTIDs that the restored server would repeat under this server_id (MariaDB).
 
-    These are GTIDs of backups and of archived binlogs, of any history, after the point. Empty if there are none.
+    These are the GTIDs after the point in backups and archived binlogs of any history; empty if there are none.
     """
     if planned.point.gtids is None:
         return ""

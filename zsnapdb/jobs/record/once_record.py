@@ -88,7 +88,7 @@ class OnceRecords:
         except ValidationError as error:
             raise DamagedError(
                 f"the record of run {run}, {file}, cannot be read: {first_problem(error)}",
-                hint="see what the run did, then remove the file, or choose another id",
+                hint="check the effects of the run, then remove the file, or choose another id",
             ) from error
         if known.run_id != run:
             raise DamagedError(f"{file} is the record of run {known.run_id}", hint="remove the file")

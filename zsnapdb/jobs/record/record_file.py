@@ -198,7 +198,7 @@ def unreadable(file: Path, why: str) -> DamagedError:
     """Return the error for a record that cannot be read."""
     return DamagedError(
         f"this host's record of what it stored, {file}, cannot be read: {why}",
-        hint="what the repository may lack is not known; the next backup begins a new record",
+        hint="run `zsnapdb list`, and compare it with the expected backups; the next backup begins a new record",
     )
 
 

@@ -270,7 +270,7 @@ def _removed(instance: Instance, names: Sequence[str]) -> list[RemovedBackup]:
         if name not in missing:
             raise NotThere(
                 f"backup {name} of instance {instance.name} is not one that this host stored and the repository lacks",
-                hint="run `zsnapdb list` to see what is missing",
+                hint="run `zsnapdb list` to see the missing backups",
             )
     chosen = names or tuple(missing)
     return [RemovedBackup(backup_id=name, guids=missing[name].guids, acknowledged=True) for name in chosen]

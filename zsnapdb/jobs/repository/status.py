@@ -108,7 +108,7 @@ def alarm(status: ProtectionStatus) -> ZsnapdbError | None:
     if status.damaged or any(finding.is_alarming for finding in status.missing):
         return DamagedError(
             f"something of instance {status.instance} in the repository is damaged, or is missing there",
-            hint="run `zsnapdb verify`, which says what can still be restored",
+            hint="run `zsnapdb verify`, which lists the restorable backups",
         )
     if not status.window.ranges and not status.machines:
         return NotThere(

@@ -229,7 +229,7 @@ class VerifyResult:
         if not self.is_whole:
             return DamagedError(
                 f"something of instance {self.plan.instance} in the repository is damaged, or is missing there",
-                hint="see what is damaged and what can be restored; begin a new chain with `zsnapdb backup --full`",
+                hint="read the lists of damaged and restorable backups; begin a new chain with `zsnapdb backup --full`",
             )
         if not self.plan.backups.backups:
             return NotThere(

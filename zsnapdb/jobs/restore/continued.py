@@ -118,14 +118,14 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     if before.point.gtids is None:
         raise PreflightError(
             "the transactions of the restored server have no GTIDs, so nothing proves where it is",
-            hint="restore to the point anew, into another dataset",
+            hint="restore to the point again, into another dataset",
         )
     after_look = isinstance(before.steps[-1], LookAround)
     pid = None if after_look else copy_of(instance, before).process().pid()
     if pid is not None:
         raise PreflightError(
             f"the server of the restore to {before.layout.top} runs (process {pid})",
-            hint="shut it down, then go on; what was written to it prevents that",
+            hint="shut it down, then continue; transactions that were written to it prevent that",
         )
     kept = tuple(step for step in before.steps[:-1] if not isinstance(step, CheckServer))
     number = 1 + max((step.number for step in kept if isinstance(step, Replay | TakeUp)), default=0)

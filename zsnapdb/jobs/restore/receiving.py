@@ -456,5 +456,5 @@ def _refuse_another_origin(step: CloneSnapshot) -> None:
     if not is_same:
         raise PreflightError(
             f"the snapshot {step.origin} was destroyed after the restore was planned",
-            hint="start again: the restore is then planned from what is there",
+            hint="start the restore again; it is then planned from the existing snapshots",
         )

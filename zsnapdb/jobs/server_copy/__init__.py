@@ -1,1 +1,1 @@
-"""What a server needs to start on a copy of another server's files."""
+"""Preparation of a server's start on a copy of another server's files."""

@@ -1,6 +1,6 @@
-"""Prepares a copy of an instance's volumes so that a server can start on it: paths, indices, identity, option files.
+"""Preparation of copied volumes for the start of a server: paths, indices, identity, option files.
 
-Restore and clone use it.
+Restore and clone use this module.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from zsnapdb.planning.time_zone import ServerZone, difference, expected_offsets,
 
 @dataclass(frozen=True)
 class CopyLayout:
-    """Where the volumes of a copy go: dataset and mount point of each role. `top` is the dataset above all others."""
+    """The places of a copy's volumes: dataset and mount point of each role. `top` is the dataset above all others."""
 
     top: str
     datasets: Mapping[str, str]
@@ -68,8 +68,9 @@ class CopyLayout:
 def lay_out(source: Mapping[str, tuple[str, str]], top: str, mount: str) -> CopyLayout:
     """Return the layout of a copy under the dataset `top`, mounted at `mount`.
 
-    `source` gives dataset and mount point per role. Volumes nested in one keep their shape below `top`;
-    others lie side by side below `top`, each named by its role. No mount point leaves `mount`: DamagedError.
+    `source` has dataset and mount point per role. Volumes below one volume keep their structure below `top`. Other
+    volumes are next to each other below `top`, each named by its role. DamagedError if a mount point is outside
+    `mount`.
     """
     outer = next(
         (d for d, _ in source.values() if all(o == d or o.startswith(d + "/") for o, _ in source.values())), None
@@ -91,11 +92,11 @@ def lay_out(source: Mapping[str, tuple[str, str]], top: str, mount: str) -> Copy
 
 @dataclass(frozen=True)
 class Copy:
-    """A mounted copy of an instance's files: the server it was made of, and where its volumes are now.
+    """A mounted copy of an instance's files: its source server, and the places of its volumes.
 
-    `key_files` are the files from which that server read the keys of encrypted tables, as far as they are known.
-    `buffer_pool`: the size in bytes for servers that run for one task and are stopped (None: what the options say).
-    `plugins` are those of that server, `zone` is the time zone of its process (None: not known).
+    `key_files` are the known files from which that server read the keys of encrypted tables. `buffer_pool` is the size
+    in bytes for servers that run for one task and are stopped (None: as configured). `plugins` are the plugins of that
+    server, `zone` is the time zone of its process (None: not known).
     """
 
     flavour: Flavour
@@ -125,15 +126,18 @@ class Copy:
 
     @property
     def keys(self) -> BinlogKeys:
-        """The keys of the copy's binlogs: a keyring among the copied files is the one that fits them."""
+        """The keys of the copy's binlogs.
+
+        A keyring among the copied files is preferred, because it has the matching keys.
+        """
         inside = [self.paths.translate(file) for file in self.key_files if self.paths.has(file)]
         return BinlogKeys(tuple(Path(file) for file in (*inside, *self.key_files)))
 
     def key_objection(self, binlog_key: str | None) -> PreflightError | None:
         """Return why the copy's binlogs cannot be read, if they are encrypted with this key; None if they can be.
 
-        The copy's server recovers with them, so it must see the keyring too. One on a volume is looked for when the
-        copy is mounted: it is the one of then.
+        The copy's server recovers with them, so it must see the keyring too. A keyring on a volume is searched in the
+        mounted copy, because that one is from the time of the snapshot.
         """
         if binlog_key is None or any(self.paths.has(file) for file in self.key_files):
             return None
@@ -162,13 +166,13 @@ class Copy:
         self.turn_lists()
 
     def remove_identity(self) -> None:
-        """Remove what tells the source from other servers: its UUID, its persisted variables, its keys of TLS."""
+        """Remove the identity of the source: its UUID, its persisted variables and its TLS keys."""
         server.remove_uuid(self.datadir)
         server.remove_persisted(self.datadir)
         self.remove_keys()
 
     def remove_keys(self) -> None:
-        """Remove the keys of TLS that the source made, or was configured with, as far as they are in the copy."""
+        """Remove the TLS keys in the copy that the source created, or was configured with."""
         server.remove_keys(self.datadir)
         for file in tls_keys(self.variables, self.paths):
             # A record from a repository may name a folder, or a path through a file.
@@ -180,7 +184,7 @@ class Copy:
         for base, index in log_files(self.variables):
             folder = os.path.dirname(self.paths.translate(base))
             main = Path(self.paths.translate(index))
-            # Replication channels have indices of their own beside it: relay-CHANNEL.index.
+            # Replication channels have separate indices next to it: relay-CHANNEL.index.
             stems = {os.path.basename(base), main.stem}
             beside = {
                 file
@@ -224,7 +228,7 @@ class Copy:
         server.write_private(Path(identity.option_file), self.render(identity, last), self.settings.user)
 
     def write_init_file(self, sql: str) -> Path:
-        """Write an init file with the settings of the source and then these statements; return its path."""
+        """Write an init file with the settings of the source, then these statements; return its path."""
         return self._write_statements("init.sql", sql)
 
     @property
@@ -239,7 +243,7 @@ class Copy:
     def recorded_position(self, known: KnownTail | None = None, *, has_gtids: bool) -> Position:
         """Return the position to which the copy must recover: the end of the newest binlog in its own files.
 
-        If this binlog is that of the `known` tail, only what follows the tail is read.
+        If this is the binlog of the `known` tail, only the part after the tail is read.
         """
         paths = binlog_paths(self.variables, "log_bin")
         if self.variables.get("log_bin") != "ON" or paths is None:
@@ -267,7 +271,7 @@ class Copy:
     ) -> Sandbox | None:
         """Return the sandbox of the copy's server; None if the configuration switches it off.
 
-        `reads` are shown to it beside the configured files.
+        `reads` are additional visible files.
         """
         if self.settings.sandbox == "off":
             return None
@@ -279,7 +283,7 @@ class Copy:
         return replace(made, connects=connects, answers_beyond=is_open)
 
     def breaches(self, identity: ServerIdentity, *, connects: bool = False) -> tuple[str, ...]:
-        """Return everything by which the running server can reach more than its sandbox."""
+        """Return all ways by which the running server can reach targets outside its sandbox."""
         program = server_program.chosen(self.settings, self.flavour, self.version)
         made = self.sandbox(program, identity, connects=connects)
         return () if made is None else self.process().breaches(made)
@@ -330,11 +334,11 @@ class Copy:
 
     @property
     def given_zone(self) -> str | None:
-        """The time zone that the server's process is given; None: it has that of this host."""
+        """The time zone for the server's process; None: the time zone of this host."""
         return None if self.zone is None else given_zone(self.zone, time_zone.host_zones(self.zone))
 
     def _check_zone(self, session: Session) -> None:
-        """Raise ConsistencyError unless the started server shows the local times that the plan said."""
+        """Raise ConsistencyError unless the started server has the local times of the plan."""
         if self.zone is None:
             return
         seen = time_zone.offsets_of(session)
@@ -347,12 +351,12 @@ class Copy:
 
 
 def absent_files(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the files among these that are not on this host."""
+    """Return those of these files that are not on this host."""
     return tuple(path for path in paths if not os.path.exists(path))
 
 
 def hidden_files(settings: ServerSettings, paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the files among these that the sandbox of a copy's server does not show."""
+    """Return those of these files that are invisible in the sandbox of a copy's server."""
     reads = [str(path) for path in settings.sandbox_reads]
     return tuple(path for path in paths if settings.sandbox != "off" and not is_shown(path, settings.options, reads))
 
@@ -364,7 +368,7 @@ def check_recovered(
 
     ConsistencyError unless its GTIDs are exactly the expected GTIDs, and it can read its encrypted tables.
 
-    `unlogged` are GTIDs that the source has in no binlog: the copy may have them in addition to the expected GTIDs.
+    `unlogged` are GTIDs that the source has in no binlog. The copy may have them in addition to the expected GTIDs.
     """
     facts = probe(session)
     reached = published_position(session, facts)
@@ -395,7 +399,7 @@ def check_inside(facts: ServerFacts, root: Path) -> None:
 
 
 def change_of_owner(recorded: Owner | None, user: str) -> str | None:
-    """Return in words to whom the files are given; None if they belong to this account, or if nothing was recorded."""
+    """Return the new owner of the files in words; None if they belong to this account, or if no owner was recorded."""
     if recorded is None:
         return None
     owner = Owner(*server.account(user))
@@ -405,10 +409,10 @@ def change_of_owner(recorded: Owner | None, user: str) -> str | None:
 
 
 def give_files(copy: Copy, recorded: Owner | None = None) -> int:
-    """Give the mounted files of a copy to the account of its server, which does not run. Return how many changed.
+    """Change the owner of a copy's mounted files to the account of its server, which does not run.
 
-    Only what belonged to the account of the source's server is given: `recorded`, or who owns the data directory. The
-    data directory is the last, so an interrupted call is known by it and can be repeated.
+    Return the number of changed files. Only files of the source server's account change: `recorded`, or the owner of
+    the data directory. The data directory changes last, so an interrupted call can be repeated.
     """
     owner = Owner(*server.account(copy.settings.user))
     former = recorded or _owner_of(copy.datadir, owner)
@@ -423,7 +427,7 @@ def give_files(copy: Copy, recorded: Owner | None = None) -> int:
 
 
 def _owner_of(datadir: Path, owner: Owner) -> Owner | None:
-    """Return who owns the data directory; None if it is root, or has the number of the account here."""
+    """Return the owner of the data directory; None if it is root or already the account on this host."""
     with server_files.folder(datadir) as at:
         status = os.fstat(at)
     assert stat.S_ISDIR(status.st_mode), "it was opened as a folder"
@@ -431,7 +435,7 @@ def _owner_of(datadir: Path, owner: Owner) -> Owner | None:
 
 
 def port_is_free(port: int) -> bool:
-    """Whether a server could listen on the port of the loopback address now."""
+    """Whether the port of the loopback address is free now."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))
@@ -454,10 +458,10 @@ def client_text(address: Address, password: SecretStr) -> str:
 
 @contextlib.contextmanager
 def client_file(address: Address, password: SecretStr, more: str = "") -> Iterator[Path]:
-    """Write an option file for a client, with the lines `more` at its end, for the block; it is gone afterwards.
+    """Write an option file for a client, with the lines `more` at its end, and remove it after the block.
 
-    It lies in a new folder that only this account enters. In a folder of the server's account that account could
-    replace it by one that names a plugin (refman 8.4, "plugin_dir"), which the client then loads as root.
+    The file is in a new folder that only this account can enter. In a folder of the server's account, that account
+    could replace the file by one that names a plugin (refman 8.4, "plugin_dir"), which the client would load as root.
     """
     with tempfile.TemporaryDirectory(prefix="zsnapdb-client-") as folder:
         file = Path(folder, "client.cnf")

@@ -1,1 +1,1 @@
-"""What the command line asks for while somebody types: examples and names of tables."""
+"""Data for the completion of command lines: examples and table names."""

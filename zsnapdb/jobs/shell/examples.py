@@ -1,6 +1,6 @@
-"""Finds the example files that come with zsnapdb: configurations, units, policies, grants, hooks.
+"""The example files that come with zsnapdb: configurations, units, policies, grants, hooks.
 
-A wheel has them inside the package, in `shipped`. In a source tree they lie beside the package.
+A wheel has them inside the package, in `shipped`. In a source tree they are next to the package.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEFAULT_USER = "zsnapdb"
 
 @dataclass(frozen=True)
 class Example:
-    """A file that comes with zsnapdb, under the name that `zsnapdb example` knows."""
+    """A file that comes with zsnapdb, with its name for `zsnapdb example`."""
 
     name: str
     file: Path
@@ -59,7 +59,10 @@ def _name(path: Path) -> str:
 
 
 def find(name: str) -> Example:
-    """Return the example of that name, or whose name ends with `/name`. UsageError names all examples."""
+    """Return the example with that name, or with a name that ends with `/name`.
+
+    UsageError, with all names, without one.
+    """
     known = examples()
     matching = [example for example in known if example.name == name or example.name.endswith(f"/{name}")]
     if len(matching) != 1:
@@ -78,18 +81,21 @@ def flavour_of(instance: Instance) -> Flavour:
 
 
 def grants(flavour: Flavour, user: str = DEFAULT_USER) -> str:
-    """Return the statements that make the account `user` of zsnapdb on a server of this flavour, and its grants."""
+    """Return the statements that create the account `user` of zsnapdb on a server of this flavour, with its grants."""
     text = find(f"grants-{flavour.value}.sql").text
     return text if user == DEFAULT_USER else _ACCOUNT.sub(lambda _: f"{quoted(user)}@localhost", text)
 
 
 _MOST = 500
 _PATIENCE = 3.0
-"""Seconds for each answer of the server: a person waits for the shell."""
+"""Seconds for each answer of the server, because a person waits for the shell."""
 
 
 def table_names(instance: Instance, beginning: str) -> list[str]:
-    """Return schemas, with a dot, and the tables of the schema that `beginning` names. ServerError if none answers."""
+    """Return schemas, with a dot, and the tables of the schema that `beginning` names.
+
+    ServerError without an answer.
+    """
     schema, dot, _ = beginning.partition(".")
     with instance.session(read_timeout=_PATIENCE) as session:
         if not dot:

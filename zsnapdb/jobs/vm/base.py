@@ -1,4 +1,7 @@
-"""Bases: machines that never run, of which machines are cloned. Made from an image, or from a domain that is off."""
+"""Bases: machines that never run and are sources of clones.
+
+A base comes from an image, or from a domain that is off.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,9 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class BaseRequest:
-    """What the caller requests: a base of that name from an image, or from a domain.
+    """The request for a base of that name, from an image or from a domain.
 
-    With an image, `domain_file` has the XML of the machine; without one the machine is a plain one with `memory` bytes
+    For an image, `domain_file` has the XML of the machine; without one the machine is a plain one with `memory` bytes
     and `cpus`.
     """
 
@@ -50,7 +53,7 @@ class BaseRequest:
 
 @dataclass(frozen=True)
 class MachineBasePlan:
-    """What `create` does. `sources` has the dataset that each disk is cloned from; empty: the image is copied."""
+    """The plan of `create`. `sources` has the origin dataset of each disk; empty: the image is copied."""
 
     name: str
     anchor: str
@@ -69,12 +72,12 @@ class MachineBasePlan:
 
     @property
     def source_snapshots(self) -> dict[str, str]:
-        """The snapshots of the domain's disks that are taken, by target."""
+        """The snapshots of the domain's disks that `create` makes, by target."""
         return {target: f"{name}@{catalogue.BASE_SNAPSHOT}-{self.name}" for target, name in self.sources.items()}
 
 
 def plan(settings: Settings, wanted: BaseRequest) -> MachineBasePlan:
-    """Return what `create` would do; change nothing. The errors say why the image or domain cannot be a base."""
+    """Return the plan of `create`; change nothing. The errors say why the image or domain cannot be a base."""
     request.checked_name(wanted.name)
     if (wanted.image is None) == (wanted.from_domain is None):
         raise UsageError("give either --image or --from-domain", hint="see `zsnapdb vm base create --help`")
@@ -136,7 +139,7 @@ def _of_domain(settings: Settings, hypervisor: Hypervisor, name: str, domain_nam
 
 
 def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePlan:
-    """Make the base as planned, and return the plan. After an error nothing of it is left."""
+    """Create the base as planned, and return the plan. After an error no part of the base is left."""
     with catalogue.on_base(wanted.name):
         planned = plan(settings, wanted)
         top = planned.anchor.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""Lists bases and machines on this host. The properties of their datasets say what there is, libvirt what runs."""
+"""The catalogue of bases and machines on this host, from dataset properties and the domain states of libvirt."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from zsnapdb.zfs.owned import Mark
 BASE_PROPERTY = f"{PROPERTY}:vm-base"
 """On the anchor and on every volume of a base, local: its name.
 
-On the anchor of a machine: the base it is of, or INSTANCE@BACKUP.
+On the anchor of a machine: its base, or INSTANCE@BACKUP.
 """
 MACHINE_PROPERTY = f"{PROPERTY}:vm"
 """On the anchor and on every volume of a machine, local: its name."""
 DOMAIN_PROPERTY = f"{PROPERTY}:vm-domain"
 """The XML of the base's domain, compressed."""
 MADE_OF_PROPERTY = f"{PROPERTY}:vm-made-of"
-"""On the anchor of a base: the image or the domain that it was made from."""
+"""On the anchor of a base: the image or the domain that it comes from."""
 
 BASE_SNAPSHOT = "zsnapdb-base"
-"""The snapshot of a base's volumes; clones are made from it."""
+"""The snapshot of a base's volumes, the origin of clones."""
 START_SNAPSHOT = "zsnapdb-start"
-"""The snapshot of a machine's volumes before its first start; a reset goes back to it."""
+"""The snapshot of a machine's volumes before its first start. A reset rolls back to it."""
 _PROPERTY_BYTES = 8000
 """A user property holds 8191 bytes (zfsprops(7))."""
 
@@ -64,13 +64,13 @@ def encode_domain(xml: str) -> str:
     if len(text) > _PROPERTY_BYTES:
         raise PreflightError(
             f"the XML of the domain is too long: {len(text)} bytes when compressed, at most {_PROPERTY_BYTES}",
-            hint="remove what the base does not need, such as descriptions, from the domain",
+            hint="remove unneeded elements, such as descriptions, from the domain (`virsh edit`)",
         )
     return text
 
 
 def decode_domain(text: str, where: str) -> str:
-    """Return the XML that the property holds. DamagedError names `where` if it cannot be read."""
+    """Return the XML in the property. DamagedError names `where` if the property cannot be read."""
     try:
         unpacked = zlib.decompressobj()
         return unpacked.decompress(base64.b64decode(text, validate=True), 1 << 20).decode()
@@ -83,7 +83,7 @@ _HOME = "zsnapdb/vms"
 
 @dataclass(frozen=True, kw_only=True)
 class BaseRecord:
-    """What the anchor of a base records. `made_of`: the image or the domain; `encoded`: its domain, compressed."""
+    """The record in the anchor of a base. `made_of`: the image or the domain; `encoded`: its domain, compressed."""
 
     name: str
     anchor: str
@@ -108,10 +108,10 @@ class MachineBase(BaseRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class MachineRecord:
-    """What the anchor of a machine that was cloned records.
+    """The record in the anchor of a cloned machine.
 
-    `base` is the base, or INSTANCE@BACKUP; `grade` the grade of that backup (None: it was a base). `uuid` is that of
-    its domain. `identity`: who gives the guest an identity of its own.
+    `base` is the base, or INSTANCE@BACKUP; `grade` the grade of that backup (None: the origin was a base). `uuid` is
+    the UUID of its domain. `identity` is the source of the guest's own identity.
     """
 
     name: str
@@ -131,7 +131,7 @@ class MachineRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine(MachineRecord):
-    """A machine that was cloned, and its volumes. `own_bytes` is the space that only the machine occupies."""
+    """A cloned machine and its volumes. `own_bytes` is the space that only the machine occupies."""
 
     volumes: Mapping[str, str]
     own_bytes: int
@@ -142,7 +142,7 @@ M = TypeVar("M", MachineBase, Machine)
 
 @dataclass(frozen=True)
 class SeenMachine:
-    """A machine, what its domain does now, and the addresses of its guest that are known."""
+    """A machine, the state of its domain, and the known addresses of its guest."""
 
     machine: Machine
     state: MachineState
@@ -150,7 +150,7 @@ class SeenMachine:
 
 
 def homes(settings: Settings) -> list[str]:
-    """Return the existing datasets on this host under which bases and machines may live."""
+    """Return the existing datasets on this host that may contain bases and machines."""
     return copies.homes(settings.vms.dataset, _HOME)
 
 
@@ -167,17 +167,20 @@ def home(settings: Settings, pool: str | None) -> str:
 
 
 MACHINE_FILES = NVRAM, FIRST_NVRAM, SEED, SERIAL_LOG = "nvram", "first.nvram", "seed.iso", "serial.log"
-"""The files of a machine: its NVRAM, and what that was at first, which a reset goes back to; the image from which
-cloud-init takes the identity of its guest; the output of its first serial line."""
+"""The files of a machine.
+
+In this order: its NVRAM, a copy of its first NVRAM for a reset, the cloud-init image with the guest's identity, and the
+output of its first serial line.
+"""
 
 
 def machine_file(settings: Settings, name: str, what: str) -> Path:
-    """Return where this one of its files (`MACHINE_FILES`) lies for the machine."""
+    """Return the path of a file of the machine. `what` is one of `MACHINE_FILES`."""
     return settings.vms.folder / "machines" / f"{name}.{what}"
 
 
 def base_nvram(settings: Settings, name: str) -> Path:
-    """Return where the NVRAM file of the base lies."""
+    """Return the path of the base's NVRAM file."""
     return settings.vms.folder / "bases" / f"{name}.nvram"
 
 
@@ -208,7 +211,7 @@ def machines(settings: Settings) -> list[Machine]:
 
 
 def _read(kind: type[M], found: CopyDatasets) -> M:
-    """Return the base or machine. ValueError also if zsnapdb gives no such name."""
+    """Return the base or machine. ValueError also if the name does not have zsnapdb's form."""
     if not NAME.fullmatch(found.name):
         raise ValueError(f"{found.name!r} is not a name of a machine")
     types = {dataset: values["type"].value for dataset, values in found.members.items()}
@@ -218,7 +221,7 @@ def _read(kind: type[M], found: CopyDatasets) -> M:
 
 
 def ready_machine(settings: Settings, name: str) -> Machine:
-    """Return the machine of that name. PreflightError if it is still being made, or is being destroyed.
+    """Return the machine of that name. PreflightError while it is being created or destroyed.
 
     UnknownNameError names the machines that exist, DamagedError one that cannot be read.
     """
@@ -229,7 +232,7 @@ def ready_machine(settings: Settings, name: str) -> Machine:
 def own_domain(hypervisor: Hypervisor, machine: Machine) -> KnownDomain | None:
     """Return the machine's domain; None if libvirt has none with its UUID.
 
-    PreflightError if the domain with this UUID does not carry the machine's mark: then it is somebody else's.
+    PreflightError if the domain with this UUID lacks the machine's mark, because then it is not zsnapdb's.
     """
     known = hypervisor.find(machine.uuid) if machine.uuid != datasets.UNSET else None
     if known is not None and not known.domain.is_marked(machine.name, machine.uuid, machine.anchor):
@@ -265,7 +268,7 @@ PATIENCE = 60.0
 
 
 def names() -> contextlib.AbstractContextManager[None]:
-    """Be the only process that reserves names of bases and machines. Nothing slow runs under this lock."""
+    """Be the only process that reserves names of bases and machines. No slow code runs under this lock."""
     return exclusive("vm-names", doing="naming virtual machines", patience=PATIENCE)
 
 
@@ -285,5 +288,5 @@ def on_machine(name: str) -> contextlib.AbstractContextManager[None]:
 
 
 def on_base(name: str) -> contextlib.AbstractContextManager[None]:
-    """Be the only process that makes, clones or removes the base."""
+    """Be the only process that creates, clones or removes the base."""
     return exclusive(name_of_base(name), doing=f"working on the base {name}", patience=PATIENCE)

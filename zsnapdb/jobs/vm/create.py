@@ -1,4 +1,4 @@
-"""Clones machines from a base, or from a backup of a machine: all that were requested, or none."""
+"""Cloning of machines from a base, or from a backup of a machine: all requested machines, or none."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _CLONED_AT_ONCE = 4
 
 @dataclass(frozen=True)
 class MachinesRequest:
-    """What the caller requests: `count` clones of the source: a base, INSTANCE or INSTANCE@BACKUP (`origins.py`).
+    """The request for `count` clones of a source: a base, INSTANCE or INSTANCE@BACKUP (`origins.py`).
 
-    `ttl` (seconds), `memory` (bytes), `cpus` and `network` None: as configured, or as in the base. `marker` says when a
-    started machine is ready, `identity` who gives the guest an identity of its own.
+    `ttl` (seconds), `memory` (bytes), `cpus` and `network` None: as configured, or as in the base. `marker` shows when
+    a started machine is ready. `identity` is the source of the guest's own identity.
     """
 
     source: str
@@ -70,7 +70,7 @@ class PlannedMachine:
 
 @dataclass(frozen=True)
 class MachinesPlan:
-    """What `create` does."""
+    """The plan of `create`."""
 
     origin: MachineOrigin
     machines: tuple[PlannedMachine, ...]
@@ -84,7 +84,7 @@ class MachinesPlan:
 
 @dataclass(frozen=True)
 class MadeMachines:
-    """The machines that were made, and how many seconds each phase took for all of them."""
+    """The created machines, and the seconds of each phase for all of them."""
 
     plan: MachinesPlan
     machines: tuple[SeenMachine, ...]
@@ -103,7 +103,7 @@ class _Phases:
 
 
 def plan(settings: Settings, host: Host, wanted: MachinesRequest) -> MachinesPlan:
-    """Return what `create` would do; change nothing. The errors say what is in the way."""
+    """Return the plan of `create`; change nothing. The errors name the obstacles."""
     _refuse_wrong_usage(settings, wanted)
     with connected(settings.vms.uri) as hypervisor:
         return _plan(settings, host, hypervisor, wanted)
@@ -145,7 +145,7 @@ def _existing(dataset: str) -> str:
 
 
 def _refuse_wrong_usage(settings: Settings, wanted: MachinesRequest) -> None:
-    """Raise UsageError if the request itself is wrong, before anything is asked."""
+    """Raise UsageError if the request itself is wrong, before any query."""
     names = request.names(wanted.template, wanted.count)
     if wanted.identity is GuestIdentity.CLOUD_INIT:
         seed.refuse_no_host_name(names)
@@ -194,9 +194,9 @@ def _machine(settings: Settings, origin: MachineOrigin, name: str, wanted: Machi
 
 
 def create(settings: Settings, host: Host, wanted: MachinesRequest, events: Events) -> MadeMachines:
-    """Make all machines that were requested, and start them if requested.
+    """Create all requested machines, and start them if requested.
 
-    After an error none of them is left. If something cannot be removed, `doctor` names it and `reap` removes it.
+    After an error none of them is left. If a part cannot be removed, `doctor` names it and `reap` removes it.
     """
     _refuse_wrong_usage(settings, wanted)
     phases = _Phases()
@@ -270,7 +270,7 @@ def _execute(
 def _clone_all(planned: MachinesPlan) -> None:
     """Clone the volumes of all machines. Each request waits for a transaction group; several wait for the same one.
 
-    After an error no further machine is begun, and none is under way.
+    After an error no further machine is begun, and no running request is left.
     """
     pool = ThreadPoolExecutor(_CLONED_AT_ONCE, thread_name_prefix="clone")
     try:
@@ -297,18 +297,18 @@ def _clone_volumes(planned: MachinesPlan, machine: PlannedMachine) -> None:
 
 
 def verify_devices(settings: Settings, volumes: list[str]) -> None:
-    """Wait until the device node of each volume is there and says that it is of this volume.
+    """Wait until the device node of each volume exists and belongs to the volume.
 
-    ConsistencyError for the first that does not within vms.device_timeout.
+    ConsistencyError for the first volume without such a node within vms.device_timeout.
     """
     for dataset in volumes:
         zvols.wait_for_device(dataset, settings.vms.device_timeout)
 
 
 def copy_nvram(source: Path, target: Path) -> None:
-    """Make the NVRAM file `target`, in a folder that exists, a copy of `source` that only this account can read.
+    """Copy `source` to the NVRAM file `target`, in an existing folder, readable only by this account.
 
-    PreflightError if it cannot be read or written.
+    PreflightError if a file cannot be read or written.
     """
     try:
         whole_file.replace(target, source.read_bytes())
@@ -320,7 +320,7 @@ def copy_nvram(source: Path, target: Path) -> None:
 
 
 def _write_seed(settings: Settings, machine: PlannedMachine) -> None:
-    """Make the image of the CD from which cloud-init takes the identity of the guest. It holds no secret."""
+    """Write the CD image with the guest's identity for cloud-init. It has no secrets."""
     file = catalogue.machine_file(settings, machine.name, catalogue.SEED)
     make_passable(file.parent)
     file.write_bytes(seed.image(seed.seed_files(machine.name, machine.uuid)))
@@ -328,7 +328,7 @@ def _write_seed(settings: Settings, machine: PlannedMachine) -> None:
 
 
 def prepare_log(settings: Settings, name: str) -> Path:
-    """Make the folder of the machine's serial log, and remove an old log."""
+    """Create the folder of the machine's serial log, and remove an old log."""
     log = catalogue.machine_file(settings, name, catalogue.SERIAL_LOG)
     make_passable(log.parent)
     log.unlink(missing_ok=True)
@@ -336,7 +336,7 @@ def prepare_log(settings: Settings, name: str) -> Path:
 
 
 def _remove_all(settings: Settings, hypervisor: Hypervisor, planned: MachinesPlan) -> None:
-    """Remove what was made of each machine. An error with one does not keep the others."""
+    """Remove the created parts of each machine. An error with one machine does not stop the others."""
     failures: list[str] = []
     made = {machine.name: machine for machine in catalogue.machines(settings)}
     for item in planned.machines:

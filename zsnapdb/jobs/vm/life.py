@@ -1,4 +1,4 @@
-"""Jobs on an existing machine: start, stop, reset, its lease, and its end."""
+"""Jobs on an existing machine: start, stop, reset, lease and destruction."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ MachineVerb = Verb[_Opened, P, R]
 
 @dataclass(frozen=True)
 class MachineStep:
-    """What a command does, or would do, to a machine: the machine as seen before, and the steps in words."""
+    """The plan or the result of a command on a machine: the machine before it, and the steps in words."""
 
     seen: SeenMachine
     steps: tuple[str, ...]
 
 
 def listing(settings: Settings) -> KnownCopies[SeenMachine]:
-    """Return all machines with the state of their domains. libvirt is asked only if there are machines."""
+    """Return all machines with the state of their domains. Without machines the function does not use libvirt."""
     known = catalogue.known_machines(settings)
     if not known.copies:
         return KnownCopies(known.what, (), known.unreadable)
@@ -49,7 +49,7 @@ def listing(settings: Settings) -> KnownCopies[SeenMachine]:
 
 
 def _verb(settings: Settings, name: str, decide: Callable[[_Opened], tuple[P, Callable[[], R]]]) -> MachineVerb[P, R]:
-    """Return the verb on the complete machine of that name, with its domain. PreflightError if its domain is gone."""
+    """Return the verb on the complete machine of that name, with its domain. PreflightError without its domain."""
 
     @contextlib.contextmanager
     def held() -> Iterator[_Opened]:
@@ -71,7 +71,7 @@ def _verb(settings: Settings, name: str, decide: Callable[[_Opened], tuple[P, Ca
 
 
 def start(settings: Settings, name: str, shows: ReadyMarker) -> MachineVerb[MachineStep, SeenMachine]:
-    """Start the machine, and wait until it is ready. Its devices are verified first."""
+    """Verify the devices of the machine, start it, and wait until it is ready."""
 
     def decide(opened: _Opened) -> tuple[MachineStep, Callable[[], SeenMachine]]:
         seen = opened[1]
@@ -101,7 +101,7 @@ def _start(
 
 
 def stop(settings: Settings, name: str) -> MachineVerb[MachineStep, SeenMachine]:
-    """Shut the guest down; take its power if it is not off within vms.stop_timeout."""
+    """Shut the guest down; power it off if it still runs after vms.stop_timeout."""
 
     def decide(opened: _Opened) -> tuple[MachineStep, Callable[[], SeenMachine]]:
         hypervisor, seen = opened
@@ -118,10 +118,10 @@ def stop(settings: Settings, name: str) -> MachineVerb[MachineStep, SeenMachine]
 
 
 def reset(settings: Settings, name: str, shows: ReadyMarker) -> MachineVerb[MachineStep, SeenMachine]:
-    """Give the machine the disks again that it had before its first start. Name, addresses and lease stay.
+    """Return the disks of the machine to their state before its first start. Name, addresses and lease stay.
 
-    It runs afterwards if it ran before. It can be repeated: a reset that was interrupted is finished by the next.
-    PreflightError if others made snapshots of the machine's volumes, or if `shows` could never be seen.
+    The machine runs afterwards if it ran before. The next reset finishes an interrupted one. PreflightError if the
+    machine's volumes have snapshots that zsnapdb did not create, or if `shows` could never be seen.
     """
 
     def decide(opened: _Opened) -> tuple[MachineStep, Callable[[], SeenMachine]]:
@@ -175,7 +175,7 @@ def _lease(settings: Settings, host: Host, name: str, change: Callable[[CloneLea
 
 @dataclass(frozen=True)
 class MachineDestroyPlan:
-    """What `destroy` removes: the machine, and the snapshots that others made of its volumes."""
+    """The plan of `destroy`: the machine, and the foreign snapshots of its volumes."""
 
     seen: SeenMachine
     others: OthersSnapshots
@@ -184,9 +184,10 @@ class MachineDestroyPlan:
 def destroy(
     settings: Settings, name: str, *, snapshots_may_go: bool
 ) -> Verb[Machine | None, MachineDestroyPlan | None, MachineDestroyPlan | None]:
-    """Remove the machine, its domain and exactly its datasets. None if there is none, so it can be repeated.
+    """Remove the machine, its domain and exactly its datasets.
 
-    PreflightError if others depend on it.
+    The verb can be repeated: its result is None without such a machine. PreflightError if foreign datasets depend on
+    it.
     """
 
     @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""What machines are cloned from: a base, or a backup of a machine that is an instance.
+"""Origins of cloned machines: a base, or a backup of a machine that is an instance.
 
 `NAME` is the base of that name, else the newest backup of the instance NAME on this host. `NAME@latest` and `NAME@ID`
-are always backups of the instance. Nothing is fetched: the backup's snapshots must be on this host.
+are always backups of the instance. The backup's snapshots must be on this host, because they are not fetched.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from zsnapdb.zfs import datasets, zvols
 
 @dataclass(frozen=True)
 class MachineOrigin:
-    """What machines are cloned from.
+    """The origin of cloned machines.
 
-    `name` is the base, or INSTANCE@BACKUP. `home` is the dataset under which the clones live. `snapshots` has what each
-    disk is cloned from, by target, and `guids` their GUIDs. `nvram` is the NVRAM file that each clone gets a copy of.
-    `grade` is that of the backup; None: the origin is a base, whose disks were at rest.
+    `name` is the base, or INSTANCE@BACKUP. `home` is the dataset above the clones. `snapshots` has the origin snapshot
+    of each disk, by target, and `guids` their GUIDs. `nvram` is the NVRAM file that each clone gets a copy of. `grade`
+    is the grade of the backup; None: the origin is a base, whose disks were at rest.
     """
 
     name: str
@@ -57,7 +57,10 @@ class MachineOrigin:
 
 
 def locked(text: str) -> contextlib.AbstractContextManager[None]:
-    """Keep others from removing the base meanwhile. A backup's snapshot that is cloned cannot be destroyed."""
+    """Prevent the removal of the base meanwhile.
+
+    A backup needs no lock, because a cloned snapshot cannot be destroyed.
+    """
     named = request.origin_name(text)
     return catalogue.on_base(named.name) if named.backup is None else contextlib.nullcontext()
 
@@ -153,20 +156,20 @@ def _chosen(named: MachineOriginName, there: Sequence[SnapshotSet]) -> SnapshotS
 
 
 def _grade(names: Sequence[str]) -> Grade:
-    """Return the lowest grade that the snapshots carry. A snapshot without a readable grade is a crash."""
+    """Return the lowest grade of the snapshots. A snapshot without a readable grade counts as CRASH."""
     grades_of_disks = [datasets.properties(name, [GRADE_PROPERTY])[GRADE_PROPERTY].value for name in names]
     grades = [Grade(value) if value in set(Grade) else Grade.CRASH for value in grades_of_disks]
     return min(grades, key=lambda item: item.rank)
 
 
 def _spaces_then(volumes: Mapping[str, str], snapshots: Mapping[str, str]) -> tuple[ZvolSpace, ...]:
-    """Return the space of each volume with the size that it had at its snapshot; it may have grown since."""
+    """Return the space of each volume with its size at the snapshot. The volume may have grown since."""
     sizes = {target: int(datasets.properties(name, ["volsize"])["volsize"].value) for target, name in snapshots.items()}
     return tuple(replace(space, size=sizes[space.target]) for space in catalogue.spaces(volumes))
 
 
 def zvols_of(domain: Domain) -> dict[str, str]:
-    """Return the dataset of each disk of the domain. The device itself is asked; PreflightError if one is no zvol."""
+    """Return the dataset of each disk of the domain, from its device. PreflightError if a disk is no zvol."""
     by_target = {}
     for disk in domain.volumes:
         dataset = zvols.dataset_behind(Path(disk.source)) if disk.kind == "block" and disk.source else None

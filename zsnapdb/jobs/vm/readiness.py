@@ -1,4 +1,4 @@
-"""Waits until a started machine is ready: it runs, its agent or its server answers, or its serial line says so."""
+"""Waiting until a started machine is ready: it runs, its agent or server answers, or its serial line prints a text."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _TAIL_LINES = 5
 _SERVER_PORT = 3306
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _GREETING_SECONDS = 5.0
-"""How long one address is waited for; a server greets at once (MySQL's connect_timeout is about the client)."""
+"""The seconds of waiting for one address. A server greets at once (MySQL's connect_timeout is for clients)."""
 
 
 class ReadyKind(StrEnum):
-    """What shows that a machine is ready."""
+    """Kinds of signs that a machine is ready."""
 
     STARTED = "started"
     AGENT = "agent"
@@ -33,9 +33,9 @@ class ReadyKind(StrEnum):
 
 @dataclass(frozen=True)
 class ReadyMarker:
-    """What shows that a machine is ready.
+    """The sign that a machine is ready.
 
-    `text` is what its serial line prints, `port` the TCP port on which a MySQL or MariaDB server greets.
+    `text` is the expected text on its serial line, `port` the TCP port on which a MySQL or MariaDB server greets.
     """
 
     kind: ReadyKind = ReadyKind.STARTED
@@ -44,7 +44,7 @@ class ReadyMarker:
 
     @property
     def words(self) -> str:
-        """The marker as the command line takes it."""
+        """The marker in the form of the command line."""
         details = {ReadyKind.SERIAL: f":{self.text}", ReadyKind.SERVER: f":{self.port}"}
         return f"{self.kind}{details.get(self.kind, '')}"
 
@@ -65,7 +65,7 @@ def marker(text: str) -> ReadyMarker:
 
 
 def refuse_unreachable(shows: ReadyMarker, network: str) -> None:
-    """Raise PreflightError if a server is waited for on a network on which this host has no address."""
+    """Raise PreflightError if the marker is a server on a network where this host has no address."""
     if shows.kind is ReadyKind.SERVER and network == f"network {ISOLATED_NETWORK}":
         raise PreflightError(
             f"a server is waited for (--wait-for {shows.words}), and this host has no address on the network"

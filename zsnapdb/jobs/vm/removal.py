@@ -1,4 +1,4 @@
-"""Removes bases and machines: the domain first, then exactly the datasets and files that are theirs."""
+"""Removal of bases and machines: the domain first, then exactly their own datasets and files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zsnapdb.zfs.owned import Mark
 
 @dataclass(frozen=True)
 class OthersSnapshots:
-    """What others made of the volumes: snapshots, datasets that were cloned from any snapshot, and bookmarks."""
+    """Foreign objects of the volumes: snapshots, datasets that were cloned from any snapshot, and bookmarks."""
 
     snapshots: tuple[str, ...]
     clones: tuple[str, ...]
@@ -33,7 +33,7 @@ class OthersSnapshots:
 
 
 def others(anchor: str, mark: Mark) -> OthersSnapshots:
-    """Return the snapshots below the anchor without our mark, and all clones of snapshots below it."""
+    """Return the foreign objects below the anchor: snapshots without the mark, clones and bookmarks."""
     foreign, clones = list[str](), list[str]()
     for snapshot, values in snapshots.below(anchor, (mark.name, "clones")).items():
         if not mark.is_on(values):
@@ -43,7 +43,7 @@ def others(anchor: str, mark: Mark) -> OthersSnapshots:
 
 
 def refuse_bookmarks(what: str, foreign: OthersSnapshots) -> None:
-    """Raise PreflightError if a bookmark is in the way of a rollback (zfs-rollback(8))."""
+    """Raise PreflightError if a bookmark prevents a rollback (zfs-rollback(8))."""
     if foreign.bookmarks:
         raise PreflightError(
             f"{what} has bookmarks, which backups made: {', '.join(foreign.bookmarks)}",
@@ -52,7 +52,7 @@ def refuse_bookmarks(what: str, foreign: OthersSnapshots) -> None:
 
 
 def refuse_others(what: str, foreign: OthersSnapshots, *, snapshots_may_go: bool) -> None:
-    """Raise PreflightError if something of others is in the way of removing or resetting `what`."""
+    """Raise PreflightError if a foreign object prevents removing or resetting `what`."""
     if foreign.clones:
         raise PreflightError(
             f"{what} has clones: {', '.join(foreign.clones)}", hint="destroy the clones first (`zsnapdb vm list`)"
@@ -65,10 +65,10 @@ def refuse_others(what: str, foreign: OthersSnapshots, *, snapshots_may_go: bool
 
 
 def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine) -> None:
-    """End the machine, let libvirt forget its domain, and destroy its datasets and files.
+    """Power the machine off, undefine its domain, and destroy its datasets and files.
 
-    It can be repeated. PreflightError, and nothing is changed, if a domain with its UUID is not its own. NotOursError
-    if a dataset below its anchor does not carry its mark.
+    The call can be repeated. PreflightError, without a change, if a domain with its UUID is not its own. NotOursError
+    if a dataset below its anchor lacks its mark.
     """
     mark, known = catalogue.machine_mark(machine.name), own_domain(hypervisor, machine)
     with destroying(machine.anchor, mark) as members:
@@ -93,11 +93,11 @@ def remove_base(settings: Settings, base: MachineBase) -> None:
 
 
 _UNUSED = CloneUse(0, None)
-"""Who uses a machine is not asked: its lease alone says how long it stays."""
+"""The use of every machine: unknown. Only its lease decides how long it stays."""
 
 
 def leaks(settings: Settings, host: Host) -> list[Leak]:
-    """Return what runs that died left behind. What another process works on now is not a leak."""
+    """Return the leftovers of killed runs. A machine or base that another process works on now is no leak."""
     kinds = sweeping.leaks(_machines(settings, host)), sweeping.leaks(_bases(settings))
     return [*itertools.chain(*kinds), *_orphaned_domains(settings)]
 
@@ -111,7 +111,7 @@ def _leaks_of_machine(machine: Machine) -> list[Leak]:
 
 
 def _orphaned_domains(settings: Settings) -> list[Leak]:
-    """Return the domains that zsnapdb defined and whose datasets are gone. libvirt is asked only if it can be used."""
+    """Return the domains that zsnapdb defined and whose datasets no longer exist; none if libvirt cannot be used."""
     if not catalogue.homes(settings):
         return []
     try:
@@ -128,9 +128,9 @@ def _orphaned_domains(settings: Settings) -> list[Leak]:
 
 
 def sweep(settings: Settings, host: Host, *, act: bool, also: Collection[GoesToo] = ()) -> list[ReapOutcome]:
-    """Remove half-made and expired machines and half-made bases, or say what would be removed (`act` false).
+    """Remove incomplete and expired machines and incomplete bases, or return the plan (`act` false).
 
-    One with snapshots that others made stays, unless `also` lets them go.
+    A machine with foreign snapshots stays, unless `also` allows their removal.
     """
     limit = settings.clones.reap_limit
     machines = sweeping.sweep(_machines(settings, host, also, act=act), act=act, limit=limit)
@@ -152,7 +152,7 @@ def _machines(
 
 
 def _bases(settings: Settings, also: Collection[GoesToo] = ()) -> CopyKind[MachineBase]:
-    """Return the half-made bases. A complete one stays until a person destroys it."""
+    """Return the incomplete bases. A complete base stays until a person destroys it."""
     may_go = GoesToo.FOREIGN_SNAPSHOTS in also
     return CopyKind[MachineBase](
         what="vm base",

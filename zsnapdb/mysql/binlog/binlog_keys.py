@@ -130,7 +130,7 @@ def missing_key(name: str, what: str, files: Iterable[Path]) -> PreflightError:
     where = ", ".join(printable(str(known)) for known in files) or "no keyring file is known"
     return PreflightError(
         f"{what} is encrypted with the key {printable(name)!r}, which cannot be read ({where})",
-        hint="zsnapdb reads the files of component_keyring_file and file_key_management on this host (a passphrase as"
-        " file_key_management_filekey=FILE:PATH): bring the key of then back, or with another keyring set"
-        " binlog_encryption or encrypt_binlog to OFF",
+        hint="restore the former key to the file of component_keyring_file or file_key_management on this host. A"
+        " passphrase is read from file_key_management_filekey=FILE:PATH. With another keyring, set binlog_encryption"
+        " or encrypt_binlog to OFF",
     )

@@ -144,6 +144,6 @@ def check(session: Session, facts: ServerFacts) -> None:
         except ServerError as error:
             raise ConsistencyError(
                 f"the started copy cannot read {table}, which is encrypted: {error.message}",
-                hint="give this host the keys of the source, and the server program its keyring component (mysqld.my"
-                " beside the program) or plugin (server.options); name key files in server.sandbox_reads",
+                hint="copy the keys of the source to this host, and name key files in server.sandbox_reads. Configure"
+                " the keyring component (mysqld.my next to the server program) or plugin (server.options)",
             ) from error

@@ -1,1 +1,1 @@
-"""What the field advises for MySQL and MariaDB on ZFS: rules over facts that were gathered. Pure."""
+"""Advice for MySQL and MariaDB on ZFS: rules over gathered facts. Pure."""

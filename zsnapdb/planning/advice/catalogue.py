@@ -1,4 +1,4 @@
-"""All rules of `doctor`, and what they find in the facts of an instance. Pure."""
+"""All rules of `doctor`, and their findings about an instance. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RULES: tuple[Rule, ...] = (
 
 @dataclass(frozen=True)
 class Silence:
-    """The decision of a site not to hear of a rule, with its reason, up to and including a day (UTC)."""
+    """The decision of a site to silence a rule, with its reason and its last day (UTC)."""
 
     rule: str
     reason: str
@@ -36,7 +36,7 @@ def find_rule(rule_id: str) -> Rule | None:
 
 
 def check_silences(silences: Sequence[Silence]) -> None:
-    """Raise ConfigError if a silence names no rule, or one that prevents backups: such a rule is never silent."""
+    """Raise ConfigError if a silence names no rule, or a rule that prevents backups."""
     for silence in silences:
         rule = find_rule(silence.rule)
         if rule is None:
@@ -52,9 +52,9 @@ def check_silences(silences: Sequence[Silence]) -> None:
 
 
 def judge_advice(facts: AdviceFacts, silences: Sequence[Silence]) -> tuple[FitnessFinding, ...]:
-    """Return a finding for each thing that a rule finds, one for what could not be read, one for the rules that hold.
+    """Return the findings of all rules, one per unreadable fact, and one with the number of rules without findings.
 
-    What a silence covers is told as well, and counts as ok. A silence whose day is over counts no more.
+    Silenced findings are included and count as ok. A silence does not count after its day.
     """
     findings: list[FitnessFinding] = []
     holding = 0

@@ -19,17 +19,17 @@ from zsnapdb.planning.facts import ServerFacts
 
 @dataclass(frozen=True)
 class VolumeFacts:
-    """A volume of an instance: its ZFS properties as `zfs get -Hp` prints them, and what the server keeps on it."""
+    """A volume of an instance: its ZFS properties as `zfs get -Hp` prints them, and the kinds of its files."""
 
     dataset: str
     properties: Mapping[str, str]
     has_data: bool = False
-    """Files of InnoDB with pages lie here."""
+    """Whether the volume has InnoDB files with pages."""
     has_logs: bool = False
-    """The redo log, binlogs or relay logs lie here."""
+    """Whether the volume has the redo log, binlogs or relay logs."""
 
     def number(self, name: str) -> int | None:
-        """Return a property that is a number, None if it was not read or is none."""
+        """Return a numeric property; None if it was not read or is no number."""
         value = self.properties.get(name, "")
         return int(value) if value.isdigit() else None
 
@@ -51,9 +51,8 @@ class DeviceFacts:
 class PoolFacts:
     """A pool, as `zpool` prints it. `capacity` and `fragmentation` are percentages.
 
-    `ashifts` has the alignment (2^n bytes) of each device that stands alone, and of each group. `untrimmed` are the
-    devices that know TRIM and were never trimmed. `last_scrub` is the end of the last scrub that ended, None if there
-    was none.
+    `ashifts` has the alignment (2^n bytes) of each single device and of each group. `untrimmed` are the devices that
+    support TRIM and were never trimmed. `last_scrub` is the end of the last finished scrub, None if there was none.
     """
 
     name: str
@@ -66,10 +65,10 @@ class PoolFacts:
     devices: tuple[DeviceFacts, ...] = ()
     last_scrub: datetime | None = None
     is_scrub_known: bool = True
-    """Not while a scrub runs, and not after a resilver: `zpool status` then shows no last scrub."""
+    """Whether `zpool status` shows the last scrub. It does not while a scrub runs, and after a resilver."""
     untrimmed: tuple[str, ...] = ()
     errors: str = ""
-    """What `zpool status` says of errors in data, "" if there are none."""
+    """The data errors that `zpool status` reports; "" if there are none."""
 
     def devices_of(self, role: str) -> tuple[DeviceFacts, ...]:
         """Return the devices of this role."""
@@ -78,20 +77,20 @@ class PoolFacts:
     def role_of(self, name: str) -> str:
         """Return the role of a device or group by its name in `ashifts`; data if there is no such name.
 
-        `zpool get` leaves out the folder of a device, and the partition that ZFS made on a whole disk.
+        `zpool get` omits the folder of a device, and the partition that ZFS created on a whole disk.
         """
         short = re.compile(rf"(?:.*/)?{re.escape(name)}(?:p?\d+|-part\d+)?")
         return next((d.role for d in self.devices if name == d.group or short.fullmatch(d.path)), "data")
 
     @property
     def has_single_disks(self) -> bool:
-        """Whether data lies on a disk that is in no mirror, raidz or draid."""
+        """Whether data is on a disk that is in no mirror, raidz or draid."""
         return any(not device.group for device in self.devices_of("data"))
 
 
 @dataclass(frozen=True)
 class MemoryFacts:
-    """The memory of the host (bytes), the greatest size of the ARC (`c_max` of arcstats), the parameters of the module.
+    """The host's memory and the ARC's limit (`c_max` of arcstats), in bytes, and the module parameters.
 
     `parameters` are the files below /sys/module/zfs/parameters, as text.
     """
@@ -103,7 +102,7 @@ class MemoryFacts:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """How many tables have compressed pages, and how many are encrypted, by their create options."""
+    """The numbers of tables with compressed pages and of encrypted tables, by their create options."""
 
     page_compressed: int = 0
     encrypted: int = 0
@@ -111,10 +110,12 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class RecoveryFacts:
-    """What commands of a bad day need. `account` is that of the instance on its server, as `user@host`.
+    """The facts that commands need in an emergency.
+
+    `account` is the account of the instance on its server, as `user@host`.
 
     `lets_root_in`: root of the operating system is root of the server, by its socket and without a password.
-    `no_control` says why nobody knows how the server is stopped and started; "" if it is known.
+    `no_control` is the reason why zsnapdb cannot stop and start the server; "" if it can.
     """
 
     account: str
@@ -125,10 +126,12 @@ class RecoveryFacts:
 
 @dataclass(frozen=True)
 class AdviceFacts:
-    """Everything that the rules judge. `at` is the time of the judgement, `zfs_release` that of the loaded module.
+    """All facts that the rules judge.
 
-    `privileges` are those of the account on `*.*`; None if a role gives it some, which no table of the server lists.
-    `copy_options` are the configured options of servers on copies. `binlog_bytes` is the size of all binlogs.
+    `at` is the time of the judgement, `zfs_release` the release of the loaded module.
+
+    `privileges` are the account's privileges on `*.*`; None if a role grants some, because no table of the server lists
+    those. `copy_options` are the configured options of servers on copies. `binlog_bytes` is the size of all binlogs.
     """
 
     at: datetime
@@ -146,7 +149,7 @@ class AdviceFacts:
     uses_selinux: bool = False
     recovery: RecoveryFacts | None = None
     unread: tuple[str, ...] = ()
-    """What could not be read, and why."""
+    """The unreadable facts, each with its reason."""
 
     @property
     def data_volumes(self) -> tuple[VolumeFacts, ...]:
@@ -158,7 +161,7 @@ class AdviceFacts:
         return self.server.variables.get(name)
 
     def variable_number(self, name: str) -> int | None:
-        """Return a global variable that is a number, None if it is none or the server does not have it."""
+        """Return a numeric global variable; None if it is no number or the server does not have it."""
         value = (self.variable(name) or "").partition(".")[0]
         return int(value) if value.isdigit() else None
 
@@ -169,14 +172,14 @@ class AdviceFacts:
 
     @property
     def data_bytes(self) -> int | None:
-        """How many bytes of data the volumes with data hold before compression (`logicalreferenced`)."""
+        """The bytes on the data volumes before compression (`logicalreferenced`)."""
         sizes = [volume.number("logicalreferenced") for volume in self.data_volumes]
         known = [size for size in sizes if size is not None]
         return sum(known) if known else None
 
 
 class Area(StrEnum):
-    """What a rule is about. The page of the rules has a section for each area."""
+    """The areas of rules. The page of the rules has a section for each area."""
 
     DATASETS = "Datasets"
     POOL = "Pool"
@@ -187,7 +190,7 @@ class Area(StrEnum):
 
 @dataclass(frozen=True)
 class Hit:
-    """What a rule found: the fact, and the command or setting that mends it here ("": the fix of the rule).
+    """A finding of a rule: the fact, and the command or setting that repairs it here ("": the fix of the rule).
 
     `change` is that command, if `doctor --fix` may run it (see FitnessFinding).
     """
@@ -198,7 +201,7 @@ class Hit:
 
 
 def mended_by(fact: str, change: PropertyChange, note: str = "") -> Hit:
-    """Return a hit that a safe change mends. `note` says what the change does not do."""
+    """Return a hit that a safe change repairs. `note` names the limits of the change."""
     return Hit(fact, f"{change.command}{note}", change)
 
 
@@ -206,9 +209,9 @@ def mended_by(fact: str, change: PropertyChange, note: str = "") -> Hit:
 class Rule:
     """A rule over facts. `id` never changes: configurations name it to silence the rule.
 
-    `title` says what should be. `reason` says what happens otherwise. `source` names the manual page, the release or
-    the experiment that the rule follows. `fix` says what to do. `check` returns what the rule finds; nothing if all is
-    well, or if a fact that it needs could not be read.
+    `title` is the desired state, `reason` the consequence of another state. `source` names the manual page, the release
+    or the experiment that the rule follows. `fix` is the repair. `check` returns the findings; none if all is well, or
+    if a needed fact was unreadable.
     """
 
     id: str

@@ -25,8 +25,8 @@ SEND_FLAGS: Mapping[SendForm, tuple[str, ...]] = {
 }
 """The flags of `zfs send` for each format. All backups of a chain use the same flags.
 
--L keeps records over 128 KiB undivided. -c sends blocks compressed as in the pool, -w encrypted as in the pool. -D, -R,
--p and -e are never used (zfs-send(8)).
+`-L` keeps records over 128 KiB undivided. `-c` sends blocks compressed as in the pool, `-w` encrypted as in the pool.
+No format uses `-D`, `-R`, `-p` or `-e` (zfs-send(8)).
 """
 _CHOSEN_BY_AUTO = (SendForm.PLAIN, SendForm.COMPRESSED)
 

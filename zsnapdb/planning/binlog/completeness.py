@@ -79,7 +79,7 @@ def record_interval(objectives: ObjectiveSettings) -> float:
 def least_limit(objectives: ObjectiveSettings, round_interval: float) -> float:
     """Return the smallest limit in seconds that never causes a warning for an idle server.
 
-    The age of the archive's end is up to one interval of records plus one interval of archiver rounds.
+    The archive's end is at most one record interval plus one archiver round old.
     """
     return 1.5 * (round_interval + _SLACK) / objectives.warn_at
 

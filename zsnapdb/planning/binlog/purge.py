@@ -147,8 +147,8 @@ def decide(points: Sequence[BackupPoint], oldest: int | None, files: Sequence[Ro
 
     `points` are the positions of the retained backups. `oldest` is the start of the oldest retained backup, including
     unreadable ones (microseconds UTC; None: no backup is retained, and all files are kept). A file is kept if a route
-    from a backup contains it, if it ended less than a day before the oldest backup, or if its server's archive
-    continues from it.
+    from a backup contains it, or if its server's archive continues from it. A file is also kept if it ended less than a
+    day before the oldest backup.
     """
     used: dict[tuple[str, str], str] = {}
     for point in sorted(points, key=lambda point: point.taken):

@@ -1,4 +1,4 @@
-"""Ports that clones keep: where HAProxy must lead them, what it says of itself, and what it is told. Pure."""
+"""Ports that clones keep: their routes in HAProxy, the state that HAProxy reports, and its commands. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _BACKEND = "zsnapdb_"
 _SERVER = "clone"
 _RUNS = "2"
 _DISABLED_AT_START = 0x04
-"""A bit of srv_admin_state that stays when a server that the configuration disables is made ready (HAProxy 3.0)."""
+"""A bit of srv_admin_state. It stays set after a server that the configuration disables becomes ready (HAProxy 3.0)."""
 _COLUMNS = ("be_name", "srv_name", "srv_addr", "srv_op_state", "srv_admin_state", "srv_port")
 
 
 @dataclass(frozen=True)
 class KeptRoute:
-    """Where a port leads: the address and the port of a server on this host."""
+    """The target of a port: the address and the port of a server on this host."""
 
     host: str
     port: int
@@ -28,7 +28,7 @@ class KeptRoute:
 
 
 KeptRoutes = Mapping[int, KeptRoute | None]
-"""Where each port at which HAProxy listens leads. None: nowhere."""
+"""The target of each port at which HAProxy listens. None: the port leads nowhere."""
 
 
 def choose(ports: Collection[int], taken: Collection[int]) -> int | None:
@@ -37,10 +37,10 @@ def choose(ports: Collection[int], taken: Collection[int]) -> int | None:
 
 
 def read_state(answer: str, ports: Collection[int]) -> dict[int, KeptRoute | None]:
-    """Return where HAProxy leads each of these ports, by its answer to `show servers state`.
+    """Return the route of each of these ports, from HAProxy's answer to `show servers state`.
 
-    ValueError if the answer has another form. The form is that of the management guide of HAProxy (chapter 9.3), in
-    which the second line names the columns; those of version 1, which HAProxy 2.6 and 3.0 print, are understood.
+    ValueError if the answer has another form. HAProxy's management guide (chapter 9.3) describes the form: the second
+    line names the columns. The function reads version 1, which HAProxy 2.6 and 3.0 print.
     """
     lines = [line for line in answer.split("\n") if line.strip()]
     if len(lines) < 2 or lines[0].strip() != "1" or not lines[1].startswith("# "):
@@ -71,7 +71,7 @@ STATE_COMMAND = "show servers state"
 
 
 def switching(port: int, route: KeptRoute | None) -> Sequence[str]:
-    """Return what HAProxy is told so that the port leads there (None: nowhere), and every session of before ends."""
+    """Return the HAProxy commands that switch the port to this route (None: to nowhere) and end its former sessions."""
     server = f"{_BACKEND}{port}/{_SERVER}"
     away = (f"set server {server} state maint", f"shutdown sessions server {server}")
     if route is None:
@@ -86,12 +86,12 @@ def switching(port: int, route: KeptRoute | None) -> Sequence[str]:
 def configuration(
     settings: AddressSettings, listens_at: str, wanted: Mapping[int, KeptRoute], account: str | None
 ) -> str:
-    """Return the configuration of a HAProxy of its own for these ports, which lead where they must now.
+    """Return the configuration of a separate HAProxy for these ports, with their present routes.
 
-    It gives up root for the account (None: it stays who starts it).
+    HAProxy changes from root to the account (None: it keeps the account that starts it).
 
-    A server is not asked whether it is well: each question would be a failed login for it, and it blocks a host after
-    some (max_connect_errors).
+    The configuration has no health checks. A server counts each check as a failed login, and blocks a host after some
+    of them (max_connect_errors).
     """
     lines = [
         "# Written by `zsnapdb clone addresses --haproxy FILE`. Later changes come by the admin socket.",

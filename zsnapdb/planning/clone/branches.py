@@ -1,4 +1,4 @@
-"""The branches of a clone: named heads of its commits, one of which the clone is on. Pure.
+"""The branches of a clone: named heads of its commits. The clone is on one of them. Pure.
 
 A head is a commit of the clone, so it stays as long as the clone does. Only the branch that the clone is on may have no
 commit yet.
@@ -17,15 +17,15 @@ from zsnapdb.base.patterns import BACKUP_ID
 FIRST = "main"
 """The branch that every clone is on at first."""
 MOST = 64
-"""Branches that a clone may have: with the longest names they fit into a property (8,191 bytes, zfsprops(7))."""
+"""The limit of branches per clone. With the longest names they fit into a property (8,191 bytes, zfsprops(7))."""
 NOTHING = "-"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,59}")
-"""What branches are called, and what the id of a commit looks like, too."""
+"""The pattern of branch names. Ids of commits match it too."""
 _COMMIT = re.compile(BACKUP_ID)
 
 
 def is_branch_name(text: str) -> bool:
-    """Whether a branch may have that name: as git's are called, and not like a commit."""
+    """Whether a branch may have that name. The name follows the pattern `NAME` and is no commit id."""
     return NAME.fullmatch(text) is not None and _COMMIT.fullmatch(text) is None
 
 
@@ -50,7 +50,7 @@ class Branches:
         return replace(self, heads={**self.heads, self.current: commit})
 
     def with_branch(self, name: str, head: str) -> Branches:
-        """Return the branches with one more. The errors are those of `refuse_new`."""
+        """Return the branches with one more. The function raises the errors of `refuse_new`."""
         refuse_new(self, name)
         return replace(self, heads={**self.heads, name: head})
 
@@ -84,7 +84,7 @@ def decode(text: str) -> Branches:
 
 
 def current_of(text: str) -> str | None:
-    """Return the branch that a clone is on, by what its anchor records ("": nothing); None if that cannot be read."""
+    """Return the branch that a clone is on, from the record in its anchor ("": no record); None if it is unreadable."""
     try:
         return decode(text).current if text else FIRST
     except ValueError:
@@ -105,7 +105,7 @@ def refuse_new(branches: Branches, name: str) -> None:
 
 
 def known(branches: Branches, name: str) -> str:
-    """Return the head of the branch. UnknownNameError, with those that there are, if there is none."""
+    """Return the head of the branch. UnknownNameError, with the existing branches, if the branch does not exist."""
     if name not in branches.heads:
         raise UnknownNameError(
             f"there is no branch {name[:80]!r}",
@@ -116,7 +116,7 @@ def known(branches: Branches, name: str) -> str:
 
 
 class CommitWithParent(Protocol):
-    """What is known of a commit: the id of the commit, or of the snapshot set, that it followed ("": not known)."""
+    """A commit with its parent: the id of the commit or snapshot set that it followed ("": not known)."""
 
     @property
     def parent(self) -> str: ...
@@ -125,7 +125,7 @@ class CommitWithParent(Protocol):
 def line_of(head: str, commits: Mapping[str, CommitWithParent]) -> Sequence[str]:
     """Return the commits that lead to a head, newest first, as far as the clone has them.
 
-    What is recorded as a parent may be wrong: no commit comes twice.
+    A recorded parent may be wrong. The result has each commit only once.
     """
     line: list[str] = []
     while head in commits and head not in line:

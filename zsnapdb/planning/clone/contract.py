@@ -70,8 +70,8 @@ def broken(
 ) -> tuple[str, ...]:
     """Return every line of the contract that the started server breaks (none: it is separate from its source).
 
-    `unlocked` are accounts that are not locked, other than the clone's own. `breaches` is what the server can reach
-    beyond its sandbox.
+    `unlocked` are the accounts that are not locked, without the clone's own. `breaches` are the targets outside its
+    sandbox that the server can reach.
     """
     values = server.variables
     wrong = []
@@ -149,7 +149,7 @@ _LOCK = {
 
 
 class AccountRights(StrEnum):
-    """What the users of a clone may do.
+    """The rights of the users of a clone.
 
     schemas: everything in every schema but the server's own, and schemas of their own; nothing that changes the server,
     its files or its accounts. all: every privilege.
@@ -177,14 +177,15 @@ def grants(
 ) -> tuple[str, ...]:
     """Return the statements that give these rights to the account, which has none yet. `account` is quoted.
 
-    A privilege on the pattern `%` counts for every schema, also for one that does not exist yet. Of several entries
-    that match a schema the server uses the one with the most specific name alone (refman 8.4, "Access Control, Stage
-    2: Request Verification"; MariaDB manual, "GRANT"). So the entries for `mysql` and `sys` take these schemas out: who
-    can write the tables of accounts, plugins and functions, or change a routine that runs with the rights of the
-    server's own accounts, gives itself every right.
+    A privilege on the pattern `%` counts for every schema, also for one that does not exist yet. If several entries
+    match a schema, the server uses only the entry with the most specific name (refman 8.4, "Access Control, Stage 2:
+    Request Verification"; MariaDB manual, "GRANT"). So the entries for `mysql` and `sys` exclude these schemas. An
+    account that can write the tables of accounts, plugins and functions gives itself every right. So does an account
+    that can change a routine with the rights of the server's own accounts.
 
-    `patterns_are_names`: the server reads `%` as a name, as MySQL with partial_revokes does. There the rights are
-    global, and are revoked for the two schemas. `known` are the privileges that the server knows (SHOW PRIVILEGES).
+    `patterns_are_names`: the server reads `%` as a name, as MySQL with partial_revokes does. The statements then grant
+    the rights globally and revoke them for the two schemas. `known` are the privileges that the server knows (SHOW
+    PRIVILEGES).
     """
     if rights is AccountRights.ALL:
         return (f"GRANT ALL PRIVILEGES ON *.* TO {account} WITH GRANT OPTION",)
@@ -203,14 +204,14 @@ def grants(
 
 
 class ServerProfile(StrEnum):
-    """tiny: small, so that many run side by side; normal: as the instance's own server.options say."""
+    """tiny: small, so that many servers fit on a host; normal: the settings of the instance's server.options."""
 
     TINY = "tiny"
     NORMAL = "normal"
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Lines for the option file, after the site's own."""
+        """Lines for the option file, after the lines of the site."""
         return _TINY if self is ServerProfile.TINY else ()
 
 

@@ -1,4 +1,4 @@
-"""What changed in a table between two states: an ordered merge of its rows by primary key.
+"""Changes of a table between two states, found by an ordered merge of its rows by primary key.
 
 Pure, and in constant memory.
 """
@@ -24,12 +24,13 @@ _REAL = ("float", "double")
 _TEMPORAL = ("date", "time", "datetime", "timestamp")
 _BY_BYTES = ("uuid", "inet6", "inet4")
 _LOSSLESS = ("utf8mb4", "utf8mb3", "utf8", "utf16", "utf16le", "utf32", "ucs2", "latin1")
-"""Character sets of which every text becomes another text in utf8mb4 (tried with every character).
+"""Character sets in which different texts stay different in utf8mb4 (tried with every character).
 
-Others have two characters for one of Unicode (cp932, big5), or bytes without any (ascii, latin7), which become `?`.
+Other character sets have two characters for one Unicode character (cp932, big5), or bytes without a character (ascii,
+latin7), which become `?`.
 """
 _MOST_SINGLE_DIGITS = 9
-"""So many digits name any number of single precision (IEEE 754, 5.12.2)."""
+"""This number of digits is enough for any single-precision number (IEEE 754, 5.12.2)."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Column:
 
 
 def order_expression(column: Column) -> str:
-    """Return an expression whose values sort in this program as the server sorts the column.
+    """Return an expression whose values have the same order in this program as the column on the server.
 
     Text: WEIGHT_STRING, whose bytes compare as the collation does (refman 8.4, "String Functions"); padded, where the
     collation pads. ENUM and SET sort by number. A time is its digits as a number, so that zero dates and negative times
@@ -76,17 +77,18 @@ def order_expression(column: Column) -> str:
 def sort_expression(column: Column) -> str:
     """Return the expression by which the server is to sort.
 
-    It is the column itself, so that the server walks its index; except for a UUID, which MariaDB sorts in another order
-    than that of its bytes (MariaDB manual, "UUID Data Type").
+    The expression is the column itself, so that the server reads its index. A UUID is an exception: MariaDB does not
+    sort it by its bytes (MariaDB manual, "UUID Data Type").
     """
     return order_expression(column) if column.type == "uuid" else column.quoted
 
 
 def value_expression(column: Column) -> str:
-    """Return an expression whose value, as the server prints it, names the column's number exactly.
+    """Return an expression whose printed value is exactly the column's value.
 
-    A server prints a FLOAT with 6 digits, a DOUBLE(M, D) with D of them, and a product of both as a DOUBLE with all
-    digits (MySQL 9.7 and MariaDB 11.8, observed). A vector is printed as its bytes.
+    A server prints a FLOAT with 6 digits and a DOUBLE(M, D) with D decimals. It prints the product of such a column and
+    `1e0` as a DOUBLE with all digits (MySQL 9.7 and MariaDB 11.8, observed). The expression for a vector returns its
+    bytes.
     """
     if column.type == "vector":
         return f"UNHEX(HEX({column.quoted}))"
@@ -94,9 +96,10 @@ def value_expression(column: Column) -> str:
 
 
 def remainder_expression(before: Column, after: Column) -> str | None:
-    """Return an expression that tells values apart which are printed alike; None if there are none of the type.
+    """Return an expression that distinguishes values with the same printed form; None if the type has no such values.
 
-    Text has its bytes. The value of an ENUM that is no member, and an empty SET, are printed like a member ''.
+    For text the expression returns the bytes. A server prints an ENUM value that is no member, and an empty SET, like a
+    member ''.
     """
     if after.type in _TEXT and before.charset == after.charset is not None and after.charset not in _LOSSLESS:
         return f"CAST({after.quoted} AS BINARY)"
@@ -106,21 +109,24 @@ def remainder_expression(before: Column, after: Column) -> str | None:
 
 
 def is_same(before: Any, after: Any) -> bool:
-    """Whether two values are the same, the sign of a zero included, which SQL and Python take for equal."""
+    """Whether two values are the same.
+
+    Zeros with different signs differ, although SQL and Python compare them as equal.
+    """
     if isinstance(before, float) and isinstance(after, float):
         return before == after and copysign(1.0, before) == copysign(1.0, after)
     return bool(before == after)
 
 
 def shown(column: Column, value: Any) -> Any:
-    """Return the value for a reader: a FLOAT has as few digits as name it."""
+    """Return the value for a reader. A FLOAT has the fewest digits that identify it."""
     return shortest_single(value) if column.type == "float" and isinstance(value, float) else value
 
 
 def shortest_single(value: float) -> float:
     """Return the number with the fewest digits, 6 or more, that single precision rounds to this value.
 
-    A value that is not one of single precision is returned as it is.
+    If the value is no single-precision number, the function returns it unchanged.
     """
     for digits in range(6, _MOST_SINGLE_DIGITS + 1):
         short = float(f"{value:.{digits}g}")
@@ -130,7 +136,7 @@ def shortest_single(value: float) -> float:
 
 
 class DifferenceKind(StrEnum):
-    """What happened to a row."""
+    """The kind of a row change."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -172,9 +178,9 @@ def counted(changes: Iterable[Change], counts: MutableMapping[DifferenceKind, in
 
 @dataclass(frozen=True)
 class Shape:
-    """The columns of a comparison: those of the primary key in order, the common ones, those that only one side has.
+    """The columns of a comparison: the primary key in order, the common columns, and the columns of only one side.
 
-    `common` are the common columns as the later state has them, `earlier` the same as the earlier state has them.
+    `common` are the common columns of the later state, `earlier` the same columns of the earlier state.
     """
 
     key: tuple[Column, ...]
@@ -185,7 +191,7 @@ class Shape:
 
     @property
     def remainders(self) -> tuple[str | None, ...]:
-        """For each common column the expression for what its printed value does not tell; None: it tells all."""
+        """The `remainder_expression` of each common column. None: the printed value is enough."""
         return tuple(remainder_expression(*pair) for pair in zip(self.earlier, self.common, strict=True))
 
     def key_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -195,7 +201,7 @@ class Shape:
 
 
 def shape(before: Sequence[Column], after: Sequence[Column], table: str) -> Shape:
-    """Return what can be compared. PreflightError unless both states of the table have the same primary key."""
+    """Return the shape of the comparison. PreflightError unless both states of the table have the same primary key."""
     keys = [
         tuple(sorted((c for c in columns if c.key_part), key=lambda column: column.key_part))
         for columns in (before, after)
@@ -225,8 +231,8 @@ def shape(before: Sequence[Column], after: Sequence[Column], table: str) -> Shap
 def select(shape_: Shape, columns: Sequence[Column], schema: str, name: str) -> str:
     """Return the query for the rows of one state, in the order of the primary key.
 
-    `columns` are the common columns as this state has them. The columns of the query are the key in comparable form,
-    the values of the common columns, then the remainders: what a printed value does not tell.
+    `columns` are the common columns as this state has them. The query returns the key in comparable form, the values of
+    the common columns, then the remainders (`remainder_expression`).
     """
     selected = (
         *(order_expression(column) for column in shape_.key),
@@ -240,9 +246,9 @@ def select(shape_: Shape, columns: Sequence[Column], schema: str, name: str) -> 
 
 
 def merge(shape_: Shape, before: Iterable[Sequence[Any]], after: Iterable[Sequence[Any]]) -> Iterator[Change]:
-    """Yield what differs, in the order of the key. The rows are those of `select`, both sides in ascending order.
+    """Yield the differing rows in the order of the key. The rows come from `select`, both sides in ascending order.
 
-    ConsistencyError if a side is not in ascending order: then no answer would be right.
+    ConsistencyError if a side is not in ascending order, because every result would be wrong.
     """
     width = len(shape_.key)
     left, right = _ascending(before, width), _ascending(after, width)
@@ -265,12 +271,15 @@ def merge(shape_: Shape, before: Iterable[Sequence[Any]], after: Iterable[Sequen
 
 
 def _shown(columns: Sequence[Column], row: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the values of the row as a reader sees them, without the remainders."""
+    """Return the values of the row for a reader, without the remainders."""
     return tuple(shown(column, value) for column, value in zip(columns, row, strict=False))
 
 
 def _changed(shape_: Shape, old: Sequence[Any], new: Sequence[Any]) -> Change:
-    """Return the change of a row. Where both values look alike, it has what tells them apart in their place."""
+    """Return the change of a row.
+
+    If two different values look alike, the change has the unrounded values, or else their remainders.
+    """
     before, after = list(_shown(shape_.earlier, old)), list(_shown(shape_.common, new))
     key = shape_.key_of(after)
     place = len(shape_.common)
@@ -302,7 +311,7 @@ _COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
 
 
 def definition(text: str) -> str:
-    """Return what the server says of a table's definition, without its counter."""
+    """Return the definition of a table as the server prints it, without the AUTO_INCREMENT counter."""
     return _COUNTER.sub("", text)
 
 
@@ -317,7 +326,7 @@ def schema_difference(before: Mapping[str, str], after: Mapping[str, str]) -> st
 
 @dataclass
 class ShownDifference:
-    """What of a difference may still be shown: of each table so many rows, and so many characters in all.
+    """The part of a difference that may still be shown: rows per table, and characters in all.
 
     `is_cut`: something that differs is not shown.
     """
@@ -327,7 +336,7 @@ class ShownDifference:
     is_cut: bool = False
 
     def fitting_lines(self, text: str) -> str:
-        """Return the first lines of the text, as many as there is room for; they take it."""
+        """Return the first lines of the text that fit, and subtract their length from the room."""
         if len(text) > self.characters:
             # No part of a line: it would look like another definition.
             text, self.is_cut = text[: text.rfind("\n", 0, self.characters + 1) + 1].rstrip("\n"), True
@@ -335,9 +344,9 @@ class ShownDifference:
         return text
 
     def fitting_rows(self, changes: Iterable[Change]) -> tuple[Change, ...]:
-        """Return the first changes of a table, as many as there is room for; they take it.
+        """Return the first changes of a table that fit, and subtract their length from the room.
 
-        The one after them may have been taken from `changes` as well.
+        The function may also have taken the next change from `changes`.
         """
         found = list[Change]()
         for change in islice(changes, self.rows):
@@ -350,5 +359,5 @@ class ShownDifference:
 
 
 def _length(value: Any) -> int:
-    """Return how many characters a value has at least where it is shown: bytes are shown in hexadecimal digits."""
+    """Return the least number of characters of a shown value. Bytes are shown in hexadecimal digits."""
     return 2 * len(value) if isinstance(value, bytes | bytearray) else len(str(value))

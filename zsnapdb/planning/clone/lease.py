@@ -1,4 +1,7 @@
-"""How long a clone may stay, and which clones the reaper removes. Pure: `now` is given, each answer has its reason."""
+"""The lifetimes of clones, and the decision which clones the reaper removes.
+
+Pure: `now` is a parameter, and each decision has its reason.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def read_stamp(text: str) -> datetime:
 
 @dataclass(frozen=True)
 class Policy:
-    """What the configuration allows, durations in seconds. `idle` None: idleness ends no clone."""
+    """The configured limits of leases, durations in seconds. `idle` None: idleness ends no clone."""
 
     ttl: float
     max_ttl: float
@@ -55,18 +58,18 @@ LEAST_HEARTBEAT, MOST_HEARTBEAT = 5.0, 86_400.0
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What keeps a clone: its holder says at least each `every` seconds that it is there, and did so `last`."""
+    """The heartbeat that keeps a clone: at least one each `every` seconds. The newest was at `last`."""
 
     every: int
     last: datetime
 
     def is_over(self, now: datetime) -> bool:
-        """Whether the holder has not said so in time."""
+        """Whether the next heartbeat is overdue."""
         return now - self.last > timedelta(seconds=self.every)
 
 
 def heartbeat_seconds(seconds: float) -> int:
-    """Return the seconds between two heartbeats, as a clone records them. UsageError if they cannot be kept."""
+    """Return the seconds between two heartbeats, as a clone records them. UsageError if they are outside the limits."""
     if not LEAST_HEARTBEAT <= seconds <= MOST_HEARTBEAT:
         raise UsageError(
             f"a heartbeat each {format_duration(seconds)}",
@@ -77,7 +80,7 @@ def heartbeat_seconds(seconds: float) -> int:
 
 @dataclass(frozen=True)
 class LeaseChange:
-    """When a lease was changed after its begin, and its ends before that."""
+    """The last change of a lease: its time, and the ends before it."""
 
     at: datetime
     expires: datetime
@@ -86,10 +89,10 @@ class LeaseChange:
 
 @dataclass(frozen=True)
 class CloneLease:
-    """When a clone expires, and until when the reaper may not touch it (None: it may).
+    """The expiry of a clone, and the end of its protection from the reaper (None: not protected).
 
-    `heartbeat`: the clone goes earlier if its holder does not say in time that it is there (None: it need not).
-    `changed` is its last change (None: it is as it began).
+    `heartbeat`: the clone expires earlier if a heartbeat of its holder is overdue (None: no heartbeat is required).
+    `changed` is the last change of the lease (None: it never changed).
     """
 
     expires: datetime
@@ -125,10 +128,10 @@ def _bounded(seconds: float, limit: float, what: str, key: str) -> timedelta:
 
 
 def first_lease(ttl: float | None, policy: Policy, now: datetime, beats_every: float | None = None) -> CloneLease:
-    """Return the lease of a new clone: for `ttl` seconds, else the configured time.
+    """Return the lease of a new clone for `ttl` seconds (None: the configured time).
 
-    `beats_every`: its holder says so often, in seconds, that it is there (None: it need not). PreflightError if the
-    lease is longer than allowed, UsageError for heartbeats that cannot be kept.
+    `beats_every`: the seconds between two heartbeats of its holder (None: no heartbeat is required). PreflightError if
+    the lease is longer than allowed, UsageError if the heartbeat is outside its limits.
     """
     return CloneLease(
         now + _bounded(policy.ttl if ttl is None else ttl, policy.max_ttl, "a time to live", "clones.max_ttl"),
@@ -137,13 +140,13 @@ def first_lease(ttl: float | None, policy: Policy, now: datetime, beats_every: f
 
 
 def extended(lease: CloneLease, seconds: float | None, policy: Policy, now: datetime) -> CloneLease:
-    """Return the lease with its end `seconds` from now (None: as of a new one); it is never made shorter."""
+    """Return the lease with its end `seconds` from now (None: as for a new lease). The end never becomes earlier."""
     wanted = _bounded(policy.ttl if seconds is None else seconds, policy.max_ttl, "an extension", "clones.max_ttl")
     return replace(lease, expires=max(lease.expires, now + wanted))
 
 
 def protected(lease: CloneLease, seconds: float, policy: Policy, now: datetime) -> CloneLease:
-    """Return the lease with protection for `seconds` from now; 0 takes it away."""
+    """Return the lease with protection for `seconds` from now; 0 removes the protection."""
     if seconds == 0:
         return replace(lease, protected_until=None)
     return replace(
@@ -152,9 +155,9 @@ def protected(lease: CloneLease, seconds: float, policy: Policy, now: datetime) 
 
 
 def changed(before: CloneLease, after: CloneLease, time: RemovalTime) -> CloneLease:
-    """Return the lease after a change, which says when it was changed, and its ends before.
+    """Return the lease after a change, with the time of the change and the former ends.
 
-    A change that may have been made while the clock was ahead, too, leaves the ends that were before it.
+    If the former change may have been made while the clock was ahead, its recorded former ends stay.
     """
     known = before.changed
     if known is not None and known.at > time.at:
@@ -163,10 +166,10 @@ def changed(before: CloneLease, after: CloneLease, time: RemovalTime) -> CloneLe
 
 
 def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLease:
-    """Return the lease of a copy that was made at `created`.
+    """Return the lease of a copy that was created at `created`, corrected for a clock that was ahead.
 
-    If the clock was ahead then, it begins now. If the clock was ahead when it was changed, the change begins now: it
-    makes the lease no shorter than it was.
+    If the clock was ahead at the creation, the lease begins now. If the clock was ahead at the last change, the change
+    begins now, and the lease gets no shorter than before the change.
     """
     change, least, least_protected = lease.changed, None, None
     late = timedelta() if change is None else change.at - time.latest
@@ -186,7 +189,7 @@ def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLea
 
 
 def _moved(end: datetime, ahead: timedelta, least: datetime | None) -> datetime:
-    """Return an end so much earlier, but neither before `least` nor later than it is."""
+    """Return the end moved back by `ahead`, but neither before `least` nor later than `end`."""
     if end == FOREVER:
         return end
     ahead = min(ahead, end - _EPOCH)
@@ -194,10 +197,10 @@ def _moved(end: datetime, ahead: timedelta, least: datetime | None) -> datetime:
 
 
 def require_within_age(lease: CloneLease, before: CloneLease | None, begun: datetime, most: float) -> CloneLease:
-    """Return the lease. PreflightError if it leads beyond the age of `most` seconds that a subject's data may have.
+    """Return the lease. PreflightError if it ends after the data of a subject would be older than `most` seconds.
 
-    `begun` is when the data was cloned from an instance first (FOREVER: it cannot be read, and is not judged), `before`
-    the lease as it was: what it leads to already stays.
+    `begun` is the time at which the data was first cloned from an instance (FOREVER: the time is unreadable, and the
+    age is not checked). `before` is the former lease; its ends are accepted.
     """
     last = end_of_age(begun, most)
     had = (None, None) if before is None else (before.expires, before.protected_until)
@@ -213,12 +216,12 @@ def require_within_age(lease: CloneLease, before: CloneLease | None, begun: date
 
 
 def end_of_age(begun: datetime, most: float) -> datetime:
-    """Return until when data may stay that is kept since then, for `most` seconds."""
+    """Return the time until which data that was cloned at `begun` may stay, `most` seconds later."""
     return begun + timedelta(seconds=most) if begun < FOREVER - timedelta(seconds=most) else FOREVER
 
 
 def remaining(lease: CloneLease, now: datetime) -> str:
-    """Return in words when the lease ends or ended, as seen at `now`."""
+    """Return the end of the lease relative to `now`, in words."""
     if lease.expires == FOREVER:
         return "at an unreadable time"
     seconds = int((lease.expires - now).total_seconds())
@@ -227,14 +230,14 @@ def remaining(lease: CloneLease, now: datetime) -> str:
 
 @dataclass(frozen=True)
 class CloneUse:
-    """Clients connected to a clone now, and since when there have been none (None: not known)."""
+    """The number of clients connected to a clone, and the time since which it has none (None: not known)."""
 
     clients: int | None
     idle_since: datetime | None
 
 
 class LeaseVerdict(Enum):
-    """What a sweep does with a clone."""
+    """The decision of a sweep about a clone."""
 
     KEEP = "keep"
     REAP = "reap"
@@ -242,9 +245,9 @@ class LeaseVerdict(Enum):
 
 @dataclass(frozen=True)
 class JudgedLease:
-    """What a sweep does with a copy, and why. `error`: what stands in its way.
+    """The decision of a sweep about a copy, with its reason. `error`: the error that prevented a decision.
 
-    `is_leak`: a run that died left it behind. Then no limit of a sweep keeps it.
+    `is_leak`: a killed run left the copy behind. Then no limit of a sweep keeps it.
     """
 
     verdict: LeaseVerdict
@@ -254,15 +257,15 @@ class JudgedLease:
 
     @classmethod
     def leak(cls, reason: str) -> JudgedLease:
-        """Return the judgement of what a run that died left behind: it goes."""
+        """Return the decision about a copy that a killed run left behind: the sweep removes it."""
         return cls(LeaseVerdict.REAP, reason, is_leak=True)
 
 
 def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Policy, now: datetime) -> JudgedLease:
-    """Return what a sweep does with a clone, and why.
+    """Return the decision of a sweep about a clone, with its reason.
 
-    A clone stays if it cannot be destroyed (`obstacles` say why), is protected, or does not answer who uses it. Its own
-    commits do not keep it.
+    A clone stays if it cannot be destroyed (`obstacles` has the reasons), is protected, or is expired and does not
+    report its clients. Its own commits do not keep it.
     """
     if obstacles:
         return JudgedLease(LeaseVerdict.KEEP, "; ".join(obstacles))
@@ -295,7 +298,10 @@ def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Po
 
 
 def judge_at(judged: Callable[[datetime], JudgedLease], time: RemovalTime) -> JudgedLease:
-    """Return the judgement at the time that removals count with. What is kept while that is in doubt says so."""
+    """Return the decision at the time that counts for removals.
+
+    If that time is in doubt, the reason of a kept copy names the doubt.
+    """
     proven = judged(time.at)
     if time.doubt and proven.verdict is LeaseVerdict.KEEP:
         return replace(proven, reason=f"{proven.reason}; {time.doubt}: {CONFIRM}")
@@ -307,7 +313,7 @@ def _until(moment: datetime | None) -> str:
 
 
 _OF_SUBJECT, _OF_ALL = 10, 50
-"""How many clones a subject, and how many everybody together, may have where a subject asks and nothing is set."""
+"""The limits of clones per subject and in all, for requests of a subject without configured limits."""
 
 
 @dataclass(frozen=True)
@@ -320,9 +326,9 @@ class Quota:
 
 
 def quota_of(settings: Settings, *, is_subject: bool) -> Quota:
-    """Return the configured limits for root, or for a subject that asks: what is not configured is bounded for it.
+    """Return the configured limits. For root a missing limit means no limit; for a subject it has a default.
 
-    What `serve.per_subject` allows is not refused here.
+    The default per owner is at least `serve.per_subject`.
     """
     limits = settings.clones
     own, total = (max(_OF_SUBJECT, settings.serve.per_subject), _OF_ALL) if is_subject else (0, 0)
@@ -334,9 +340,10 @@ def quota_of(settings: Settings, *, is_subject: bool) -> Quota:
 
 
 def admit(quota: Quota, owner: str, owners: list[str], available: int) -> None:
-    """Raise PreflightError with the limit if the owner may not have one more clone. It says nothing of others.
+    """Raise PreflightError with the limit if the owner may not have one more clone.
 
-    `owners` has one entry per existing clone; `available` is the free space of the pool in bytes.
+    The error reveals nothing about other owners. `owners` has one entry per existing clone; `available` is the free
+    space of the pool in bytes.
     """
     if quota.total and len(owners) >= quota.total:
         raise PreflightError(

@@ -1,4 +1,4 @@
-"""When a clone is masked, which tables masking rebuilds, and what masking cannot reach. Pure."""
+"""Decisions about masking: whether a clone is masked, which tables are rebuilt, which places are out of reach. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable
 
 MARGIN_NS = 100_000_000
-"""A file time can lie behind the clock by one tick of the kernel, at most 10 ms."""
+"""The margin for file times. A file time can be behind the clock by one tick of the kernel, at most 10 ms."""
 _NO_ROWS = (".frm", ".opt", ".trg", ".trn", ".par", ".sdi")
 """Suffixes of files that hold definitions."""
 _FULLTEXT = re.compile(r"fts_[0-9a-f]{16}_")
@@ -46,7 +46,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class TableFiles:
-    """The name of a table. `needs_file`: its rows must be in files of its own, or in a file that tables share."""
+    """The name of a table. `needs_file`: its rows must be in its own files, or in a file that several tables share."""
 
     schema: str
     table: str
@@ -54,20 +54,23 @@ class TableFiles:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Folder and first part of the names of its files, in small letters: some servers write all names so."""
+        """The folder and the first part of its file names, in lower case.
+
+        Some servers write all names in lower case.
+        """
         return file_name(self.schema).casefold(), file_name(self.table).casefold()
 
 
 def files_of(table: CatalogueTable) -> TableFiles:
-    """Return the table as its files are known."""
+    """Return the table with the names of its files."""
     return TableFiles(table.schema, table.name, needs_file=table.row_place is RowPlace.FILES)
 
 
 def file_name(name: str) -> str:
-    """Return a name as file names have it (refman 8.4, "Mapping of Identifiers to File Names").
+    """Return a name as it is written in file names (refman 8.4, "Mapping of Identifiers to File Names").
 
-    Some letters beyond ASCII have shorter codes, which are not known here. A table with such a letter in its name seems
-    to have no file, so it counts as changed.
+    Some letters outside ASCII have shorter codes, which this function does not know. A table with such a letter in its
+    name seems to have no file, so it counts as changed.
     """
     return "".join(c if c == "_" or (c.isascii() and c.isalnum()) else f"@{ord(c):04x}" for c in name)
 
@@ -107,14 +110,14 @@ SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema")
 _LARGEST_UNDO_COUNT = 127
 _LOG_SIZE_STEP = 8 << 20
 _UNDO_COUNT_MAY_CHANGE = (11, 0)
-"""From this release on MariaDB makes all undo tablespaces anew when their number changes after a slow shutdown.
+"""From this release on MariaDB creates all undo tablespaces again if their number changes after a slow shutdown.
 
 Source: innodb_undo_tablespaces, MariaDB manual; observed with 11.8.
 """
 
 
 _ENGINES = frozenset(("InnoDB", "MyISAM", "Aria", "CSV", "ARCHIVE", "MEMORY", "MRG_MyISAM", "BLACKHOLE"))
-"""Engines whose files ALTER TABLE FORCE writes anew, or that have no rows of their own in files."""
+"""Engines whose files ALTER TABLE FORCE rewrites, or that store no rows in files."""
 
 
 def is_masked(*, required: bool, configured: bool, requested: bool) -> bool:
@@ -132,16 +135,16 @@ def dotted(table: CatalogueTable) -> str:
 
 
 def planned_lines(flavour: Flavour) -> tuple[str, ...]:
-    """Return what a plan says about masking, beside the site's own files."""
+    """Return the lines of a plan about masking, in addition to the files of the site."""
     history = "drop the history of system-versioned tables, except of those in masking.keep_history"
     return (history,) if family(flavour).versions_tables else ()
 
 
 def histories_to_drop(tables: Collection[CatalogueTable], keep: Collection[str]) -> list[CatalogueTable]:
-    """Return the system-versioned tables whose history masking drops: all but those in `keep` (schema.table).
+    """Return the system-versioned tables whose history masking drops, without those in `keep` (schema.table).
 
-    A history has the rows as they were before masking, and no UPDATE changes them. PreflightError if `keep` names
-    anything else than a system-versioned table.
+    A history has the rows from before masking, and no UPDATE changes them. PreflightError if `keep` names a table that
+    is not system-versioned.
     """
     versioned = [table for table in tables if table.is_versioned and table.schema not in SYSTEM_SCHEMAS]
     unknown = sorted(set(keep) - {dotted(table) for table in versioned})
@@ -156,11 +159,12 @@ def histories_to_drop(tables: Collection[CatalogueTable], keep: Collection[str])
 def to_rebuild(
     tables: Collection[CatalogueTable], rebuild: str, keep_history: Collection[str], changes: Changes
 ) -> list[CatalogueTable]:
-    """Return the tables to rebuild so that no old row stays in their free space: the changed ones, or `all`.
+    """Return the tables to rebuild, so that no old row stays in their free space: the changed tables, or all of them.
 
-    The server's own tables are left alone, sequences (numbers alone) and tables whose rows are in no file too.
+    The result has no tables of the server itself, no sequences (they hold only numbers) and no tables without rows in
+    files.
 
-    PreflightError if a table was changed whose history is kept: the history then has the rows as they were.
+    PreflightError if masking changed a table whose history is kept, because the history has the rows from before.
     """
     touched = set(changed([files_of(table) for table in tables], changes))
     candidates = [
@@ -179,9 +183,9 @@ def to_rebuild(
 
 
 def renewing_options(flavour: Flavour, release: tuple[int, ...], variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return options under which a server that was shut down cleanly makes its redo and undo files anew.
+    """Return options with which a server, after a clean shutdown, creates its redo and undo files again.
 
-    Empty where the server does it in another way, or cannot.
+    The result is empty if the server uses another way, or cannot do it.
     """
     if flavour is not Flavour.MARIADB:
         return ()
@@ -194,10 +198,10 @@ def renewing_options(flavour: Flavour, release: tuple[int, ...], variables: Mapp
 
 @dataclass(frozen=True)
 class Scrubbed:
-    """What the removal of old rows reached.
+    """The result of the removal of old rows.
 
-    `logs_known`: the snapshot says where the source wrote its log files. `not_emptied` are tablespaces of several
-    tables whose free pages were not overwritten; a rebuilt table leaves its old pages there.
+    `logs_known`: the snapshot has the paths of the source's log files. `not_emptied` are the tablespaces shared by
+    several tables whose free pages were not overwritten. A rebuilt table leaves its old pages there.
     """
 
     undo_renewed: bool
@@ -215,7 +219,7 @@ def remains(
 ) -> tuple[str, ...]:
     """Return the places where bytes of unmasked rows may still lie in the clone's files.
 
-    What an SQL account can read is masked in any case.
+    Rows that an SQL account can read are masked in any case.
     """
     places = ["the snapshot the clone was made from, which is the source's and not in the clone's folders"]
     if not scrubbed.doublewrite_emptied:
@@ -236,7 +240,7 @@ def remains(
 
 
 _SHORTEST = 6
-"""Shorter forms occur by chance."""
+"""The least length of a form in bytes. Shorter forms occur by chance."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +259,7 @@ def canaries(values: tuple[str, ...]) -> tuple[Canary, ...]:
 def forms(value: str) -> tuple[bytes, ...]:
     """Return the bytes of the value in the character sets of columns, as a fulltext word, and in base64.
 
-    A fulltext index has its words in lower case. MySQL writes the values of a histogram in base64 (refman 8.4,
+    A fulltext index stores words in lower case. MySQL writes the values of a histogram in base64 (refman 8.4,
     "Optimizer Statistics").
     """
     plain = [value.encode(), value.lower().encode(), value.encode("utf-16-be"), value.encode("utf-16-le")]
@@ -266,7 +270,7 @@ def forms(value: str) -> tuple[bytes, ...]:
 
 
 def _in_base64(text: bytes, skipped: int) -> bytes:
-    """Return the characters that depend on `text` alone, in base64 of a text that has `skipped` bytes before it."""
+    """Return the base64 characters that depend only on `text`, if `skipped` bytes precede it."""
     encoded = base64.b64encode(b"\0" * skipped + text)
     return encoded[-(-skipped * 8 // 6) : (skipped + len(text)) * 8 // 6]
 
@@ -277,14 +281,16 @@ def longest(all_canaries: tuple[Canary, ...]) -> int:
 
 
 _IN_USE = timedelta(hours=1)
-"""A command that has just made or used a set may be about to clone it."""
+"""The least time that a set stays. A command that has just created or used a set may be about to clone it."""
 
 
 class MaskingWay(StrEnum):
-    """How the data of a new clone is masked.
+    """The way in which the data of a new clone is masked.
 
-    none: it is not, or was before. prepared: its set was masked when it was prepared. prepares: its set is masked now,
-    once for all its clones. alone: the clone itself is masked.
+    - none: The data is not masked.
+    - prepared: The set was masked when it was prepared.
+    - prepares: The set is masked now, once for all its clones.
+    - alone: Only the clone is masked.
     """
 
     NONE = "none"
@@ -295,7 +301,7 @@ class MaskingWay(StrEnum):
 
 @dataclass(frozen=True)
 class MaskingChoice:
-    """How a new clone is masked, and why in this way."""
+    """The way in which a new clone is masked, and the reason."""
 
     way: MaskingWay
     reason: str
@@ -303,12 +309,13 @@ class MaskingChoice:
 
 @dataclass(frozen=True)
 class MaskingCase:
-    """What a new clone is made of, and for.
+    """The source and the purpose of a new clone.
 
-    `rules` is the digest of the rules by which it is still to be masked ("": it is not), `source_rules` of those by
-    which its source was masked ("": it was not). `is_stored`: it is made of a stored backup, here or in the repository,
-    and of no local or live set. `names_latest`: the request names no older set. `starts`: its server is started now.
-    `is_ephemeral`: a command makes it for itself. `keep_unused`: how long sets that no clone depends on stay (seconds).
+    `rules` is the digest of the masking rules that the clone needs ("": none), `source_rules` the digest of the rules
+    by which its source was masked ("": it was not). `is_stored`: its source is a stored backup, here or in the
+    repository, and no local or live set. `names_latest`: the request names no older set. `starts`: its server is
+    started now. `is_ephemeral`: a command creates the clone for itself. `keep_unused`: the seconds that a set stays
+    after its last use, if no clone depends on it.
     """
 
     kind: SourceKind
@@ -328,14 +335,14 @@ _NOT_PREPARED = {
     SourceKind.SNAPSHOT: "a prepared form would keep the snapshots of another program",
     SourceKind.REPLACED: "a prepared form would keep the server that was replaced",
 }
-"""Why no form of such a source is made unasked: it would hold something that others want to remove."""
+"""The reasons why zsnapdb prepares no form of such a source without a request."""
 
 
 def masking_choice(case: MaskingCase) -> MaskingChoice:
     """Return how the clone is masked.
 
-    A form is made only of what the next clone will most probably be made of too, so that whoever may make clones, and
-    may not prepare sets, leaves at most one form for each new backup.
+    zsnapdb prepares a form only of the set that the next clone will most probably use too. So a user who may create
+    clones, but not prepare sets, leaves at most one form per new backup.
     """
     if not case.rules:
         return MaskingChoice(MaskingWay.NONE, "nothing of it is to be masked")
@@ -365,9 +372,9 @@ def _objection(case: MaskingCase) -> str | None:
 
 @dataclass(frozen=True)
 class UnusedSet:
-    """A received or prepared set: how many clones depend on it, and when it was last used (as stored).
+    """A received or prepared set: the number of clones that depend on it, and its last use (as stored).
 
-    `is_form`: it is the prepared form of a set, and can be made again of that.
+    `is_form`: the set is the prepared form of another set, and can be prepared again from that.
     """
 
     clones: int
@@ -376,10 +383,10 @@ class UnusedSet:
 
 
 def judge_set(item: UnusedSet, keep_unused: float, short: str, now: datetime) -> JudgedLease:
-    """Return what a sweep does with a received or prepared set, and why.
+    """Return the decision of a sweep about a received or prepared set, with its reason.
 
-    `short` says why its pool has too little space ("": it has enough): then a prepared form that no clone depends on
-    goes after an hour. An unreadable time of use keeps the set.
+    `short` is the reason why its pool has too little space ("": it has enough). Then the sweep removes a prepared form
+    that no clone depends on after an hour. If the time of use is unreadable, the set stays.
     """
     if item.clones:
         return JudgedLease(LeaseVerdict.KEEP, f"{item.clones} clones depend on it")

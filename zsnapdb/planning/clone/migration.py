@@ -1,4 +1,4 @@
-"""What a migration did to the tables, how long it kept others waiting, and what of that is too much. Pure."""
+"""Effects of a migration on tables, the waits that it caused, and the limits that it exceeded. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from zsnapdb.planning.sql_text import TableName
 
 @dataclass(frozen=True)
 class RecordedTransaction:
-    """A transaction of the load: it ends in this relay log at this offset, and is due so long after the load begins.
+    """A transaction of the load: its relay log, its end in that log, and its due time after the begin of the load.
 
-    Relay logs are numbered from 1, offsets are in bytes. `due` in seconds; production committed it at that pace.
+    Relay logs are numbered from 1. `end` is in bytes. `due` is in seconds, at the pace of production.
     """
 
     log: int
@@ -29,7 +29,10 @@ class RecordedTransaction:
 
 @dataclass(frozen=True)
 class AppliedSample:
-    """How far the applier was, so many seconds after the load began. All before `offset` of relay log `log` is done."""
+    """The progress of the applier, `seconds` after the begin of the load.
+
+    It has applied everything before `offset` of relay log `log`.
+    """
 
     seconds: float
     log: int
@@ -38,11 +41,12 @@ class AppliedSample:
 
 @dataclass(frozen=True)
 class LoadFindings:
-    """What became of the recorded load.
+    """The result of the recorded load.
 
-    It began at the snapshot set `begins_at`. `transactions` were applied, which production committed within `seconds`.
-    `late` is the longest time that a transaction was late during the migration, `late_before` in the seconds before it.
-    `is_through`: all of the load was applied before the migration ended. `error`: why it stopped ("": it did not).
+    The load began at the snapshot set `begins_at`. The applier applied `transactions`, which production committed
+    within `seconds`. `late` is the greatest delay of a transaction during the migration, `late_before` the greatest
+    delay before it, both in seconds. `is_through`: the whole load was applied before the migration ended. `error`: the
+    reason why the load stopped ("": it did not stop).
     """
 
     begins_at: str
@@ -61,10 +65,10 @@ def load_findings(
     migration_began: float,
     error: str,
 ) -> LoadFindings:
-    """Return what became of the load. The transactions and the samples are in their order, the samples of one run.
+    """Return the result of the load. Transactions and samples are in order, and the samples are from one run.
 
-    The transaction that is applied next is late by the time since it was due. A load that stopped with an error is late
-    by nothing after its last sample.
+    The delay of the next transaction is the time since it was due. If the load stopped with an error, there is no delay
+    after its last sample.
     """
     waiting = iter(recorded)
     following = next(waiting, None)
@@ -85,11 +89,11 @@ def load_findings(
 
 
 MOST_PROBED = 20
-"""The most tables of which readers and writers are watched: more of them would be a load of their own."""
+"""The limit of tables whose readers and writers are watched. More probes would themselves be a load."""
 
 
 class TableEffect(StrEnum):
-    """What a migration did to a table. rewritten: its rows are in another file, as after a copy or TRUNCATE."""
+    """The effect of a migration on a table. rewritten: its rows are in another file, as after a copy or TRUNCATE."""
 
     CREATED = "created"
     DROPPED = "dropped"
@@ -100,19 +104,19 @@ class TableEffect(StrEnum):
 
 @dataclass(frozen=True)
 class TouchedTable:
-    """A table, and what was done to it."""
+    """A table and the effects of the migration on it."""
 
     name: TableName
     effects: frozenset[TableEffect]
 
     @property
     def is_watched(self) -> bool:
-        """Whether others could use it before, and can after."""
+        """Whether the table existed before the migration and exists after it."""
         return not self.effects & {TableEffect.CREATED, TableEffect.DROPPED}
 
 
 class TableAccess(StrEnum):
-    """How a table is used."""
+    """The kind of access to a table."""
 
     READ = "read"
     WRITE = "write"
@@ -120,11 +124,11 @@ class TableAccess(StrEnum):
 
 @dataclass(frozen=True)
 class WaitOfTable:
-    """The longest that a statement on a table waited during the migration, in seconds.
+    """The longest wait of a statement on a table during the migration, in seconds.
 
-    Questions were asked one after the other: so many, of which so many failed, the last with this error ("": none). The
-    time from the first that failed to the next that succeeded counts as one wait. `before` is the longest wait in the
-    seconds before the migration.
+    The probe ran `asked` statements one after the other. `failed` is the number of failures, and `error` the last error
+    ("": none). The time from the first failure to the next success counts as one wait. `before` is the longest wait
+    before the migration, in seconds.
     """
 
     table: TableName
@@ -142,10 +146,10 @@ def touched(
     stored: Collection[TableFiles],
     changes: Changes,
 ) -> tuple[TouchedTable, ...]:
-    """Return the tables and views that were touched, by name.
+    """Return the tables and views that the migration touched, ordered by name.
 
-    `before` and `after` are their definitions, `stored` the tables of before and after that have rows of their own, and
-    `changes` the states of all files, each time after a slow shutdown: then each change of a row is in a file.
+    `before` and `after` are the definitions. `stored` are the tables with their own rows, from both states. `changes`
+    has the states of all files after a slow shutdown, because then each row change is in a file.
     """
     effects: dict[TableName, set[TableEffect]] = {}
     for name in before.keys() | after.keys():
@@ -164,7 +168,7 @@ def touched(
 
 
 def _replaced(changes: Changes) -> set[tuple[str, str]]:
-    """Return the keys of the files with rows that are other files now.
+    """Return the keys of the row files that were replaced by other files.
 
     MariaDB writes a new .frm file for each ALTER TABLE, also for one that copies no row.
     """
@@ -178,23 +182,23 @@ def _inode(changes: Changes, path: str) -> int | None:
 
 
 def watched(tables: Sequence[TouchedTable], sizes: Mapping[TableName, int]) -> tuple[TableName, ...]:
-    """Return the tables whose readers and writers are watched: the largest of those with rows (`sizes` in bytes)."""
+    """Return the tables whose readers and writers are watched: the largest tables with rows (`sizes` in bytes)."""
     names = [table.name for table in tables if table.is_watched and table.name in sizes]
     return tuple(sorted(names, key=lambda name: (-sizes[name], str(name)))[:MOST_PROBED])
 
 
 @dataclass(frozen=True)
 class MigrationRun:
-    """A run of the migration: how long it took (seconds), and why it failed ("": it did not)."""
+    """A run of the migration: its duration in seconds, and the reason of its failure ("": it did not fail)."""
 
     seconds: float
     failure: str = ""
 
 
 class SecondRun(StrEnum):
-    """What running the migration again did to the definitions, or that it failed.
+    """The effect of a second run of the migration on the definitions, or its failure.
 
-    Whether it changed rows again is not known. none: it was not run again.
+    Whether the second run changed rows is not known. none: there was no second run.
     """
 
     CHANGES_NO_DEFINITION = "changes no definition"
@@ -205,10 +209,10 @@ class SecondRun(StrEnum):
 
 @dataclass(frozen=True)
 class MigrationFindings:
-    """What is known of a migration: its run, the waits that it caused, and what a second run did.
+    """The findings about a migration: its run, the waits that it caused, and the effect of a second run.
 
-    `without_table`: how long a statement that needs no table waited at most, in seconds. So busy was the host. `load`:
-    what became of the recorded load beside it (None: there was none).
+    `without_table`: the longest wait of a statement that needs no table, in seconds. It shows the load of the host.
+    `load`: the result of the recorded load that ran with the migration (None: there was none).
     """
 
     run: MigrationRun
@@ -219,7 +223,7 @@ class MigrationFindings:
 
 
 def problems(findings: MigrationFindings, limits: MigrationSettings) -> tuple[str, ...]:
-    """Return what is wrong by the limits of the site; nothing: the migration may be run on production."""
+    """Return the problems by the limits of the site. If there are none, the migration may run on production."""
     texts = [f"the migration fails: {findings.run.failure}"] if findings.run.failure else []
     if limits.longest is not None and findings.run.seconds > limits.longest:
         texts.append(f"it takes {findings.run.seconds:.1f} s; migration.longest is {format_duration(limits.longest)}")
@@ -261,7 +265,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Compared:
-    """A query and its results before and after the upgrade; `after` None: it failed, `problem` says how."""
+    """A query and its results before and after the upgrade. `after` None: the query failed with the error `problem`."""
 
     query: str
     before: Result
@@ -291,7 +295,7 @@ def unknown_modes(flavour: Flavour, version: str, sql_mode: str) -> tuple[str, .
 
 
 def judged(table: str, rows: Sequence[tuple[str, str]]) -> Checked:
-    """Return what the rows (type, text) of CHECK TABLE mean.
+    """Return the verdict about a table from the rows (type, text) of CHECK TABLE.
 
     The table is good only if its status is OK, or its engine has no check, and no row is an error or a warning.
     """

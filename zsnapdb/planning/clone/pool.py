@@ -1,4 +1,4 @@
-"""Clones that wait for whoever asks first: which of them are good, which go, and how many are made. Pure."""
+"""The pool of clones: which waiting clones are usable, which are removed, and how many are created. Pure."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone.room import LEAST
 
 LEAST_SPACE = 15 << 20
-"""What a clone that was just started has of its own, in bytes, where its files are not compressed.
+"""The bytes that a newly started clone occupies itself, if its files are not compressed.
 
-Seen of both servers with small buffer pools; compressed, 0.3 MiB of a prepared set and up to 24 MiB of one that had to
-be recovered. A prepared form takes as much at least, if something is masked.
+Observed with both servers and small buffer pools. With compression, a clone of a prepared set occupied 0.3 MiB, and a
+clone that the server had to recover up to 24 MiB. A prepared form with masking occupies at least as much.
 """
 
 
 class PoolMark(StrEnum):
-    """Where a clone is that was made for a pool: it waits, or somebody has it, or nobody gets it any more."""
+    """The state of a clone that was created for a pool: it waits, a user has it, or no user will get it."""
 
     WAITS = "waits"
     HANDED_OUT = "handed out"
     NOT_GOOD = "not good"
     REPLACED = "replaced"
-    """Somebody had it, and got another one of the pool by a reset."""
+    """A reset gave its user another clone of the pool."""
 
     @property
     def is_of_nobody(self) -> bool:
-        """Whether nobody has a login of the clone."""
+        """Whether no user has a login of the clone."""
         return self is not PoolMark.HANDED_OUT
 
 
 @dataclass(frozen=True)
 class PoolSlot:
-    """A clone of the pool that is nobody's: of when its data is (UTC), whether its server runs, what it takes (bytes).
+    """A clone of the pool without a user.
 
-    `key` is the identity of the data that it was made of ("": not known), `rules` the digest of the rules by which it
-    was masked ("": it was not). `is_protected`: somebody keeps it from being destroyed, to look at it. `is_current`:
-    production is what it was when the slot was made.
+    `data_of` is the time of its data (UTC), `memory` and `space` are in bytes. `key` is the identity of its source data
+    ("": not known), `rules` the digest of the rules by which it was masked ("": it was not). `is_protected`: an
+    operator protects the clone, to examine it. `is_current`: production is the same as when the clone was created.
     """
 
     name: str
@@ -60,10 +60,10 @@ class PoolSlot:
 
 @dataclass(frozen=True)
 class SlotWish:
-    """What a slot must be for somebody: its data, masked by the rules of that digest ("": by none), profile, address.
+    """The requirements of a request for a slot: its data, the digest of its masking rules ("": none), profile, address.
 
-    `data`: exactly the data of that identity, or not older than so many seconds. `quota`: how many bytes of its own it
-    may have, with those that it has (0: there is no limit).
+    `data`: the identity of the data, or its greatest age in seconds. `quota`: the bytes that the clone may occupy
+    itself, with its present bytes (0: no limit).
     """
 
     data: str | float
@@ -75,10 +75,10 @@ class SlotWish:
 
 @dataclass(frozen=True)
 class HostRoom:
-    """What the host has for the pool, in bytes (None: not known).
+    """The room of the host for the pool, in bytes (None: not known).
 
-    `memory`: what new programs can have; `space`: what clones may still write, above `clones.free_floor`. `form`: what
-    the prepared form will take of the space that is made first (0: none is).
+    `memory` is available to new programs. `space` is the space that clones may still write, above `clones.free_floor`.
+    `form` is the part of the space for the prepared form that is created first (0: no form).
     """
 
     memory: int | None
@@ -88,9 +88,9 @@ class HostRoom:
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """What filling a pool does: the slots that go, each with the reason, and how many are made.
+    """The plan for filling a pool: the slots to remove, each with the reason, and the number of new slots.
 
-    `short`: why fewer are made than the pool should have ("": as many as it should).
+    `short`: the reason why the pool gets fewer slots than its size ("": it gets all).
     """
 
     keeps: tuple[PoolSlot, ...]
@@ -100,7 +100,7 @@ class PoolPlan:
 
 
 def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime | None = None) -> str | None:
-    """Return why the slot is not what is wanted; None if it is. `time` judges whether its time is wrong."""
+    """Return why the slot does not meet the request; None if it does. `time` detects a data time in the future."""
     if time is not None and time.is_from_future(slot.data_of):
         return "its time is in the future: a clock was wrong"
     if slot.mark is PoolMark.REPLACED:
@@ -128,11 +128,11 @@ def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime |
 def filling(
     slots: Sequence[PoolSlot], terms: PoolSettings, wish: SlotWish, time: RemovalTime, room: HostRoom, newest: datetime
 ) -> PoolPlan:
-    """Return what filling the pool does. `slots` are ordered by their data, the oldest first.
+    """Return the plan for filling the pool. `slots` are ordered by the time of their data, oldest first.
 
-    `wish` is what who asks for nothing special gets. `newest` is of when the set is that new clones would be made of:
-    none are made of one that is too old itself. The newest data is kept, and what is protected. The next server is
-    expected to take what the largest one of the pool takes.
+    `wish` is the default request. `newest` is the time of the set from which new slots would be created. If it is older
+    than `pool.max_age`, no slot is created. Slots with the newest data and protected slots stay. The expected size of a
+    new server is that of the largest server in the pool.
     """
     now = time.at
     refused = [(slot, reason) for slot in slots if (reason := objection(slot, wish, now, time)) is not None]
@@ -172,9 +172,10 @@ def _limits(keeps: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom) -> l
 
 
 def too_large(slots: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom, total_memory: int | None) -> str | None:
-    """Return why a pool of that size cannot be full on this host now, with the figures; None if it can.
+    """Return why this host cannot fill a pool of that size now, with the figures; None if it can.
 
-    `total_memory`: that of the host in bytes (None: not known). What the pool takes already is not counted twice.
+    `total_memory` is the memory of the host in bytes (None: not known). The space of existing slots is not counted
+    again.
     """
     most = total_memory // 2 if total_memory is not None else None
     if most is not None and terms.size * LEAST_MEMORY > most:

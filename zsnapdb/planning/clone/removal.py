@@ -1,8 +1,8 @@
-"""What destroying a clone removes, and what it hands over to clones that were made from its commits. Pure.
+"""The removal of a clone: its datasets, its commits, and the commits that move to other clones. Pure.
 
-A commit that nothing depends on goes with its clone. A commit that another clone depends on becomes a commit of that
-clone: `zfs promote` moves the snapshot to the dataset that was cloned from it (zfs-promote(8)). Nothing else of the
-destroyed clone stays.
+If nothing depends on a commit, the commit is removed with its clone. If another clone depends on it, the commit becomes
+a commit of that clone: `zfs promote` moves the snapshot to the dataset that was cloned from it (zfs-promote(8)). No
+other part of the destroyed clone stays.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class OwnSnapshot:
-    """A snapshot of a dataset of the clone: its commit ("": it is of no commit) and the datasets cloned from it."""
+    """A snapshot of a clone's dataset: its commit ("": none) and the datasets cloned from it."""
 
     dataset: str
     short: str
@@ -23,13 +23,13 @@ class OwnSnapshot:
 
     @property
     def full_name(self) -> str:
-        """The name of the snapshot as `zfs` has it."""
+        """The full name of the snapshot, as `zfs` prints it."""
         return f"{self.dataset}@{self.short}"
 
 
 @dataclass(frozen=True)
 class Promotion:
-    """`zfs promote` of a dataset of another clone: it takes over the snapshot it was cloned from, and those before."""
+    """`zfs promote` of another clone's dataset, which takes over its origin snapshot and the snapshots before that."""
 
     dataset: str
     clone: str
@@ -37,7 +37,7 @@ class Promotion:
 
 @dataclass(frozen=True)
 class CommitSnapshot:
-    """A snapshot of a commit that goes, under the name that it has after all promotions."""
+    """A snapshot of a removed commit, with its name after all promotions."""
 
     dataset: str
     name: str
@@ -46,10 +46,10 @@ class CommitSnapshot:
 
 @dataclass(frozen=True)
 class Removal:
-    """What destroying a clone does, in this order.
+    """The steps that destroy a clone, in this order.
 
-    All promotions; then each dataset, its remaining commits first; then commits that nothing needs and that a promotion
-    moved to another clone. `kept` has the new clone of each commit that stays.
+    All promotions; then each dataset, its remaining commits first; then unneeded commits that a promotion moved to
+    another clone. `kept` has the new clone of each commit that stays.
     """
 
     promotions: tuple[Promotion, ...]
@@ -59,15 +59,15 @@ class Removal:
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """The commits that go, oldest first."""
+        """The removed commits, oldest first."""
         return tuple(sorted({snapshot.commit for snapshot in self.snapshots}))
 
 
 def removal(origins: Mapping[str, str], snapshots: Sequence[OwnSnapshot], heirs: Mapping[str, str]) -> Removal:
-    """Return how the clone is destroyed.
+    """Return the steps that destroy the clone.
 
-    `origins` has the snapshot that each dataset of the clone was cloned from ("": none). `heirs` has the name of the
-    clone of each other dataset that was cloned from one of the snapshots.
+    `origins` has the snapshot that each dataset of the clone was cloned from ("": none). For each other dataset that
+    was cloned from one of the snapshots, `heirs` has the name of its clone.
     """
     state = _State(dict(origins), list(snapshots))
     promotions: list[Promotion] = []
@@ -88,14 +88,14 @@ def removal(origins: Mapping[str, str], snapshots: Sequence[OwnSnapshot], heirs:
 
 
 class _State:
-    """The datasets of the clone and the snapshots, as they are after the promotions so far."""
+    """The datasets and snapshots of the clone after the promotions so far."""
 
     def __init__(self, origins: dict[str, str], snapshots: list[OwnSnapshot]) -> None:
         self.origins = origins
         self.snapshots = snapshots
 
     def next_dependent(self) -> tuple[OwnSnapshot, str] | None:
-        """Return a snapshot of the clone that another dataset depends on, and that dataset; None: there is none left.
+        """Return a snapshot of the clone that another dataset depends on, and that dataset; None if none is left.
 
         The choice is by name, so that all volumes of a commit go to the same clone.
         """
@@ -109,7 +109,10 @@ class _State:
         return min(((snapshot, clone) for clone, snapshot in pairs), key=lambda pair: pair[1], default=None)
 
     def promote(self, heir: str, base: OwnSnapshot) -> None:
-        """Do what `zfs promote` does: the heir gets the snapshots up to its origin, and the origin of their dataset."""
+        """Apply the effect of `zfs promote`.
+
+        The heir gets the snapshots up to its origin, and the origin of their dataset.
+        """
         parent = base.dataset
         grandparent = self.origins[parent]
         moved = []
@@ -130,7 +133,7 @@ class _State:
 
 
 def _dependents_first(origins: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the datasets in an order in which each can be destroyed: inner ones and clones before what they are of."""
+    """Return the datasets in the order of destruction: children before parents, clones before their origins."""
     left = dict(origins)
     order: list[str] = []
     while left:
@@ -140,7 +143,7 @@ def _dependents_first(origins: Mapping[str, str]) -> tuple[str, ...]:
             for dataset in left
             if dataset not in needed and not any(other.startswith(dataset + "/") for other in left)
         ]
-        # A circle cannot be: a clone is younger than its origin. If the properties say so, `zfs` has the last word.
+        # A circle is impossible: a clone is younger than its origin. If the properties show one, `zfs` decides.
         chosen = max(free or list(left), key=lambda dataset: (len(dataset), dataset))
         order.append(chosen)
         del left[chosen]

@@ -1,4 +1,4 @@
-"""Whether what was written into a clone can be undone row by row, so that its data need not be replaced. Pure."""
+"""Decision whether the changes in a clone can be undone row by row, without replacing its data. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from zsnapdb.planning.binlog.table_shape import TableShape
 from zsnapdb.planning.binlog.undo import LoggedRow, RowChange, shape_objection
 
 MOST_CHANGES = 2000
-"""The number of changed rows up to which they are undone; from some thousands on, replacing the data is faster."""
+"""The most row changes that are undone. From some thousands on, replacing the data is faster."""
 MOST_TABLES = 500
-"""The number of tables up to which the counters are known: a server opens each table to say its counter."""
+"""The most tables whose counters are read. A server opens each table to return its counter."""
 
 
 def transaction_objection(transaction: TransactionChanges) -> str | None:
@@ -40,9 +40,9 @@ def table_objection(shape: TableShape) -> str | None:
 
 
 def unreadable_objection(shape: TableShape, row: LoggedRow) -> str | None:
-    """Return why values that no binlog tells, such as JSON of MySQL, keep the change from being undone; None: nothing.
+    """Return why unreadable values in the binlog, such as MySQL JSON, prevent undoing the change; None if they do not.
 
-    A row that was inserted goes with them. Where an update left them as they were, byte by byte, they stay.
+    An undone insert removes such values with the row. Values that an update left identical, byte by byte, stay.
     """
     if row.before is None:
         return None
@@ -67,7 +67,7 @@ def changes_objection(changes: Sequence[RowChange]) -> str | None:
 
 
 def log_objection(status: Mapping[str, str]) -> str | None:
-    """Return why the binlog may lack changes, by what the server says about it; None if nothing is known against it."""
+    """Return why the binlog may lack changes, from the server's binlog status; None if no reason is known."""
     if not status.get("File"):
         return "the server writes no binlog"
     filters = status.get("Binlog_Do_DB", "") + status.get("Binlog_Ignore_DB", "")
@@ -76,9 +76,9 @@ def log_objection(status: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True)
 class SwapCase:
-    """What is known of a clone that is to be swapped: the port that it keeps, and whether HAProxy listens at it.
+    """The facts about a clone to be swapped: its kept port, and whether HAProxy listens at the port.
 
-    `has_commits`: it has branches or snapshots, which would go with its data.
+    `has_commits`: the clone has branches or snapshots, which would be removed with its data.
     """
 
     has_pool: bool
@@ -89,7 +89,7 @@ class SwapCase:
 
 
 def clone_objection(case: SwapCase) -> str | None:
-    """Return why the clone cannot be swapped for any other; None if it can."""
+    """Return why the clone cannot be swapped for another one; None if it can."""
     if not case.has_pool:
         return "its instance has no pool"
     if case.address is None:

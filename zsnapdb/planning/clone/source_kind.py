@@ -1,4 +1,4 @@
-"""What a clone can be made of."""
+"""Kinds of sources of a clone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class SourceKind(StrEnum):
-    """Where the snapshots of a clone come from."""
+    """The origin of a clone's snapshots."""
 
     BACKUP = "backup"
     LIVE = "live"

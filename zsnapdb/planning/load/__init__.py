@@ -1,1 +1,1 @@
-"""What the load of a server shows about its memory, its pool and its records. Pure."""
+"""Advice about memory, pool and records from the load of a server. Pure."""

@@ -1,7 +1,12 @@
-"""Counters of ZFS and of a server at two moments, and what happened between them. Pure.
+"""Counters of ZFS and of a server at two moments, and their differences. Pure.
 
-Sources: arcstat(1) and module/zfs/arc.c for arcstats, module/zfs/zil.c for the kstat zil, zpool-iostat(8) for -w and
--r, proc(5) for processors, manuals of MySQL 8.4 ("Server Status Variables") and MariaDB ("InnoDB Status Variables").
+Sources:
+
+- arcstats: arcstat(1) and module/zfs/arc.c
+- the kstat zil: module/zfs/zil.c
+- requests: zpool-iostat(8), -w and -r
+- processors: proc(5)
+- servers: the manuals of MySQL 8.4 ("Server Status Variables") and MariaDB ("InnoDB Status Variables")
 """
 
 from __future__ import annotations
@@ -16,20 +21,20 @@ Name = TypeVar("Name", str, int)
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many requests were in each bucket, as zpool-iostat(8) names buckets.
+    """The number of requests in each bucket, with the bucket names of zpool-iostat(8).
 
-    A bucket of latencies is named by its largest (nanoseconds), a bucket of sizes by its smallest (bytes).
+    The name of a latency bucket is its largest value (nanoseconds), the name of a size bucket its smallest (bytes).
     """
 
     counts: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
-        """How many requests there were."""
+        """The number of all requests."""
         return sum(self.counts.values())
 
     def percentile(self, share: float) -> int | None:
-        """Return the name of the bucket up to which this share of the requests lies. None without requests."""
+        """Return the name of the bucket up to which this share of the requests is; None without requests."""
         if not self.total:
             return None
         left = share * self.total
@@ -40,14 +45,14 @@ class Histogram:
         return max(self.counts)
 
     def since(self, before: Histogram) -> Histogram | None:
-        """Return what was counted since `before`; None if the counters began anew."""
+        """Return the counts since `before`; None if the counters were reset."""
         counts = _since(self.counts, before.counts)
         return Histogram(counts) if counts is not None else None
 
 
 @dataclass(frozen=True)
 class DiskRequests:
-    """The requests of the disks of a pool: how long reads and writes took on disk (ns), and how large they were."""
+    """The requests of a pool's disks: the times of reads and writes on disk (ns), and their sizes."""
 
     reads: Histogram = Histogram()
     writes: Histogram = Histogram()
@@ -57,7 +62,7 @@ class DiskRequests:
 
 @dataclass(frozen=True)
 class LoadSample:
-    """The counters at a moment. What could not be read is empty. `processor`: ticks that were busy, and all ticks."""
+    """The counters at a moment. Unreadable parts are empty. `processor`: the busy ticks and all ticks."""
 
     server: Counters
     arc: Counters = field(default_factory=dict)
@@ -68,10 +73,10 @@ class LoadSample:
 
 @dataclass(frozen=True)
 class Load:
-    """What happened in `seconds`. A part is None if it could not be read, or if its counters began anew meanwhile.
+    """The load during `seconds`. A part is None if it was unreadable, or if its counters were reset meanwhile.
 
-    `arc_now` and `server_now` are the values at the end, for what is no counter. `busy` is the busy share of the
-    processors, from 0 to 1.
+    `arc_now` and `server_now` are the values at the end, for values that are no counters. `busy` is the busy share of
+    the processors, from 0 to 1.
     """
 
     seconds: float
@@ -95,12 +100,12 @@ _GAUGES = {
     *("size", "c", "c_min", "c_max", "l2_size", "l2_asize", "arc_meta_used", "data_size", "metadata_size"),
     *("anon_size", "mru_size", "mfu_size", "mru_ghost_size", "mfu_ghost_size"),
 }
-"""Values of arcstats that rise and fall."""
+"""Values of arcstats that are no counters."""
 _SERVER_GAUGES = {"Innodb_buffer_pool_pages_total", "Innodb_buffer_pool_pages_free", "Innodb_page_size"}
 
 
 def load_between(begin: LoadSample, end: LoadSample, seconds: float) -> Load:
-    """Return what happened between two samples that are this many seconds apart."""
+    """Return the load between two samples that are this many seconds apart."""
     busy, ticks = end.processor[0] - begin.processor[0], end.processor[1] - begin.processor[1]
     return Load(
         seconds=seconds,
@@ -118,6 +123,6 @@ def load_between(begin: LoadSample, end: LoadSample, seconds: float) -> Load:
 
 
 def _since(end: Mapping[Name, int], begin: Mapping[Name, int], gauges: Container[Name] = ()) -> dict[Name, int] | None:
-    """Return how much each counter rose. None if there is none, or if one fell: then it began anew."""
+    """Return the increase of each counter. None if there are no counters, or if one decreased because of a reset."""
     risen = {name: value - begin[name] for name, value in end.items() if name in begin and name not in gauges}
     return None if not risen or min(risen.values()) < 0 else risen

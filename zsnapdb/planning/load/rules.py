@@ -1,7 +1,7 @@
-"""What a larger buffer pool, ARC or L2ARC, a log device, another record size or compressor would change. Pure.
+"""Estimates of a larger buffer pool, ARC or L2ARC, a log device, another record size or compressor. Pure.
 
-A rule says no more than the counters show: what would be saved is bounded by what was counted. What no counter knows is
-said to be unknown. The counters of the ARC, of the intent log and of the processors are those of the whole host.
+A rule claims no more than the counters show: the counted events are the limit of the saving. A rule names the facts
+that no counter has as unknown. The counters for ARC, intent log and processors cover the whole host.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from zsnapdb.planning.advice.facts import VolumeFacts
 from zsnapdb.planning.load.counters import Histogram, Load
 
 LEAST_PAGE_REQUESTS = 1000
-"""Fewer requests of pages, in the whole while, show nothing about a load."""
+"""The least number of page requests in the period. Fewer requests show nothing about a load."""
 _LEAST_MISSES = 50
-"""Fewer misses, in the whole while, are no share of anything."""
+"""The least number of misses in the period. A share of fewer misses is meaningless."""
 _SMALL_SHARE = 0.001
-"""A share of misses below which nothing is gained by fewer."""
+"""The share of misses below which fewer misses bring no gain."""
 _FREE_SHARE = 0.05
 _AMPLIFIED = 1.5
-"""How many times more than the server asked for the disks read, before a smaller record is worth a trial."""
+"""The ratio of bytes read by the disks to bytes requested by the server, above which a smaller record deserves a trial.
+"""
 _BUSY = 0.8
 """The busy share of the processors above which a stronger compressor would cost time."""
 _WAITS = 10
@@ -30,7 +31,7 @@ _WAITS = 10
 
 
 class Topic(StrEnum):
-    """What a line of advice is about."""
+    """The topics of advice."""
 
     BUFFER_POOL = "buffer pool"
     ARC = "ARC"
@@ -41,7 +42,7 @@ class Topic(StrEnum):
 
 
 class Prospect(StrEnum):
-    """What a change would bring, as far as the counters show."""
+    """The effect of a change by the counters."""
 
     GAIN = "gain"
     NO_GAIN = "no gain"
@@ -50,9 +51,10 @@ class Prospect(StrEnum):
 
 @dataclass(frozen=True)
 class LoadSetting:
-    """What is set: the page size and buffer pool of the server (bytes), its data volumes, the devices of the pool.
+    """The present settings: page size and buffer pool of the server (bytes), its data volumes, the devices of the pool.
 
-    `bypasses_arc`: reads of the server go past the ARC (O_DIRECT on OpenZFS 2.3 or later, with `direct` not disabled).
+    `bypasses_arc`: reads of the server do not use the ARC (O_DIRECT on OpenZFS 2.3 or later, with `direct` not
+    disabled).
     """
 
     page_size: int
@@ -65,9 +67,9 @@ class LoadSetting:
 
 @dataclass(frozen=True)
 class LoadAdvice:
-    """A line of advice: what a change would bring, the figures behind it, and what no counter knows.
+    """A line of advice: the effect of a change, the figures, and the facts that no counter has.
 
-    `saved` and `of` are counts in the while: at most `saved` of `of` events would not have happened. None: not known.
+    `saved` and `of` are counts in the period: at most `saved` of `of` events would not have happened. None: not known.
     """
 
     topic: Topic
@@ -88,7 +90,7 @@ def judge_load(load: Load, setting: LoadSetting) -> tuple[LoadAdvice, ...]:
 
 
 def _idle(load: Load) -> str:
-    """Return why the while shows nothing at all; empty if it shows something."""
+    """Return why the period shows nothing; empty if it shows something."""
     if load.server is None:
         return "the server was restarted meanwhile: its counters began anew"
     requests = load.server.get("Innodb_buffer_pool_read_requests", 0)
@@ -109,7 +111,10 @@ def _milliseconds(nanoseconds: int | None) -> str:
 
 
 def _latency(histogram: Histogram | None) -> str:
-    """Return half and 99 % of the times on disk. A bucket of the histogram is up to twice as wide as its values."""
+    """Return the median and the 99th percentile of the times on disk, in words.
+
+    A value may be up to twice too large.
+    """
     if histogram is None or not histogram.total:
         return "no request reached a disk"
     return (
@@ -144,7 +149,7 @@ def _buffer_pool(load: Load, setting: LoadSetting) -> LoadAdvice:
 
 
 def _arc_counts(load: Load) -> tuple[int, int, int] | None:
-    """Return hits and misses of demand, and the misses on blocks that the ARC had given up not long ago."""
+    """Return demand hits and misses, and the misses on blocks that the ARC had evicted recently."""
     if load.arc is None:
         return None
     hits, misses = (

@@ -1,1 +1,1 @@
-"""Decisions about what stays in a repository, and what is verified."""
+"""Decisions about retention, verification and leftovers in a repository."""

@@ -1,7 +1,7 @@
-"""What a host recorded of the backups and binlogs that it stored, and what a repository lacks of them. Pure.
+"""The record of the backups and binlogs that a host stored, and its comparison with a repository. Pure.
 
-The record lies on the host, out of reach of whoever can write to the repository. So a backup that was deleted, hidden
-or rolled back there is missed, and the record alone says which backups this host itself removed.
+The record is on the host, where writers of the repository cannot change it. So the comparison finds backups that were
+deleted, hidden or rolled back in the repository. Only the record shows which backups this host removed itself.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from zsnapdb.planning.repository.writers import PlacedBackup, Writer, WrittenLin
 
 _SHOWN = 3
 _DRILLS = 20
-"""How many drills are remembered: what counts are the newest."""
+"""The number of drills in a record. Only the newest drills count."""
 _BINLOG = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9]+$"
 
 
 class RecordPart(BaseModel):
-    """A part of a record. Unknown fields are refused."""
+    """A part of a record. It refuses unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class RecordedVolume(RecordPart):
-    """One volume of a stored backup, as far as its lineage goes."""
+    """One volume of a stored backup, with its lineage."""
 
     role: RoleName
     dataset: DatasetName
@@ -59,10 +59,10 @@ class RecordedVolume(RecordPart):
 class RecordedBackup(RecordPart):
     """A backup that this host stored: its server, its position and its volumes.
 
-    `server` is the name of the server in the history of its binlogs (None: the source is no server). `writer` is the
-    identity of what was backed up. Backups of earlier versions have neither pool, transaction group nor sequence.
-    `manifest` is the SHA-256 of the line of its manifest (None: an earlier version recorded it, and no writing command
-    of this version has seen it yet).
+    `server` is the name of the server in its binlog history (None: the source is no server). `writer` is the identity
+    of the source. Backups of earlier versions have no pool, transaction group or sequence. `manifest` is the SHA-256 of
+    the manifest's line (None: an earlier version recorded the backup, and no writing command of this version has read
+    it yet).
     """
 
     backup_id: BackupId
@@ -80,10 +80,10 @@ class RecordedBackup(RecordPart):
 
 
 class RemovedBackup(RecordPart):
-    """A backup that a prune of this host removed, or that a person told this host to forget.
+    """A backup that a prune of this host removed, or whose removal a person acknowledged.
 
-    Removal may not have ended yet: the record is written first. `guids` are those of its snapshots, `manifest` is as in
-    a RecordedBackup. `acknowledged`: a person said so.
+    The host writes the record before the removal, so the removal may be incomplete. `guids` are the GUIDs of its
+    snapshots, `manifest` is as in a RecordedBackup. `acknowledged`: a person acknowledged the removal.
     """
 
     backup_id: BackupId
@@ -93,10 +93,10 @@ class RemovedBackup(RecordPart):
 
 
 class EvidenceEnd(RecordPart):
-    """The newest record of the evidence log that this host wrote or read: its number and the SHA-256 of its object.
+    """The newest evidence record that this host wrote or read: its number and the SHA-256 of its object.
 
-    `own` are the first and last numbers of the records in a row that this host wrote or adopted (None: an earlier
-    version did not record that).
+    `own` are ranges of records that this host wrote or adopted, each with its first and last number (None: an earlier
+    version did not record them).
     """
 
     format: Literal[1] = 1
@@ -109,7 +109,7 @@ class EvidenceEnd(RecordPart):
         return self.own is None or any(first <= number <= last for first, last in self.own)
 
     def after(self, before: EvidenceEnd | None) -> EvidenceEnd:
-        """Return this end as the one after another, with the own records of both."""
+        """Return this end with the own records of both ends."""
         earlier = () if before is None else ((1, before.number),) if before.own is None else before.own
         merged: list[tuple[int, int]] = []
         for first, last in sorted((*earlier, *(self.own or ()))):
@@ -132,20 +132,20 @@ class BackupRecord(RecordPart):
     """The backups that this host pinned: no prune of this host removes them, whatever pins the repository lists."""
 
     drilled: tuple[BackupId, ...] = ()
-    """The newest drills whose evidence this host stored there, oldest first."""
+    """The newest drills whose evidence this host stored in the repository, oldest first."""
 
     sequence: SequenceNumber | None = None
-    """The greatest sequence number that this host gave a document of the instance there."""
+    """The greatest sequence number that this host gave a document of the instance in the repository."""
     abandoned: Mapping[BackupId, Guid] = Field(default_factory=dict)
-    """The backups of a pool that was then replaced by an older copy, with the transaction group of the next backup."""
+    """The backups of a pool that an older copy then replaced, with the transaction group of the next backup."""
 
     def with_next_number(self, stored: Iterable[int | None]) -> BackupRecord:
-        """Return the record with the number of a new document. `stored` are those of the documents that exist."""
+        """Return the record with the number of a new document. `stored` are the numbers of the existing documents."""
         given = (one.sequence for one in self.stored)
         return self.model_copy(update={"sequence": order.next_number(self.sequence or 0, (*given, *stored))})
 
     def with_turn(self, pool_guid: int, createtxg: int) -> BackupRecord:
-        """Return the record in which a pool has just made a set in this group: what it made later is abandoned."""
+        """Return the record after a pool created a set in this group. Later backups of the pool become abandoned."""
         of_pool = {one.backup_id: one.createtxg or 0 for one in self.stored if one.pool_guid == pool_guid}
         return self.model_copy(update={"abandoned": order.with_turn(self.abandoned, of_pool, createtxg)})
 
@@ -162,13 +162,13 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"drilled": (*self.drilled, drill_id)[-_DRILLS:]})
 
     def with_stored(self, backup: RecordedBackup) -> BackupRecord:
-        """Return the record with one more backup. A backup that is in the record already keeps its place."""
+        """Return the record with one more backup. A recorded backup keeps its place."""
         if any(known.backup_id == backup.backup_id for known in self.stored):
             return self
         return self.model_copy(update={"stored": (*self.stored, backup)})
 
     def with_adopted(self, backups: Sequence[RecordedBackup], order: Sequence[str]) -> BackupRecord:
-        """Return the record in which this host knows these backups, as if it had stored them.
+        """Return the record with these backups as known, as if this host had stored them.
 
         `order` are the ids that the repository lists, oldest first.
         """
@@ -184,7 +184,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": (*stored, *waiting), "removed": removed})
 
     def with_digests(self, digests: Mapping[str, str]) -> BackupRecord:
-        """Return the record with the digests of manifests that have none yet, by backup id."""
+        """Return the record with the missing digests of manifests, given by backup id."""
         stored = tuple(
             backup.model_copy(update={"manifest": digests[backup.backup_id]})
             if backup.manifest is None and backup.backup_id in digests
@@ -194,7 +194,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": stored})
 
     def with_removed(self, removed: Sequence[RemovedBackup]) -> BackupRecord:
-        """Return the record in which these backups are removed, and are no longer expected in the repository."""
+        """Return the record with these backups as removed. The repository need no longer have them."""
         seals: dict[str, str | None] = {one.backup_id: one.manifest for one in self.removed}
         seals |= {one.backup_id: one.manifest for one in self.stored}
         sealed = (one.model_copy(update={"manifest": one.manifest or seals.get(one.backup_id)}) for one in removed)
@@ -203,9 +203,9 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": stored, "removed": tuple(gone[name] for name in sorted(gone))})
 
     def with_successor(self, backup_id: str, successor: RecordedBackup) -> BackupRecord:
-        """Return the record with the successor in the place of a backup with the same snapshots.
+        """Return the record with the successor in place of a backup with the same snapshots.
 
-        The record stays as it is if it has no such backup, or has the successor already.
+        The record stays unchanged if it lacks that backup or already has the successor.
         """
         if any(known.backup_id == successor.backup_id for known in self.stored):
             return self
@@ -213,11 +213,11 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": stored})
 
     def stored_after(self, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:
-        """Return the ids of the backups that are later than a set of this host, without those of the same snapshots.
+        """Return the ids of the backups that are later than a set of this host and have other snapshots.
 
-        The order of this record decides if it has the set, else the transaction groups of the pool. Backups of another
-        pool are later if the server came back to this pool: they may be. Only a record of an earlier version, which has
-        no transaction group, leaves nothing but the times in the ids.
+        If the record has the set, the order of the record decides, else the transaction groups of the pool. Backups of
+        another pool count as later if the record has an earlier backup of this pool. If no recorded backup has a
+        transaction group (an earlier version), the times in the ids decide.
         """
         guids = frozenset(snapshot.guid for snapshot in made.snapshots.values())
         ids = [backup.backup_id for backup in self.stored]
@@ -239,16 +239,16 @@ class BackupRecord(RecordPart):
         )
 
     def only_removed(self, names: Collection[str]) -> BackupRecord:
-        """Return the record with only these of the removed backups: the others left nothing on this host."""
+        """Return the record with only these removed backups, because the others left nothing on this host."""
         return self.model_copy(update={"removed": tuple(b for b in self.removed if b.backup_id in names)})
 
     def removed_guids(self) -> Mapping[str, frozenset[int]]:
-        """Return the GUIDs of the snapshots of each backup that this host removed, by backup id."""
+        """Return the snapshot GUIDs of each backup that this host removed, by backup id."""
         return {backup.backup_id: frozenset(backup.guids) for backup in self.removed}
 
 
 class ArchivedPosition(RecordPart):
-    """The newest position that this host archived: an incarnation, a binlog, the end of what is archived of it.
+    """The newest position that this host archived: an incarnation, a binlog, and the archived end of the binlog.
 
     `last_commit` is in microseconds UTC.
     """
@@ -280,20 +280,20 @@ class RecordedBinlog(RecordPart):
 
 
 class ArchivedBinlogs(RecordPart):
-    """The rotated binlogs that this host archived, or adopted, and the incarnations that it began or adopted."""
+    """The rotated binlogs that this host archived or adopted, and the incarnations that it began or adopted."""
 
     format: Literal[1] = 1
     files: tuple[RecordedBinlog, ...] = ()
     incarnations: tuple[BackupId, ...] = ()
 
     def with_files(self, files: Sequence[RecordedBinlog], incarnations: Sequence[str] = ()) -> ArchivedBinlogs:
-        """Return the record with more binlogs. The later entry for one counts."""
+        """Return the record with more binlogs. A later entry replaces an earlier entry for the same binlog."""
         known = {(one.incarnation, one.file): one for one in (*self.files, *files)}
         begun = dict.fromkeys((*self.incarnations, *incarnations, *(one.incarnation for one in files)))
         return self.model_copy(update={"files": tuple(known.values()), "incarnations": tuple(begun)})
 
     def with_removing(self, incarnation: str, file: str) -> ArchivedBinlogs:
-        """Return the record in which a prune of this host removes a binlog."""
+        """Return the record with a binlog that a prune of this host begins to remove."""
         changed = tuple(
             one.model_copy(update={"removing": True}) if (one.incarnation, one.file) == (incarnation, file) else one
             for one in self.files
@@ -307,7 +307,7 @@ class ArchivedBinlogs(RecordPart):
 
 
 class StoredKind(StrEnum):
-    """What a comparison of a repository with the record of this host found."""
+    """Kinds of findings from comparing a repository with the record of this host."""
 
     BACKUPS_MISSING = "backups-missing"
     EXPIRED_MISSING = "expired-backups-missing"
@@ -315,10 +315,10 @@ class StoredKind(StrEnum):
     OTHER_REPOSITORY = "other-repository"
     RECORD_UNREADABLE = "record-unreadable"
     NOT_COMPARED = "not-compared"
-    """This account may not read the record: nothing is known about a loss."""
+    """This account may not read the record, so a loss is not known."""
     OTHER_WRITER = "other-writer"
     FROM_FUTURE = "from-the-future"
-    """A backup that this host did not store, of a later time than now."""
+    """A backup that this host did not store, with a time in the future."""
     FOREIGN = "foreign"
     """A backup that this host does not know."""
     MARKER_MISSING = "marker-missing"
@@ -329,7 +329,7 @@ class StoredKind(StrEnum):
 
 @dataclass(frozen=True)
 class StoredFinding:
-    """One difference between a repository and what this host stored there, in words, with a hint."""
+    """One difference between a repository and this host's record, in words, with a hint."""
 
     kind: StoredKind
     text: str
@@ -359,18 +359,18 @@ class StoredFinding:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether a person should look into it, though nothing is known to be lost."""
+        """Whether a person should examine the finding, although no loss is known."""
         return self.kind in (StoredKind.OTHER_WRITER, StoredKind.FOREIGN, StoredKind.MARKER_MISSING)
 
     @property
     def is_warning(self) -> bool:
-        """Whether a person should look into it. Expired backups may be missing without harm."""
+        """Whether a person should examine the finding. Missing expired backups are harmless."""
         return self.kind is not StoredKind.EXPIRED_MISSING
 
 
 @dataclass(frozen=True)
 class LocalBackup:
-    """A backup of which this host still has snapshots that say it is stored. `guids` are by role."""
+    """A backup whose snapshots on this host are marked as stored. `guids` are by role."""
 
     backup_id: str
     guids: Mapping[str, int]
@@ -399,7 +399,7 @@ class _UnknownVolume:
 
 @dataclass(frozen=True)
 class _UnknownBackup:
-    """A backup that only its local snapshots know. Its base is not known."""
+    """A backup that is known only from its local snapshots. Its base is not known."""
 
     backup_id: str
     volumes: tuple[_UnknownVolume, ...]
@@ -408,9 +408,9 @@ class _UnknownBackup:
 
 @dataclass(frozen=True)
 class MissingBackup:
-    """A backup that this host stored and the repository lacks. `recorded` is None if only local snapshots know it.
+    """A backup that this host stored and the repository lacks.
 
-    `guids` are those of its snapshots.
+    `recorded` None: only local snapshots show it. `guids` are the GUIDs of its snapshots.
     """
 
     backup_id: str
@@ -430,9 +430,9 @@ def missing_backups(
 ) -> tuple[MissingBackup, ...]:
     """Return the backups that this host stored and the repository lacks, in the order in which they were stored.
 
-    `there` are the readable backups of the repository, `unreadable` the ids of the others that it lists. A missing
-    backup is expired if the retention policy would not keep it: another host may have removed it. The `foreign` ones
-    make none expire.
+    `there` are the readable backups of the repository, `unreadable` the ids of the others that it lists. If the
+    retention policy would not keep a missing backup, it counts as expired: another host may have removed it. Backups in
+    `foreign` make no backup expire.
     """
     listed = {link.backup_id for link in there} | set(unreadable)
     gone = {backup.backup_id for backup in record.removed}
@@ -476,10 +476,10 @@ def order_of(
     there: Sequence[PlacedLink],
     foreign: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Return the ids of all backups that are stored or that this host knows, oldest first.
+    """Return the ids of all stored backups and all backups that this host knows, oldest first.
 
-    `there` are the readable backups. What is missing, or was rewritten, has the place that its record gives it, or else
-    its snapshots. No `foreign` backup changes the order of the others.
+    `there` are the readable backups. The record gives missing and rewritten backups their places; without a record,
+    their snapshots do. Backups in `foreign` do not change the order of the others.
     """
     own = {backup.backup_id for backup in record.stored}
     there = [link for link in there if link.backup_id not in foreign or link.backup_id not in own]
@@ -501,7 +501,7 @@ def order_of(
 
 
 def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[StoredFinding, ...]:
-    """Return the findings about missing backups: those that should be there, and those that are expired."""
+    """Return the findings about missing backups: one about needed backups, one about expired backups."""
     needed = tuple(backup.backup_id for backup in missing if not backup.is_expired)
     expired = tuple(backup.backup_id for backup in missing if backup.is_expired)
     findings = []
@@ -534,8 +534,8 @@ def judge_writers(
 ) -> tuple[StoredFinding, ...]:
     """Return a finding for each other server that writes under the name of the instance.
 
-    `own` are the ids of backups that this host stored. Without any, a repository of one server is nothing special,
-    unless this host is about to write there (`is_writing`).
+    `own` are the ids of backups that this host stored. If there are none, a repository of one server gives no finding,
+    unless this host is about to write to it (`is_writing`).
     """
     if len(known) < 2 and (own or not is_writing):
         return ()
@@ -552,7 +552,7 @@ def judge_writers(
 
 
 def judge_marker(note: str) -> tuple[StoredFinding, ...]:
-    """Return the finding if the repository was opened without its marker, as the `note` of opening it says."""
+    """Return the finding if the repository was opened without its marker. `note` is the message of that."""
     if not note:
         return ()
     hint = "check who can write to the bucket; `zsnapdb init` writes the marker again"
@@ -562,7 +562,7 @@ def judge_marker(note: str) -> tuple[StoredFinding, ...]:
 def judge_archive(archived: ArchivedPosition | None, reached: Sequence[ArchivedPosition]) -> StoredFinding | None:
     """Return the finding if the archive does not reach the newest position that this host archived.
 
-    `reached` are the positions at which the binlogs end that the archive holds.
+    `reached` are the end positions of the binlogs in the archive.
     """
     if archived is None:
         return None
@@ -580,11 +580,11 @@ def judge_archive(archived: ArchivedPosition | None, reached: Sequence[ArchivedP
 
 
 def backups_in(names: Sequence[str]) -> str:
-    """Return how many backups there are, in words."""
+    """Return the number of backups, in words."""
     return f"{len(names)} backup{'s' if len(names) > 1 else ''}"
 
 
 def newest_of(names: Sequence[str]) -> str:
-    """Return the newest of the names, and how many others there are."""
+    """Return the newest of the names, and the number of the others."""
     shown = ", ".join(reversed(names[-_SHOWN:]))
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} older"

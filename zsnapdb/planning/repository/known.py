@@ -1,8 +1,8 @@
-"""Which stored backups this host knows, and which are foreign, with reasons. Pure.
+"""The distinction between stored backups that this host knows and foreign ones, with reasons. Pure.
 
-Anybody who can write to a repository can put a manifest there. A backup is known if its signature is by a believed key,
-if this host's own record has its snapshots and its manifest, or if snapshots on this host are marked as that backup.
-Only known backups count for a decision that removes something, and only they are removed.
+Everyone who can write to a repository can add a manifest. This host knows a backup by one of three proofs: a trusted
+signature, its snapshots and manifest in this host's record, or marked snapshots on this host. Removals consider and
+remove only known backups.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SIGNING_KEY = "/etc/zsnapdb/signing-key"
 
 
 class SigningState(StrEnum):
-    """Whether this host signs what it stores in the repository, only reads there, or signs nothing by decision."""
+    """The decision about signing: this host signs, only reads the repository, or signs nothing."""
 
     KEY = "key"
     READER = "reader"
@@ -42,7 +42,7 @@ class SigningState(StrEnum):
 
     @classmethod
     def of(cls, settings: EncryptionSettings) -> SigningState:
-        """Return the state that the settings of a repository say."""
+        """Return the state from the settings of a repository."""
         if settings.signing_key_file is not None:
             return cls.KEY
         if settings.signing is not None:
@@ -51,7 +51,7 @@ class SigningState(StrEnum):
 
 
 def signing_hint(repository: str) -> str:
-    """Return how signing is decided for a repository of the configuration."""
+    """Return the hint for the decision about signing in a configured repository."""
     return (
         f"run `zsnapdb key generate --signing-key {SIGNING_KEY}` and set signing_key_file under"
         f' [repository.{repository}.encryption], or decide against it with signing = "none" there'
@@ -59,7 +59,7 @@ def signing_hint(repository: str) -> str:
 
 
 def trust_hint(repository: str) -> str:
-    """Return how this host comes to tell its documents from those of others: by a key of its own, or of the writer."""
+    """Return the hint for trusting documents: set a signing key for this host, or the signers."""
     return (
         f"run `zsnapdb key generate --signing-key {SIGNING_KEY}` and set signing_key_file under"
         f" [repository.{repository}.encryption]. A host that only prunes, verifies or restores there sets signers, to"
@@ -68,7 +68,7 @@ def trust_hint(repository: str) -> str:
 
 
 def signing_note(encryption: EncryptionSettings, repository: str) -> str:
-    """Return what a person should know about a host that does not sign; "" if it signs, or only reads."""
+    """Return the warning about a host that does not sign; "" if it signs, or only reads."""
     match SigningState.of(encryption):
         case SigningState.NONE:
             return 'this host signs nothing (signing = "none"): it believes whoever can write to the repository'
@@ -85,7 +85,7 @@ L = TypeVar("L", bound=Link)
 
 
 class KnownBy(StrEnum):
-    """How this host knows a backup."""
+    """The proof by which this host knows a backup."""
 
     SIGNATURE = "signature"
     RECORD = "record"
@@ -94,13 +94,13 @@ class KnownBy(StrEnum):
 
 @dataclass(frozen=True)
 class Provenance:
-    """How this host knows each listed backup, and why it does not know the others.
+    """The proof of each known backup, and the reason for each foreign one.
 
-    `knows_any`: this host has stored or adopted backups of the instance, or believes signatures. Otherwise nothing
-    tells its backups apart: every backup can be restored, and none is removed. `rewritten` are the foreign ones with an
-    id under which this host stored another manifest. `untrusted` are these, and foreign ones that name the snapshots of
-    a backup that this host stored: no chain is built on them. `begun` are known ones that this host began to remove.
-    `unsealed` has the digests of known manifests whose record has none yet.
+    `knows_any`: this host stored or adopted backups of the instance, or trusts signatures. Otherwise it cannot
+    distinguish known and foreign backups, so every backup can be restored, and none is removed. `rewritten` are foreign
+    backups with an id under which this host stored another manifest. `untrusted` are these and the foreign backups that
+    name the snapshots of a backup that this host stored. No chain uses them. `begun` are known backups whose removal
+    this host began. `unsealed` has the digests of known manifests that the record lacks.
     """
 
     knows_any: bool = False
@@ -111,22 +111,22 @@ class Provenance:
     begun: frozenset[str] = frozenset()
     unsealed: Mapping[str, str] = field(default_factory=dict)
     inherited: tuple[str, ...] = ()
-    """Known consolidated backups that an earlier version made, which did not record them."""
+    """Known consolidated backups of an earlier version, which did not record them."""
     stored: frozenset[str] = frozenset()
     """The backups that this host stored or adopted, listed or not."""
     has_record: bool = True
-    """Whether this host recorded a backup that it stored or adopted, or believes signatures."""
+    """Whether this host recorded a backup that it stored or adopted, or trusts signatures."""
 
     @property
     def unchosen(self) -> Mapping[str, str]:
-        """The foreign backups that nothing chooses unless a person names them: none on a host that knows no backup."""
+        """The foreign backups that only an explicit id selects. A host that knows no backup has none."""
         return self.foreign if self.knows_any else {}
 
     @property
     def for_removal(self) -> Provenance:
-        """Return what is known when something is to be removed.
+        """The provenance that counts for removals.
 
-        Snapshots on this host prove which state a backup has, and not that its manifest is the one that was stored.
+        Snapshots on this host prove the state of a backup. They do not prove that its manifest is the stored one.
         """
         unproved = [name for name, proof in self.proofs.items() if proof is KnownBy.SNAPSHOTS]
         proofs = {name: proof for name, proof in self.proofs.items() if proof is not KnownBy.SNAPSHOTS}
@@ -139,7 +139,7 @@ class Provenance:
         )
 
     def trusted(self, stored: Sequence[L]) -> list[L]:
-        """Return the backups that chains are built of, in their order."""
+        """Return the backups that chains may use, in their order."""
         return [link for link in stored if link.backup_id not in self.untrusted]
 
 
@@ -155,11 +155,11 @@ def judge(
 ) -> Provenance:
     """Return which of the readable backups this host knows.
 
-    `digests` are the SHA-256 of their manifests, by id. `local` are the backups that snapshots on this host are marked
-    as. `is_signed`: a believed key signed every readable manifest, or this host's record has it. `unbelieved` says why
-    others are not believed, by id. `consolidated` are the backups that say that a consolidation made them. A record
-    that has no digest yet is of an earlier version: then they are known if they have the snapshots of a recorded
-    increment.
+    `digests` are the SHA-256 of their manifests, by id. `local` are the backups with marked snapshots on this host.
+    `is_signed`: every readable manifest is signed by a trusted key or recorded by this host. `unbelieved` has the
+    reasons against the other manifests, by id. `consolidated` are the backups whose manifests name a consolidation. If
+    the record has no digest at all, it is from an earlier version. Then a consolidated backup is known if it has the
+    snapshots of a recorded increment.
     """
     stored = {backup.backup_id: backup for backup in record.stored}
     removed = {backup.backup_id: backup for backup in record.removed}
@@ -220,7 +220,7 @@ def _of_signed(
 def _heritage(
     record: BackupRecord, consolidated: Collection[str]
 ) -> Collection[tuple[str, frozenset[tuple[str, int]]]]:
-    """Return the ids and snapshots that consolidated backups of an earlier version may have."""
+    """Return the possible ids and snapshots of consolidated backups of an earlier version."""
     if any(backup.manifest is not None for backup in record.stored):
         return ()
     increments = [backup for backup in record.stored if any(v.from_guid is not None for v in backup.volumes)]
@@ -246,8 +246,8 @@ def judge_foreign(
 ) -> tuple[StoredFinding, ...]:
     """Return the findings about backups that this host does not know, by id, with the reasons.
 
-    `rewritten` are those under ids of this host's own backups. `named` are those that another finding names. Nothing is
-    found on a host that knows no backup (`knows_any`).
+    `rewritten` are the foreign backups under ids of this host's own backups. `named` are the backups in another
+    finding. If the host knows no backup (`knows_any`), there is no finding.
     """
     if not knows_any:
         return ()
@@ -298,7 +298,7 @@ def judge_future(instance: str, future: Mapping[str, datetime], now: datetime) -
 
 
 def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFinding, ...]:
-    """Return the finding about archived binlogs that this host does not know, as far as it does not."""
+    """Return the finding about archived binlogs with descriptions that this host does not know."""
     if not names:
         return ()
     return (
@@ -312,10 +312,10 @@ def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFi
 
 
 def from_future(backup_ids: Iterable[str], now: datetime, own: Collection[str]) -> Mapping[str, datetime]:
-    """Return the times of the backups whose ids are from more than a day after `now`, by backup id.
+    """Return the times of the backups whose ids are more than a day after `now`, by backup id.
 
-    Anybody who can write to a repository can put such a backup there, to be taken for the newest one. `own` are the ids
-    of the backups that this host stored: for these the clock was wrong, then or now, and they are never returned.
+    Everyone who can write to a repository can add such a backup, so that it counts as the newest one. `own` are the ids
+    of the backups that this host stored. For these the clock was wrong, then or now, so the result never has them.
     """
     times = {name: retention.time_of(name) for name in backup_ids}
     return {name: time for name, time in times.items() if time - now > FAR and name not in own}

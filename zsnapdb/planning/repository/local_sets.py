@@ -1,12 +1,17 @@
-"""Which snapshots and bookmarks a prune removes from this host, and which sets of `zsnapdb snapshot` stay, and why.
+"""Decisions about a host's own snapshots, bookmarks and local sets: a prune keeps or removes each one for a reason.
 
-What a repository lists decides nothing here: whoever writes to the bucket could make it list anything. A snapshot goes
-if this prune removes its backup, or if this host's own record says that an earlier prune did, or if its backup stays
-and the host keeps a limited number. The newest sets of this host always stay.
+The list of a repository decides nothing, because every writer of the bucket can change it. A prune removes a snapshot
+in three cases:
 
-A bookmark cannot carry our property. It is ours if it has the name we give it and stands for the snapshot that a
-manifest, our record, or a snapshot that does carry our property, names by GUID. The sets of `zsnapdb snapshot`
-expire by rules of their own.
+- The prune removes its backup.
+- The record of this host shows that an earlier prune removed its backup.
+- Its backup stays, and the host keeps only a limited number of sets.
+
+The newest sets of this host always stay.
+
+A bookmark cannot have zsnapdb's property. It is zsnapdb's if its name has zsnapdb's form and a proof names its snapshot
+by GUID. Proofs are a manifest, the record, or a snapshot with the property. The sets of `zsnapdb snapshot` expire by
+separate rules.
 """
 
 from __future__ import annotations
@@ -24,10 +29,10 @@ from zsnapdb.planning.repository.retention import Decision, RetentionFacts
 
 @dataclass(frozen=True)
 class LocalSnapshot:
-    """A snapshot of a stored backup: its full name, who needs it, and the bytes that only it keeps in the pool.
+    """A snapshot of a stored backup: its full name, its holds and clones, and its `used` bytes.
 
-    `createtxg` is the transaction group that made it. `repository` is the id of the repository that has the backup ("":
-    not known).
+    `used` are the bytes that only this snapshot keeps in the pool. `createtxg` is its transaction group. `repository`
+    is the id of the repository that has the backup ("": not known).
     """
 
     name: str
@@ -42,7 +47,7 @@ class LocalSnapshot:
 
 @dataclass(frozen=True)
 class LocalBookmark:
-    """A bookmark with a name of ours."""
+    """A bookmark whose name has zsnapdb's form."""
 
     name: str
     backup_id: str
@@ -51,12 +56,12 @@ class LocalBookmark:
 
 @dataclass(frozen=True)
 class RepositoryAfterPrune:
-    """What the repository holds after the plan.
+    """The state of the repository after the plan.
 
-    `kept` are the ids that stay, `removed` the GUIDs of those that go, `base` the id the next increment builds on
-    ("": none). `removed_before` are the GUIDs of the backups that earlier prunes of this host removed, by its record.
-    `staying` is the latest backup that stays with each GUID: a snapshot outlives its own backup if another one has it.
-    `damaged` cannot be restored: their snapshots may be the last whole copy.
+    `kept` are the ids that stay, `removed` the GUIDs of removed backups by id, `base` the id of the next increment's
+    base ("": none). `removed_before` are the GUIDs of the backups that earlier prunes of this host removed, by its
+    record. `staying` is the latest kept backup with each GUID: a snapshot outlives its own backup if a kept backup has
+    it. `damaged` backups cannot be restored, so their snapshots may be the last whole copy.
     """
 
     id: str
@@ -68,15 +73,15 @@ class RepositoryAfterPrune:
     damaged: Collection[str] = ()
 
     def backup_of(self, item: LocalSnapshot | LocalBookmark) -> str:
-        """Return the backup that stays and has this snapshot, else the id in the name of the snapshot."""
+        """Return the kept backup that has this snapshot, else the id in the name of the snapshot."""
         return self.staying.get(item.guid, item.backup_id)
 
 
 @dataclass(frozen=True)
 class LocalLimits:
-    """How many sets stay on this host.
+    """The number of sets that stay on this host.
 
-    `most`: of the sets whose backups stay, only the newest (None: all). `least`: of all sets, at least the newest.
+    `most`: the most sets whose backups stay (None: no limit). `least`: the least number of the newest sets.
     """
 
     most: int | None
@@ -85,7 +90,7 @@ class LocalLimits:
 
 @dataclass(frozen=True)
 class LocalDecision:
-    """Whether a snapshot or bookmark goes, and why."""
+    """The decision about a snapshot or bookmark, with its reason."""
 
     name: str
     backup_id: str
@@ -128,7 +133,7 @@ def _snapshot(
     recent: Collection[str],
     limits: LocalLimits,
 ) -> tuple[bool, str]:
-    """Return whether the snapshot goes, and why."""
+    """Return whether the snapshot is removed, and why."""
     stored_as = there.backup_of(item)
     if stored_as in staying:
         if stored_as == there.base:
@@ -175,10 +180,10 @@ def _bookmark(
 
 @dataclass(frozen=True)
 class LocalSet:
-    """A snapshot set on this host: its snapshots by role, its position as text, and the bytes that only it keeps.
+    """A snapshot set on this host: its snapshots by role, its position as text, and its `used` bytes.
 
-    `state` is that of its snapshots. `users` are the clones and holds that need it. A set that is not `is_complete`
-    lacks a volume: it can be used for nothing.
+    `used` are the bytes that only this set keeps in the pool. `state` is the state of its snapshots. `users` are the
+    clones and holds that need the set. A set that is not `is_complete` lacks a volume and is unusable.
     """
 
     backup_id: str
@@ -191,17 +196,18 @@ class LocalSet:
 
     @property
     def volumes(self) -> Sequence[VolumeLink]:
-        """Nothing: a set on a host needs no other set."""
+        """No volumes, because a set on a host needs no other set."""
         return ()
 
 
 def decide_local(
     sets: Sequence[LocalSet], rules: KeepRules, now: datetime, *, is_sure: bool = False
 ) -> tuple[Decision, ...]:
-    """Return which of the sets of `zsnapdb snapshot` (oldest first) stay at `now`, and why, in their order.
+    """Return the decisions about the sets of `zsnapdb snapshot` at `now`, with reasons, in the order of the sets.
 
-    A set that somebody needs stays. A set that is not complete takes no place of a complete one, and stays no shorter
-    than a complete one would: it may be whole by the volumes of its time. `is_sure`: a time in the future is wrong.
+    `sets` are ordered oldest first. A set with users stays. An incomplete set takes no place of a complete one. It
+    stays as long as a complete set would, because it may have had all volumes of its time. `is_sure`: a time in the
+    future is wrong.
     """
     known = RetentionFacts(in_use={one.backup_id: ", ".join(one.users) for one in sets if one.users}, is_sure=is_sure)
     complete = [one for one in sets if one.is_complete]

@@ -1,4 +1,4 @@
-"""Decides about locks of stored objects: which are extended, and whether bucket and retention policy fit them. Pure."""
+"""Decisions about locks of stored objects: their extension, and problems of bucket and retention policy. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from enum import Enum
 
 DAY = 86400.0
 _SLACK = 0.5
-"""An extended lock lasts longer than needed by this part of the period, so that the next backups need not extend it."""
+"""The part of the period that is added to an extended lock, so that the next backups need not extend it."""
 
 
 @dataclass(frozen=True)
 class BucketFacts:
-    """What a bucket does with removed objects: `keeps_versions` (None: not known), `days`, `has_locks`."""
+    """The settings of a bucket for removed objects.
+
+    `keeps_versions` None: not known. `days`: the days after which a rule removes older versions (None: no rule).
+    """
 
     keeps_versions: bool | None
     has_locks: bool
@@ -22,7 +25,7 @@ class BucketFacts:
 
 @dataclass(frozen=True)
 class Rules:
-    """The longest time that rules of a retention policy keep a backup (seconds); `last` counts backups, not time."""
+    """The rules of a retention policy. `within` is in seconds; `last` counts backups, not time."""
 
     hourly: int = 0
     daily: int = 0
@@ -34,7 +37,7 @@ class Rules:
 
     @property
     def seconds(self) -> float:
-        """The time after which no rule but `last` keeps a backup."""
+        """The longest time that a rule other than `last` keeps a backup, in seconds."""
         return max(
             self.hourly * 3600.0,
             self.daily * DAY,
@@ -46,7 +49,7 @@ class Rules:
 
 
 class LockProblem(Enum):
-    """What does not fit a configured lock."""
+    """Problems of a configured lock."""
 
     NO_VERSIONS = "the bucket keeps no versions, so it cannot lock objects"
     NO_LOCKS = "the bucket was made without object lock"
@@ -56,7 +59,7 @@ class LockProblem(Enum):
 
 @dataclass(frozen=True)
 class LockFinding:
-    """A problem in words, with a hint. `prevents_backups`: the bucket refuses what is to be locked."""
+    """A problem in words, with a hint. `prevents_backups`: the bucket refuses locked objects."""
 
     problem: LockProblem
     text: str
@@ -65,30 +68,30 @@ class LockFinding:
 
 
 def needed_until(now: datetime, period: float) -> datetime:
-    """Return until when the backups that a backup stored `now` builds on must be locked at least."""
+    """Return the earliest allowed end of the locks on the bases of a backup that is stored `now`."""
     return now + timedelta(seconds=period)
 
 
 def extended_until(now: datetime, period: float) -> datetime:
-    """Return until when a lock that must be extended is extended: half a period longer than needed.
+    """Return the new end of an extended lock: half a period later than needed.
 
-    So the objects of a long chain are extended about twice in each period, and not by every backup.
+    So the locks of a long chain are extended about twice in each period, and not by every backup.
     """
     return now + timedelta(seconds=period * (1 + _SLACK))
 
 
 def must_extend(held_until: datetime | None, *, is_held: bool, needed: datetime) -> bool:
-    """Whether the objects of a backup must be locked for longer, by the hold of its manifest.
+    """Whether the locks of a backup must be extended, judged by the lock of its manifest.
 
-    Its manifest is extended after its other objects, so it is never locked for longer than these by an extension. A
-    backup that was never extended was stored before the backup that needs it was begun, so its lock always ends too
-    early. A legal hold (`is_held` without an end) needs no extension.
+    An extension changes the manifest last, so it never locks the manifest longer than the other objects. A backup
+    without an extension was stored before the backup that needs it began, so its lock always ends too early. A legal
+    hold (`is_held` without an end) needs no extension.
     """
     return not is_held or (held_until is not None and held_until < needed)
 
 
 def lock_findings(period: float, bucket: BucketFacts, policy: Rules | None) -> tuple[LockFinding, ...]:
-    """Return what does not fit a lock of `period` seconds in this bucket under this retention policy."""
+    """Return the problems of a lock of `period` seconds in this bucket under this retention policy."""
     if bucket.keeps_versions is False:
         problem, hint = LockProblem.NO_VERSIONS, "create a bucket with object lock, which has versions too"
         return (LockFinding(problem, problem.value, hint, prevents_backups=True),)

@@ -1,7 +1,7 @@
 """The digests of the small documents that this host stored without a signature, or adopted. Pure.
 
-They tell its own documents from those of others: a host that begins to sign goes on believing them, and a host that
-does not sign counts no others for an objective.
+The digests identify the documents of this host. A host that begins to sign still trusts these documents. A host that
+does not sign counts only these documents for an objective.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ from zsnapdb.planning.repository.host_record import RecordPart
 
 DRILLS, CHECKS, MARKS, PINS = "drills", "checks", "marks", "pins"
 _MOST = {DRILLS: 400, CHECKS: 50, MARKS: 50, PINS: 1000}
-"""How many documents of a kind are remembered: readers look at the newest alone."""
+"""The number of recorded documents per kind. Readers need only the newest ones."""
 _MOST_ELSEWHERE = 10_000
 _MOST_REPLACED = 8
-"""A document is recorded before it replaces the one before, which is read until then, also after some killed runs."""
+"""The number of recorded documents of a place whose document is replaced.
+
+The host records a document before it replaces the former one. Until then, and after some killed runs, readers find the
+former one.
+"""
 
 Place = Annotated[str, Field(pattern=r"^[a-z]+(/[A-Za-z0-9_.-]+){0,2}$", max_length=400)]
 
@@ -30,23 +34,23 @@ def incarnation(name: str) -> str:
 
 
 def complete(incarnation: str) -> str:
-    """Return the place of the record until when a history is complete. Each record replaces the one before."""
+    """Return the place of the record up to which a history is complete. Each record replaces the former one."""
     return f"complete/{incarnation}"
 
 
 def segments(incarnation: str, file: str) -> str:
-    """Return the place of the descriptions of the segments of an active binlog."""
+    """Return the place of the segment descriptions of an active binlog."""
     return f"segments/{incarnation}/{file}"
 
 
 class OwnDocuments(RecordPart):
-    """The SHA-256 of the lines of documents, by place: the kind, and for parts of the archive the history and file."""
+    """The SHA-256 of document lines, by place: the kind, and for archive parts also history and file."""
 
     format: Literal[1] = 1
     digests: dict[Place, tuple[Sha256, ...]] = Field(default_factory=dict)
 
     def with_digests(self, place: str, digests: Sequence[str]) -> OwnDocuments:
-        """Return the record with more documents of a place. The oldest of too many are forgotten."""
+        """Return the record with more documents of a place. Above the limit, the oldest are dropped."""
         most = _MOST_REPLACED if place.startswith(("incarnation/", "complete/")) else _MOST.get(place, _MOST_ELSEWHERE)
         known = [one for one in self.digests.get(place, ()) if one not in digests]
         return self.model_copy(update={"digests": {**self.digests, place: (*known, *digests)[-most:]}})

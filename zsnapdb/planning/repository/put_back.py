@@ -1,8 +1,8 @@
-"""The restores that put production back to an earlier state, and which backups are of what they took back. Pure.
+"""The restores that returned production to an earlier state, and the backups of abandoned states. Pure.
 
-Production's present history is a path: from now back to the latest restore that took production's place, from there the
-state which that restore began with and back to the restore before it, and so on. A backup whose snapshots ZFS made
-beside that path is no state of present production, however new it is.
+Production's present history is a path. It goes back from now to the latest restore in production's place, then from the
+state with which that restore began to the restore before it, and so on. If ZFS created the snapshots of a backup
+outside that path, the backup is no state of present production, however new it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zsnapdb.planning import order
 from zsnapdb.planning.repository.host_record import RecordPart
 
 _NOW = 2**64
-"""Later than every transaction group."""
+"""A number greater than every transaction group."""
 
 
 class Placed(Protocol):
@@ -32,7 +32,7 @@ class Placed(Protocol):
 class PutBack(RecordPart):
     """A restore that took production's place.
 
-    It began with the state of transaction group `base_group` in pool `base_pool`. Production goes on from it after
+    It began with the state of transaction group `base_group` in pool `base_pool`. Production continues from it after
     transaction group `group` of pool `pool`.
     """
 
@@ -51,11 +51,11 @@ class PutBackRecord(RecordPart):
 
     @property
     def last(self) -> PutBack | None:
-        """The latest of them."""
+        """The latest restore; None if there is none."""
         return self.restores[-1] if self.restores else None
 
     def with_restore(self, made: PutBack) -> PutBackRecord:
-        """Return the record with one more restore. One that is recorded stays as it is."""
+        """Return the record with one more restore. A recorded restore stays unchanged."""
         if any(one.restore_id == made.restore_id for one in self.restores):
             return self
         return PutBackRecord(restores=(*self.restores, made))
@@ -63,16 +63,16 @@ class PutBackRecord(RecordPart):
     def as_of(self, restore_id: str | None) -> PutBackRecord:
         """Return the record up to the restore whose datasets are in production's place; empty for None.
 
-        Whoever put the replaced datasets back by hand has undone what came later.
+        An operator who puts the replaced datasets back by hand undoes the later restores.
         """
         ids = [one.restore_id for one in self.restores]
         count = ids.index(restore_id) + 1 if restore_id in ids else 0
         return PutBackRecord(restores=self.restores[:count])
 
     def taken_back(self, backups: Iterable[Placed]) -> dict[str, str]:
-        """Return the backups that are beside the path of production, each with the restore that left it, by id.
+        """Return the ids of the backups outside the path of production, each with the restore that abandoned it.
 
-        Nothing is known about pools that no restore names: their backups are none of these.
+        The result has no backups of pools that no restore names, because their history is not known.
         """
         path = list(self._path())
         pools = {pool for pool, _, _ in path}
@@ -91,14 +91,17 @@ class PutBackRecord(RecordPart):
         return last is not None and backup.pool_guid == last.pool and not order.made_before([backup], last.group + 1)
 
     def _path(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the parts of the path, latest first: a pool, and after and up to which transaction groups it runs."""
+        """Yield the parts of the path, latest first.
+
+        Each part has a pool, the transaction group before its first one, and its last group.
+        """
         last = self.last
         if last is None:
             return
         pool, until = last.pool, _NOW
         for one in reversed(self.restores):
             if one.pool == pool and one.group > until:
-                # It happened in a history that was left since.
+                # It happened in a history that a later restore abandoned.
                 continue
             if one.pool == pool:
                 yield pool, one.group, until

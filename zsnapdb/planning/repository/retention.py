@@ -1,16 +1,19 @@
-"""Which backups stay and which go, each with its reasons. Pure: given the backups, the rules and the time.
+"""Retention: the decision which backups stay, each with its reasons.
 
-What a removal must never do, whatever the rules say: take what another backup that stays is an increment of, take the
-last backup that can be restored, take what cannot be judged (a manifest that cannot be read, and what it may be an
-increment of).
+Pure: backups, rules and time are parameters. A removal never takes one of these backups:
 
-Backups of several servers under one name are judged apart (`writers.py`).
+- The base of a backup that stays.
+- The last backup that can be restored.
+- A backup with an unreadable manifest, and the backups that may be its bases.
 
-Of several restorable backups with the same snapshots (`zsnapdb consolidate` makes a second one) only the latest counts.
+The rules apply to each server separately if several servers write under one name (`writers.py`).
 
-A backup's time is the one in its id, UTC. One from the future was made while a clock was ahead: as soon as the clock is
-right, it counts as made when the next one was. In each period (hour, day, ISO week, month, year; all UTC) the newest
-backup is the one that counts.
+If several restorable backups have the same snapshots (`zsnapdb consolidate` creates a second one), only the latest
+counts.
+
+The time of a backup is the UTC time in its id. A time in the future shows that the clock was ahead. As soon as the
+clock is right, such a backup counts as created with the next one. In each period (hour, day, ISO week, month, year; all
+UTC) the newest backup counts.
 """
 
 from __future__ import annotations
@@ -31,13 +34,13 @@ from zsnapdb.planning.chain import Lineage, Link
 from zsnapdb.planning.order import with_unplaced
 
 NEEDED_BY = "needed by "
-"""How the reason begins of a backup that stays as the base of another one."""
+"""The begin of the reason for a backup that stays as the base of another one."""
 CLOCK_SLACK = timedelta(days=1)
-"""How far the clock of a host may have stepped back between a backup and its base."""
+"""The greatest expected step back of a host's clock between a backup and its base."""
 
 
 class Unrestorable(StrEnum):
-    """What a prune does with backups that cannot be restored (broken chain, damage) but whose manifests can be read."""
+    """The treatment of backups with readable manifests that cannot be restored (broken chain, damage)."""
 
     KEEP = "keep"
     REMOVE = "remove"
@@ -45,7 +48,7 @@ class Unrestorable(StrEnum):
 
 @dataclass(frozen=True)
 class RetentionFacts:
-    """What is known beside the manifests: by backup id, the text that says it."""
+    """Facts that are not in the manifests: a text for each backup, by id."""
 
     unreadable: Mapping[str, str] = field(default_factory=dict)
     faulty: Mapping[str, str] = field(default_factory=dict)
@@ -53,23 +56,26 @@ class RetentionFacts:
     in_use: Mapping[str, str] = field(default_factory=dict)
     locked: Mapping[str, str] = field(default_factory=dict)
     writers: Mapping[str, str] = field(default_factory=dict)
-    """The server that wrote each backup. The rules apply to the backups of each server apart."""
+    """The server that wrote each backup. The rules apply to each server separately."""
     foreign: Mapping[str, str] = field(default_factory=dict)
-    """Why this host does not know a backup. A foreign backup stays, and takes no place of a known one."""
+    """The reasons why this host does not know a backup. A foreign backup stays, and takes no place of a known one."""
     untrusted: Collection[str] = ()
-    """The foreign backups on which no chain is built."""
+    """The foreign backups that no chain may use."""
     begun: Collection[str] = ()
-    """The backups that this host began to remove. They take no place of others."""
+    """The backups whose removal this host began. They take no place of others."""
 
     order: Sequence[str] = ()
-    """The ids of all backups whose place is known, also of unreadable ones, oldest first."""
+    """The ids of all backups with known places, including unreadable ones, oldest first."""
     is_sure: bool = False
-    """Whether a time in the future is wrong (`RemovalTime.is_sure`): then a backup counts as made with the next one."""
+    """Whether a time in the future is wrong (`RemovalTime.is_sure`).
+
+    Then a backup counts as created with the next one.
+    """
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether a backup stays, and why (at least one reason)."""
+    """The decision about a backup, with at least one reason."""
 
     backup_id: str
     keep: bool
@@ -80,8 +86,8 @@ class Decision:
 class Retention:
     """A decision for every backup, oldest first.
 
-    `removal_order` has every increment before its base. `replaced` says which backup counts instead of one with the
-    same snapshots.
+    `removal_order` has every increment before its base. `replaced` has, for a backup, the backup with the same
+    snapshots that counts instead.
     """
 
     decisions: tuple[Decision, ...]
@@ -105,7 +111,7 @@ _PERIODS: Mapping[str, Callable[[datetime], str]] = {
 
 @lru_cache(1 << 16)
 def time_of(backup_id: str) -> datetime:
-    """Return the time that an id carries; the latest possible time for an id that carries none."""
+    """Return the time in an id; the latest possible time if the id has none."""
     try:
         return backup_time(backup_id)
     except ValueError:
@@ -119,7 +125,7 @@ def decide(
     known: RetentionFacts | None = None,
     unrestorable: Unrestorable = Unrestorable.KEEP,
 ) -> Retention:
-    """Return what the retention policy means for the stored backups of one instance (oldest first) at `now`."""
+    """Return the decisions of the retention policy about the stored backups of one instance (oldest first) at `now`."""
     known = known or RetentionFacts()
     links = [link for link in stored if link.backup_id not in known.untrusted]
     family = _Family(links, known)
@@ -165,9 +171,9 @@ def decide(
 
 
 def _times(names: Sequence[str], now: datetime, *, is_sure: bool) -> dict[str, datetime]:
-    """Return the times of the backups, oldest first, as the rules count them.
+    """Return the times of the backups (oldest first) that count for the rules.
 
-    A backup was made before the next one. If a time in the future is wrong, it counts as made when that one was.
+    A backup was created before the next one. If its time is in the future and wrong, the time of the next one counts.
     """
     times: dict[str, datetime] = {}
     following: datetime | None = None
@@ -182,7 +188,7 @@ def _times(names: Sequence[str], now: datetime, *, is_sure: bool) -> dict[str, d
 
 
 def _replaced(sound: Sequence[Link]) -> dict[str, str]:
-    """Return, for each restorable backup, the latest one with the same snapshots if that is another one."""
+    """Return the replaced backups by id, each with the latest restorable backup that has the same snapshots."""
     latest: dict[frozenset[tuple[str, int]], str] = {}
     replaced = {}
     for link in reversed([link for link in sound if link.volumes]):
@@ -201,7 +207,7 @@ def _by_writer(good: Sequence[str], writers: Mapping[str, str]) -> dict[str, lis
 
 
 class _Family:
-    """Each backup's base, its depth in its chain, and why it cannot be restored, if so."""
+    """The base of each backup, its depth in its chain, and the reason why it cannot be restored, if any."""
 
     def __init__(self, links: Sequence[Link], known: RetentionFacts) -> None:
         lineage = Lineage(links, known.faulty)
@@ -222,7 +228,7 @@ class _Family:
             self._settle(link.backup_id)
 
     def _settle(self, name: str) -> None:
-        """Note depth and soundness of a backup and of every backup below it in its chain."""
+        """Set depth and soundness of a backup and of every backup below it in its chain."""
         path: list[str] = []
         on_path: set[str] = set()
         at: str | None = name
@@ -250,7 +256,7 @@ def _apply_rules(
     keep: dict[str, list[str]],
     whose: str,
 ) -> None:
-    """Note every rule that keeps a backup, for each restorable one, newest first. `whose` names their server."""
+    """Add the rules that keep each restorable backup (newest first) to its reasons. `whose` names the server."""
     for number, name in enumerate(good[: rules.last], 1):
         keep[name].append(f"last ({number} of {rules.last}){whose}")
     for rule in _PERIODS:
@@ -284,7 +290,7 @@ def _protect(
     known: RetentionFacts,
     unrestorable: Unrestorable,
 ) -> None:
-    """Note what stays whatever the retention policy says."""
+    """Add the reasons that keep a backup independently of the retention policy."""
     protections = (("pinned", known.pinned), ("in use", known.in_use), ("locked by the store", known.locked))
     for protection, names in protections:
         for name, why in names.items():
@@ -303,9 +309,9 @@ def _protect(
 
 
 def _needing(names: Sequence[str], known: RetentionFacts) -> dict[str, str]:
-    """Return, for each backup that an unreadable one may be an increment of, that one.
+    """Return the possible bases of unreadable backups, each with the unreadable backup.
 
-    It is no older than what it needs. Where its place is not known, its time says how old it is.
+    An increment is no older than its base. If the place of the unreadable backup is not known, its time gives its age.
     """
     placed = [name for name in known.order if name in known.unreadable]
     before = frozenset(known.order[: known.order.index(placed[-1])]) if placed else frozenset[str]()
@@ -333,7 +339,7 @@ def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
 
 
 class _Reasons:
-    """Says of an expired backup why no rule keeps it."""
+    """The reasons why no rule keeps an expired backup."""
 
     def __init__(self, good: Sequence[str], times: Mapping[str, datetime], rules: KeepRules) -> None:
         self._rules, self._times = rules, times
@@ -356,7 +362,7 @@ class _Reasons:
 
 
 _CANDIDATES = (30 * 86400.0, 14 * 86400.0, 7 * 86400.0, 3 * 86400.0, 86400.0)
-"""Values of full_every that are tried, in seconds."""
+"""The values of full_every for the estimate, in seconds."""
 
 
 class SizedBackup(Protocol):
@@ -374,8 +380,8 @@ class SizedBackup(Protocol):
 class FullEvery:
     """A value of `full_every` (seconds) with which the same policy would keep fewer bytes.
 
-    `freed` is the difference in bytes, with the larger full backups counted; `fewer` is that of the kept backups. Both
-    are estimates: each additional full backup is taken to be as large as the newest one.
+    `freed` is the difference in bytes, including the larger full backups; `fewer` is the difference in kept backups.
+    Both are estimates, which assume that each additional full backup is as large as the newest one.
     """
 
     every: float
@@ -385,14 +391,14 @@ class FullEvery:
 
 @dataclass(frozen=True)
 class ChainCost:
-    """The backups that no rule keeps and that stay as bases of others; their bytes; the best other `full_every`."""
+    """The backups that stay only as bases of others, their size in bytes, and the best other `full_every`."""
 
     only_needed: tuple[str, ...]
     size: int
     better: FullEvery | None
 
     def describe(self, kept: int, size_text: str, freed_text: str) -> str:
-        """Return the cost in words; `kept` is the number of all backups that stay, the texts are the sizes in words."""
+        """Return the cost in words. `kept` is the number of all kept backups; the texts are the sizes in words."""
         if not self.only_needed:
             return ""
         text = f"{len(self.only_needed)} of {kept} backups stay only because newer ones need them ({size_text})"
@@ -405,7 +411,7 @@ class ChainCost:
 
 
 def chain_cost(decisions: Sequence[Decision], stored: Sequence[SizedBackup]) -> ChainCost:
-    """Return what the chains below the kept backups cost, and the `full_every` that would free most.
+    """Return the cost of the chains below the kept backups, with the `full_every` that would free most bytes.
 
     `stored` is oldest first.
     """
@@ -424,7 +430,7 @@ def chain_cost(decisions: Sequence[Decision], stored: Sequence[SizedBackup]) -> 
 
 
 def _with(every: float, backups: Sequence[SizedBackup], ruled: Collection[str], kept: int, now: int) -> FullEvery:
-    """Return what the policy would keep if there had been a full backup at least so often."""
+    """Return the estimate for a full backup at least each `every` seconds."""
     full_size = next((backup.stored_size for backup in reversed(backups) if backup.is_full), 0)
     chains: list[list[tuple[str, int]]] = []
     started = None

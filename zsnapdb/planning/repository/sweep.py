@@ -1,4 +1,4 @@
-"""Which leftovers of interrupted runs a prune sweeps: objects below ids that have no manifest. Pure."""
+"""Decisions about leftovers of interrupted runs: objects below ids without a manifest. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from zsnapdb.planning.repository.retention import time_of
 class Leftover:
     """Chunks and the mark of a backup without a manifest.
 
-    `newest` is when the last of it was written, by the store's clock; None if that is not known. `foreign` objects have
-    keys that zsnapdb never makes. `is_of_others`: a host that this one does not know wrote the mark, and may go on.
+    `newest` is the time of the last write by the store's clock (None: not known). `foreign` is the number of objects
+    with keys that zsnapdb never creates. `is_of_others`: an unknown host wrote the mark, and may continue.
     """
 
     backup_id: str
@@ -30,7 +30,7 @@ class Leftover:
 
 @dataclass(frozen=True)
 class BinlogLeftover:
-    """Objects, by key, of a binlog that was half archived or half removed. `newest` is as in a Leftover."""
+    """The keys of objects of a partly archived or partly removed binlog. `newest` is as in a Leftover."""
 
     incarnation: str
     name: str
@@ -44,7 +44,7 @@ L = TypeVar("L", Leftover, BinlogLeftover)
 
 @dataclass(frozen=True)
 class SweepDecision(Generic[L]):
-    """Whether a leftover goes, and why."""
+    """The decision about a leftover, with its reason."""
 
     leftover: L
     remove: bool
@@ -64,10 +64,10 @@ def decide(
 ) -> tuple[SweepDecision[Leftover], ...]:
     """Return a decision for each leftover.
 
-    `stored` are the backups that this host stored: whoever removed the manifest of one does not make its chunks
-    leftovers. Nothing goes on a host that knows no backup, and no unfinished backup of others. Another leftover goes
-    when `after` seconds have passed without a write, both by its id and by the store's clock. An upload under way looks
-    the same, and a run that was interrupted goes on with the chunks that are there.
+    `stored` are the backups that this host stored. Their chunks are no leftovers, even if a manifest is missing. A host
+    that knows no backup removes nothing. Unfinished backups of unknown hosts stay. Any other leftover is removed after
+    `after` seconds without a write, both by its id and by the store's clock. Running uploads look the same, and an
+    interrupted run continues with the stored chunks.
     """
     ordered = sorted(leftovers, key=lambda item: item.backup_id)
     return tuple(_one(leftover, now, after, stored, knows_any) for leftover in ordered)
@@ -105,7 +105,7 @@ def decide_binlogs(
 ) -> tuple[SweepDecision[BinlogLeftover], ...]:
     """Return a decision for each leftover of a binlog. `archived` are the binlogs that this host archived whole.
 
-    A binlog that is being archived looks the same, so only an old leftover goes.
+    A binlog whose archiving is in progress looks the same, so only old leftovers are removed.
     """
     what = "parts of no archived binlog"
 

@@ -1,4 +1,4 @@
-"""Which backups are to be verified now, and what damage means for the others. Pure."""
+"""The choice of backups to verify, and the consequences of damage. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def due(
 ) -> tuple[str, ...]:
     """Return the backups to verify, the most urgent first.
 
-    `whole_since` says of each, oldest first, when it was last verified as whole (None: never, or damage is known).
-    Those without a time come first, the newest before the older; then those verified longest ago. `older_than` leaves
-    out backups that were verified as whole within that many seconds.
+    `whole_since` has, oldest backup first, the time of the last verification that found the backup whole (None: never,
+    or it is damaged). Backups without a time come first, the newest before the older. Then come the backups with the
+    oldest times. `older_than` excludes backups that were verified as whole within that many seconds.
     """
     candidates = [
         name
@@ -34,10 +34,10 @@ def due(
 
 @dataclass(frozen=True)
 class Consequences:
-    """What damage means for the other backups.
+    """The consequences of damage for the other backups.
 
-    `dependents` are the backups that need each damaged one, `broken` those whose chain is broken (and where),
-    `restorable` those that can be restored, oldest first.
+    `dependents` has the backups that need each damaged one, `broken` the place at which a chain is broken, by backup
+    id. `restorable` are the backups that can be restored, oldest first.
     """
 
     dependents: Mapping[str, tuple[str, ...]]
@@ -46,7 +46,7 @@ class Consequences:
 
 
 def consequences(links: Sequence[Link], damaged: Collection[str]) -> Consequences:
-    """Return what can still be restored of the readable backups, given the damaged ones."""
+    """Return the consequences of the damaged backups for the readable backups."""
     lineage, known = Lineage(links, damaged), dict[str, tuple[str, ...] | DamagedError]()
     dependents: dict[str, list[str]] = {name: [] for name in damaged}
     broken: dict[str, str] = {}
@@ -67,17 +67,17 @@ def consequences(links: Sequence[Link], damaged: Collection[str]) -> Consequence
 def _damaged_in_chain(
     link: Link, lineage: Lineage[Link], damaged: Collection[str], known: dict[str, tuple[str, ...] | DamagedError]
 ) -> tuple[str, ...] | DamagedError:
-    """Return the damaged backups of the chain of `link`, the full one first, or where the chain is broken.
+    """Return the damaged backups in the chain of `link`, full backup first, or the error if the chain is broken.
 
-    What is found of each backup of the chain is added to `known`: the increments of a long chain share their bases, and
-    each is looked at once.
+    The function adds the result for each backup of the chain to `known`. So it examines each base of a long chain only
+    once.
     """
     walked: dict[str, Link] = {}
     here: Link | None = link
     below: tuple[str, ...] | DamagedError = ()
     while here is not None and here.backup_id not in known:
         if here.backup_id in walked:
-            # It goes round. Each backup that leads there has a message of its own.
+            # The chain is a circle. Each backup that leads to it has its own message.
             return _way_round(link, lineage)
         walked[here.backup_id] = here
         try:

@@ -1,7 +1,7 @@
-"""Which server wrote which backups under one instance name. Pure.
+"""The servers that wrote backups under one instance name. Pure.
 
-Two hosts may be configured with the same instance name and repository, by mistake or for a while. Their backups count
-apart: the backups of one server must not make those of another one expire, and none is the newest of the other.
+Two hosts may have the same instance name and repository, by mistake or for a while. Their backups count separately: a
+server's backups must not make another server's backups expire, and are never its newest ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SILENT = timedelta(days=14)
 
 
 class WrittenLink(Link, Protocol):
-    """A stored backup, as far as lineage goes, with the identity of its server."""
+    """A stored backup with its lineage and the identity of its server."""
 
     @property
     def writer(self) -> str: ...
@@ -33,9 +33,10 @@ class PlacedBackup(WrittenLink, PlacedLink, Protocol):
 
 @dataclass(frozen=True)
 class Writer:
-    """A server and the ids of its backups under one instance name, oldest first. `name` is that of its newest one.
+    """A server and the ids of its backups under one instance name, oldest first.
 
-    `first` and `last` are the places of the oldest and of the newest one among the backups of all servers.
+    `name` is the writer of its newest backup. `first` and `last` are the places of its oldest and newest backups among
+    the backups of all servers.
     """
 
     name: str
@@ -55,9 +56,9 @@ class Writer:
 def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
     """Return the servers that wrote these backups, the one with the oldest backup first. `stored` is oldest first.
 
-    Backups are of one server if they name the same one, or if one is an increment of the other: a server that got a new
-    UUID on the same datasets goes on. A server whose last backup is older than the first one of the next server, and
-    that has been silent for `SILENT`, was replaced by it: their backups count together.
+    Two backups belong to one server if they name the same server, or if one is an increment of the other. So a server
+    with a new UUID on the same datasets stays the same. If the last backup of a server is older than the first one of
+    the next server and older than `SILENT`, the next server replaced it. Then the backups of both count together.
     """
     lineage = Lineage(stored)
     group: dict[str, set[str]] = {}
@@ -101,9 +102,9 @@ def by_backup(known: Sequence[Writer]) -> Mapping[str, str]:
 
 
 def others(known: Sequence[Writer], own: Sequence[str]) -> tuple[Writer, ...]:
-    """Return the servers that write beside the one that wrote `own`: their newest backup is not older than all of it.
+    """Return the other servers that have a backup newer than the oldest backup of this host's server.
 
-    `own` are the ids of backups of this host's server. Without any, every server is another one.
+    `own` are ids of backups of this host's server. If there are none, the result has every server.
     """
     mine = [writer for writer in known if set(own) & set(writer.backups)]
     oldest = mine[0].first if mine else -1

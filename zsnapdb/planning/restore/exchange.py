@@ -1,7 +1,7 @@
-"""How far the exchange of a server's datasets has come, by the GUIDs and properties of the datasets. Pure.
+"""The state of an exchange of a server's datasets, judged by their GUIDs and properties. Pure.
 
-A GUID of a dataset stays with it when it is renamed (zfsprops(7), guid). Names alone prove nothing: another command, or
-a person, may have renamed.
+A renamed dataset keeps its GUID (zfsprops(7), guid). Names alone prove nothing, because another command or a person may
+have renamed a dataset.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from zsnapdb.planning.restore.steps import Promote, PromotePart
 
 
 class ExchangeState(StrEnum):
-    """How far an exchange has come.
+    """The progress of an exchange.
 
-    BEFORE: the server's own datasets are in their places. HALF: some are renamed. IN_PLACE: the restored ones are
-    there. UNCLEAR: a dataset is missing, or another one has its name.
+    BEFORE: the server's own datasets are in their places. HALF: some datasets are renamed. IN_PLACE: the restored
+    datasets are in the places. UNCLEAR: a dataset is missing, or another dataset has its name.
     """
 
     BEFORE = "before"
@@ -32,7 +32,7 @@ class ExchangeState(StrEnum):
 
 @dataclass(frozen=True)
 class NamedDataset:
-    """A dataset that exists: its GUID, and whether it carries the mark of the restore whose exchange is judged."""
+    """An existing dataset: its GUID, and whether it has the mark of the restore whose exchange is judged."""
 
     guid: int
     is_restored: bool
@@ -42,7 +42,8 @@ class NamedDataset:
 class Exchange:
     """The state of an exchange. `reasons` say why it is unclear.
 
-    `has_begun`: a dataset was renamed. Until then the restored datasets may also be missing: they are not made yet.
+    `has_begun`: a dataset was renamed. Until then the restored datasets may also be missing, because they are not
+    created yet.
     """
 
     state: ExchangeState
@@ -51,17 +52,17 @@ class Exchange:
 
 
 def names_in(step: Promote) -> list[str]:
-    """Return every name that a dataset of the exchange has before it, in it or after it."""
+    """Return every name that a dataset has before, during or after the exchange."""
     return [name for part in step.parts for name in (part.dataset, part.place, part.old) if name is not None]
 
 
 def judge(step: Promote, there: Mapping[str, NamedDataset]) -> Exchange:
-    """Return how far the exchange has come. `there` has those of its names that exist."""
+    """Return the state of the exchange. `there` has the existing datasets by name."""
     restored_in_place = [_is_restored(part.place, there) for part in step.parts]
     olds_in_place = [_is_old(part, part.place, there) for part in step.parts if part.old is not None]
     has_begun = any(restored_in_place) or not all(olds_in_place)
     if all(restored_in_place):
-        # What was replaced may be removed once all restored datasets are in place.
+        # After all restored datasets are in place, the replaced ones may be removed.
         return Exchange(ExchangeState.IN_PLACE, has_begun)
     reasons = [reason for part in step.parts if (reason := _objection(part, there))]
     if reasons:
@@ -91,22 +92,25 @@ def _is_old(part: PromotePart, name: str, there: Mapping[str, NamedDataset]) -> 
 
 
 def ways_back(step: Promote) -> list[tuple[str, str]]:
-    """Return the renames (from, to) that undo the exchange, in order. Those that were not made are to be left out."""
+    """Return the renames (from, to) that undo the exchange, in order.
+
+    The caller omits the renames that were not done.
+    """
     return [(new, old) for old, new in reversed(step.renames)]
 
 
 @dataclass(frozen=True)
 class Inside:
-    """What lies below a place that is replaced: the path or dataset, and what it is in words."""
+    """A path or dataset below a replaced place, with its kind in words."""
 
     name: str
     what: str
 
 
 def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[tuple[str, str]]) -> list[Inside]:
-    """Return what lies inside the places and is not replaced with them, so that an exchange would take it away.
+    """Return the datasets and mounts inside the places that an exchange would take away without replacing them.
 
-    `places`: the mount point of each volume, by dataset. `below`: every dataset below these. `mounts`: the path and the
+    `places` has the mount point of each volume, by dataset. `below` are all datasets below these. `mounts` has path and
     source of every mount of this host.
     """
     known = set(places)
@@ -121,10 +125,10 @@ def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[
 
 
 def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wanted_id: int | None) -> list[str]:
-    """Return in words by what a started server differs from the restored one; nothing if it is that one.
+    """Return the differences, in words, between a started server and the restored one; none if it is the restored one.
 
-    Its users may have written already, so it may have more. `executed` are its GTIDs (None: not asked), `wanted_id` is
-    the server_id that it must have (None: any).
+    Users may have written to it already, so it may have more transactions. `executed` are its GTIDs (None: not read).
+    `wanted_id` is the required server_id (None: any).
     """
     wrong, flavour, point = list[str](), plan.flavour, plan.point
     if wanted_id is not None and server_id != wanted_id:
@@ -144,7 +148,10 @@ def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wa
 
 
 def _under_old_id(executed: GtidPosition, restored: GtidPosition, replaced: int) -> list[str]:
-    """Name what was executed after the point under the server_id of the replaced server: a GTID may stand for two."""
+    """Return the GTIDs after the point with the replaced server's server_id.
+
+    Such a GTID may name two different transactions.
+    """
     return [
         f"it has {domain}-{server}-{number} after the point, which the replaced server may have given to another one"
         for domain, (server, number) in executed.heads.items()

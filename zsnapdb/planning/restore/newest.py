@@ -1,7 +1,7 @@
-"""Whether something newer was stored than what `latest` reaches, and cannot be used. Pure.
+"""Unusable backups and archived binlogs that are newer than the state that `latest` reaches. Pure.
 
-What cannot be used is never passed over in silence: a manifest that cannot be read, a backup or an archived position
-that this host stored and the repository lacks.
+Restores report each of them: an unreadable manifest, and a backup or an archived position that this host stored and the
+repository lacks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class UnusableBackup:
-    """A backup that was stored and cannot be used, and why. `server` and `gtids` are None if they are not known."""
+    """A stored backup that cannot be used, with the reason. `server` and `gtids` are None if they are not known."""
 
     backup_id: str
     why: str
@@ -35,14 +35,14 @@ class UnusableBackup:
 
 @dataclass(frozen=True)
 class UnusableArchive:
-    """Archived binlogs that were stored and cannot be used, and why. They end at `last_commit` (microseconds UTC)."""
+    """Archived binlogs that cannot be used, with the reason. They end at `last_commit` (microseconds UTC)."""
 
     why: str
     last_commit: int | None
 
 
 def asks_for_newest(target: Target) -> bool:
-    """Whether the target is the newest state, or the newest backup, whatever that is."""
+    """Whether the target is the newest state or the newest backup, without an explicit id."""
     return isinstance(target, Latest) or target == AtBackup(None)
 
 
@@ -53,10 +53,10 @@ def newer_than(
     archive: UnusableArchive | None,
     order: Sequence[str],
 ) -> tuple[str, ...]:
-    """Return in words what is newer than the chosen backup and cannot be used; empty if nothing is.
+    """Return, in words, the unusable backups and binlogs that are newer than the chosen backup.
 
-    `choice` is how it leads to the target (None: the source has no binlogs, and the backup alone is the target).
-    `order` are the ids of the backups that are stored or that this host stored, oldest first.
+    `choice` is the route from the backup to the target (None: the source has no binlogs, and the backup alone is the
+    target). `order` are the ids of all stored backups and of those that this host stored, oldest first.
     """
     newer = [
         f"backup {item.backup_id}: {item.why}"
@@ -70,9 +70,9 @@ def newer_than(
 
 
 def _is_covered(choice: RestoreRoute, item: UnusableBackup) -> bool:
-    """Whether the archived binlogs lead past the backup, so that nothing of it is missing.
+    """Whether the archived binlogs lead past the backup, so that the state has all its transactions.
 
-    GTIDs alone do not prove that, as a server gives them again after a reset. Then the times do not fit.
+    GTIDs alone do not prove it, because a server uses them again after a reset. Then the times do not match.
     """
     reached = choice.route.reached
     if not isinstance(choice.target, Latest) or item.gtids is None or reached is None:
@@ -85,10 +85,10 @@ def _is_covered(choice: RestoreRoute, item: UnusableBackup) -> bool:
 
 
 def last_writers(known: Sequence[Writer], ends: Mapping[str, BackupPoint]) -> tuple[Writer, ...]:
-    """Return the servers from which no other one is proved to have gone on.
+    """Return the servers that no other server provably continues.
 
-    The GTIDs of MySQL prove it: the newest backup of the other one contains everything in the newest backup of the
-    first. `ends` are the positions of the backups by id.
+    MySQL GTIDs prove it: the newest backup of the other server contains everything in the newest backup of the first.
+    `ends` are the positions of the backups by id.
     """
 
     def goes_on_from(one: BackupPoint, other: BackupPoint) -> bool:
@@ -109,13 +109,13 @@ def ambiguous(instance: str, known: Sequence[Writer]) -> HistoryError:
     listed = "; ".join(f"{writer.name}, newest backup {writer.newest}" for writer in known)
     return HistoryError(
         f"several servers wrote backups under the name {instance}, and nothing says which one is wanted: {listed}",
-        hint="name a backup id, a time or a GTID with --to; or with `--to latest` the server's binlog history with"
-        " --history (`zsnapdb binlog status` lists them); or restore on the host of that server",
+        hint="name a backup id, a time or a GTID with --to, or restore on the host of that server. With `--to latest`,"
+        " name the server's binlog history with --history (`zsnapdb binlog status` lists them)",
     )
 
 
 def all_taken_back(requested: str, taken_back: Mapping[str, str]) -> HistoryError:
-    """Return the error for an instance of which every usable backup is of a history that production left."""
+    """Return the error for an instance whose usable backups all belong to a history that production abandoned."""
     listed = [f"{name}: {why}" for name, why in taken_back.items()]
     return HistoryError(
         f"{requested} would be a state that production no longer has: {'; '.join(listed[-_SHOWN:])}",
@@ -124,7 +124,7 @@ def all_taken_back(requested: str, taken_back: Mapping[str, str]) -> HistoryErro
 
 
 def left_history(instance: str, restore_id: str, last: str, backup_id: str) -> HistoryError:
-    """Return the error for an archive that ends in the history which production left with a restore."""
+    """Return the error for an archive that ends in a history that production abandoned with a restore."""
     return HistoryError(
         f"the latest state cannot be reached: restore {restore_id} put {instance} back, and nothing shows that the"
         f" newest archived binlog, {last}, is of what it wrote since",
@@ -134,7 +134,7 @@ def left_history(instance: str, restore_id: str, last: str, backup_id: str) -> H
 
 
 def refusal(requested: str, instead: str, newer: Sequence[str]) -> DamagedError:
-    """Return the error that names what is newer. `instead` is what would be used, in words."""
+    """Return the error that names the newer items. `instead` is the older state, in words."""
     shown = [*newer[:_SHOWN], *([f"and {len(newer) - _SHOWN} more"] if len(newer) > _SHOWN else [])]
     return DamagedError(
         f"{requested} would be {instead}, but something newer was stored that cannot be used: {'; '.join(shown)}",

@@ -1,4 +1,4 @@
-"""The plan of a restore of a server or a machine: its point, where the volumes go, and its steps. Pure."""
+"""The plan of a restore of a server or a machine: its point, the places of the volumes, and its steps. Pure."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ from zsnapdb.planning.server_plugins import ServerPlugins
 from zsnapdb.planning.time_zone import ServerZone
 
 TimeOf = Literal["transaction", "binlog"]
-"""What a commit time belongs to: to the transaction, or to the latest one of its binlog."""
+"""The owner of a commit time: the transaction itself, or the latest transaction of its binlog."""
 
 
 @dataclass(frozen=True)
 class ArchivedTransaction:
-    """A transaction of the archive: its GTID, when it was committed (UTC), its binlog and the end offset in it.
+    """A transaction of the archive: its GTID, its commit time (UTC), its binlog and the end offset in it.
 
     `gtid` is None if the server's transactions have no GTIDs. `time_of` "binlog": the transaction itself was not read,
-    and `committed` is the latest commit time in its binlog. Its own is earlier if the server's clock was set back.
+    and `committed` is the latest commit time in its binlog. If the server's clock was set back, its own time is
+    earlier.
     """
 
     gtid: str | None
@@ -57,8 +58,8 @@ class RestorePoint:
     """The state that a restore ends in: a transaction boundary.
 
     `gtids` are all its transactions, as the server prints them (None: they have no GTIDs). `last` is the last replayed
-    transaction (None: nothing is replayed, the backup is the point). `following` is the first transaction that is left
-    out (None: the archive ends there).
+    transaction (None: no replay, the backup is the point). `following` is the first omitted transaction (None: the
+    archive ends there).
     """
 
     gtids: str | None
@@ -69,10 +70,10 @@ class RestorePoint:
 
 @dataclass(frozen=True)
 class RestoreLayout:
-    """Where the volumes go: dataset and mount point of each role.
+    """The places of the volumes: dataset and mount point of each role.
 
     `top` is the dataset above all others, `mount` the folder above all others. `places` are dataset and mount point of
-    each role where the backup was made.
+    each role on the source.
     """
 
     top: str
@@ -84,7 +85,7 @@ class RestoreLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class _PlannedRestore:
-    """What the plans of a server and of a machine have both. `requested` is the point as it was requested."""
+    """The common part of both plans, for a server and for a machine. `requested` is the point as it was requested."""
 
     restore_id: str
     instance: str
@@ -106,13 +107,13 @@ class _PlannedRestore:
 
     @property
     def with_own_keys(self) -> tuple[str, ...]:
-        """The datasets that raw streams make: each is its own encryption root (zfs-receive(8), tried with 2.3.9)."""
+        """The datasets from raw streams. Each is its own encryption root (zfs-receive(8), tried with 2.3.9)."""
         return tuple(dict.fromkeys(step.dataset for step in self.receives if step.key_location is not None))
 
 
 @dataclass(frozen=True)
 class RestorePlan(_PlannedRestore):
-    """What a restore does, in order. `point` is the point that is reached.
+    """The plan of a restore of a server: its point, its layout and its steps in order.
 
     `variables` are the variables of the backup's server that another server needs to start on its files. `key_files`
     are the files from which it read the keys of encrypted tables.
@@ -128,21 +129,21 @@ class RestorePlan(_PlannedRestore):
     steps: tuple[Step, ...] = field(default=(), kw_only=True)
     key_files: tuple[str, ...] = ()
     file_owner: tuple[int, int] | None = None
-    """The uid and gid that the server's files had where they were backed up; None: it was not recorded."""
+    """The uid and gid of the server's files on the source; None: not recorded."""
     buffer_pool: int | None = None
-    """The most that the buffer pool of the server that recovers and replays has, in bytes; None: the server's own."""
+    """The limit of the buffer pool during recovery and replay, in bytes; None: the server's own size."""
     plugins: ServerPlugins | None = None
-    """The plugins of the backup's server; None: the backup does not say."""
+    """The plugins of the backup's server; None: not recorded."""
     zone: ServerZone | None = None
-    """The time zone of that server's process; None: the backup does not say."""
+    """The time zone of that server's process; None: not recorded."""
     site_commands: tuple[str, ...] = ()
-    """Commands for a person: they set on the restored datasets what the site had set on the source's."""
+    """Commands for a person. They set the site's properties of the source datasets on the restored datasets."""
     base: tuple[int, int] | None = None
     """The pool and the transaction group of the backup's snapshots; None in plans of older versions."""
 
     @property
     def top(self) -> str:
-        """The dataset that the restore makes."""
+        """The top dataset of the restore."""
         return self.layout.top
 
     @property
@@ -162,15 +163,15 @@ class RestorePlan(_PlannedRestore):
 
     @property
     def owner(self) -> Owner | None:
-        """The account of the server's files where they were backed up; None: it was not recorded."""
+        """The account of the server's files on the source; None: not recorded."""
         return None if self.file_owner is None else Owner(*self.file_owner)
 
     @property
     def point_identity(self) -> str:
-        """What the state at the point is made of: two plans with the same identity lead to the same state.
+        """The digest of the sources of the state at the point. Two plans with the same identity lead to the same state.
 
-        These are the snapshots of the backup and the ranges of archived binlogs that are replayed on them; not where
-        they are replayed. Files of one name are told apart by their heads: somebody may have rolled the server back.
+        The sources are the snapshots of the backup and the replayed ranges of archived binlogs. The place of the replay
+        does not count. The heads distinguish files of the same name, because somebody may have rolled the server back.
         """
         replayed = [
             (log.incarnation, log.file, log.start, log.stop, log.fingerprint)
@@ -197,16 +198,16 @@ class RestorePlan(_PlannedRestore):
 
     @property
     def is_continued(self) -> bool:
-        """Whether it goes on from a restore that was finished before."""
+        """Whether the plan continues a finished restore."""
         return any(isinstance(step, TakeUp) for step in self.steps)
 
 
 @dataclass(frozen=True)
 class MachineRestorePlan(_PlannedRestore):
-    """What a restore of a machine does, in order. `grade` says how consistent the disks of the backup are.
+    """The plan of a restore of a machine, with its steps in order. `grade` is the consistency grade of the backup.
 
-    `top` is the dataset above the zvols, `datasets` has the zvol of each role. `notes` say what the restored machine
-    lacks.
+    `top` is the dataset above the zvols, `datasets` has the zvol of each role. `notes` name the missing parts of the
+    restored machine.
     """
 
     grade: str
@@ -224,7 +225,7 @@ class MachineRestorePlan(_PlannedRestore):
 
     @property
     def mounts(self) -> tuple[str, ...]:
-        """None: zvols are not mounted."""
+        """No folders, because zvols are not mounted."""
         return ()
 
     @property
@@ -245,7 +246,7 @@ class RestoreOrigin(StrEnum):
 
 
 class SetStanding(StrEnum):
-    """What this host knows of a snapshot set on it that no repository was asked about, or that none lists."""
+    """The standing of a snapshot set on this host that is in no listed repository, by the record of this host."""
 
     LOCAL = "local"
     STORED = "stored"
@@ -253,7 +254,7 @@ class SetStanding(StrEnum):
 
 
 def standing_note(backup_id: str, standing: SetStanding) -> str:
-    """Return in words what the set with which a restore begins is."""
+    """Return the standing of the set with which a restore begins, in words."""
     if standing is SetStanding.LOCAL:
         return f"{backup_id} is a local set (`zsnapdb snapshot`), which is in no repository"
     if standing is SetStanding.STORED:
@@ -263,7 +264,10 @@ def standing_note(backup_id: str, standing: SetStanding) -> str:
 
 @dataclass(frozen=True)
 class OriginChoice:
-    """The chosen origin, with its reason. `snapshots`: the full names to clone by role (empty: all is fetched)."""
+    """The chosen origin, with its reason.
+
+    `snapshots`: the full names to clone by role (empty: all volumes are fetched).
+    """
 
     reason: str
     snapshots: Mapping[str, str] = field(default_factory=dict)
@@ -272,11 +276,11 @@ class OriginChoice:
 def choose_origin(
     requested: RestoreOrigin, backup_id: str, guids: Mapping[str, int], here: Mapping[str, Snapshot], target: str
 ) -> OriginChoice:
-    """Return where the volumes of a backup come from.
+    """Return the origin of the volumes of a backup.
 
-    `guids` are those of the backup's snapshots by role, `here` the snapshots of their names on this host. A clone lies
-    in the pool of its snapshot (zfs-clone(8)), so `target`, the dataset to restore to, must be in that pool.
-    PreflightError if this host was requested and lacks something.
+    `guids` are the GUIDs of the backup's snapshots by role, `here` the snapshots with their names on this host. A clone
+    is in the pool of its snapshot (zfs-clone(8)), so `target`, the dataset to restore to, must be in that pool.
+    PreflightError if this host was requested and lacks a snapshot.
     """
     if requested is RestoreOrigin.REPOSITORY:
         return OriginChoice("the repository was requested")

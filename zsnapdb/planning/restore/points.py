@@ -1,10 +1,10 @@
-"""Which backup and which archived binlogs lead to a point in time, in which history of the archive. Pure.
+"""The choice of backup, archived binlogs and history that lead to a point in time. Pure.
 
-A point is a transaction boundary. `targets.py` has the forms in which a point can be written; `replays.py` says where
-exactly the replay stops.
+A point is a transaction boundary. `targets.py` has the written forms of a point; `replays.py` finds the exact stop of
+the replay.
 
-If a server is set back, it writes another history from an earlier state. The old history is abandoned, but its binlogs
-stay in the archive. A time, and on MariaDB a GTID, may stand for a state in each of them.
+A server that is set back writes another history from an earlier state. The old history is abandoned, but its binlogs
+stay in the archive. A time, and on MariaDB a GTID, may name a state in each history.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class RestoreRoute:
-    """The chosen route, its files to replay in order, and the file whose transactions decide where the replay stops.
+    """The chosen route, its files to replay in order, and the file whose transactions decide the stop of the replay.
 
-    `boundary` None: all files are replayed to their end. A target that is a time lies in one of the files from place
+    `boundary` None: all files are replayed to their end. If the target is a time, it is in one of the files from place
     `first_doubtful` on.
     """
 
@@ -57,7 +57,7 @@ class RestoreRoute:
 
     @property
     def place(self) -> RouteFile | None:
-        """The file in which the point is; None if no archived file holds it."""
+        """The file that has the point; None if no archived file has it."""
         return self.files[-1] if self.files else next(iter(self.route.files), None)
 
 
@@ -67,10 +67,10 @@ _DAY = 86_400 * 1_000_000
 
 @dataclass(frozen=True)
 class ArchiveView:
-    """The archive as it was while one history was its newest, and the backups that may be in that history.
+    """The archive at the time when one history was its newest, and the backups that may be in that history.
 
-    `files` are those of the view, `whole` those of the whole archive.
-    `left` is when the server began the next history (UTC; None: it did not, or this is not known).
+    `files` are the files of the view, `whole` all files of the archive. `left` is the begin of the server's next
+    history (UTC; None: there is none, or its begin is not known).
     """
 
     history: str
@@ -80,9 +80,10 @@ class ArchiveView:
     left: datetime | None = None
 
     def known(self, state: ArchiveState) -> ArchiveState:
-        """Return what is known about the archive in this view.
+        """Return the state of the archive in this view.
 
-        If another server took over later, the old server does not say until when nothing was committed.
+        If another server took over later, the records of completeness do not count, because they are not from the old
+        server.
         """
         server = self.files[-1].server
         is_own = all(file.server == server for file in self.whole[len(self.files) :])
@@ -91,7 +92,8 @@ class ArchiveView:
     def route(self, point: BackupPoint, state: ArchiveState) -> Route | None:
         """Return the route of a backup through this view; None if it does not reach the history.
 
-        A backup of a later history may seem to be in this one. Its route through the whole archive shows where it is.
+        A backup of a later history may seem to be in this one. Its route through the whole archive shows its real
+        history.
         """
         route, known = follow(point, self.files, state), follow(point, self.whole, state)
         if not known.files or all(file.incarnation != self.history for file in route.files):
@@ -184,7 +186,8 @@ def several(what: str, candidates: Sequence[RestoreRoute]) -> AmbiguousPointErro
 def file_with_last(point: BackupPoint, files: Sequence[RouteFile]) -> RouteFile | None:
     """Return an archived binlog of the server that has the backup's last transaction, and is not the backup's binlog.
 
-    If there is one, the server gave the GTID twice. None of MariaDB: its positions do not say which GTIDs a file has.
+    If there is one, the server used the GTID twice. The result is None on MariaDB, whose positions do not list the
+    GTIDs of a file.
     """
     last = parse_gtids(point.flavour, point.last_gtid) if point.last_gtid is not None else None
     for file in files:
@@ -195,7 +198,7 @@ def file_with_last(point: BackupPoint, files: Sequence[RouteFile]) -> RouteFile 
 
 
 def also_archived(what: str, point: BackupPoint, file: RouteFile) -> AmbiguousPointError:
-    """Return the error for GTIDs with which a backup ends, and which an archived history has too."""
+    """Return the error for GTIDs at the end of a backup that an archived history also has."""
     return AmbiguousPointError(
         f"{what} is the end of backup {point.backup_id}, whose history is not archived, and lies in history"
         f" {file.incarnation} (in {file.name} of server {file.server}): the server gave the GTID twice",
@@ -204,7 +207,7 @@ def also_archived(what: str, point: BackupPoint, file: RouteFile) -> AmbiguousPo
 
 
 def shown(moment: datetime) -> str:
-    """Return a time as people read it, with a fraction where it has one."""
+    """Return a time for readers, with its fraction if it has one."""
     return f"{moment:%Y-%m-%d %H:%M:%S}{f'.{moment.microsecond:06d}' if moment.microsecond else ''} UTC"
 
 
@@ -221,12 +224,14 @@ def choose(
     history: str | None = None,
     holds: Holds = lambda _: True,
 ) -> RestoreRoute:
-    """Return which backup and binlogs lead to the target. NotThere or PreflightError says what can be reached instead.
+    """Return the backup and the binlogs that lead to the target.
 
-    `backups` are oldest first. Of all backups that lead to the target the newest is chosen: it needs the least replay.
-    `history` is the id of the incarnation in which the target is. HistoryError if the target is the latest state and
-    the archive holds something newer that cannot be reached, or if the target is in several histories and none is
-    named. `holds` is asked only if several histories seem to have a GTID.
+    `backups` are oldest first. The newest backup that leads to the target is chosen, because it needs the least replay.
+    `history` is the id of the incarnation of the target. `holds` is called only if several histories seem to have a
+    GTID.
+
+    NotThere or PreflightError names the reachable states. HistoryError if the target is the latest state and the
+    archive has something newer that cannot be reached, or if the target is in several histories and `history` is None.
     """
     if not backups:
         raise NotThere("the repository holds no backup of the instance", hint="see `zsnapdb list`")
@@ -309,7 +314,9 @@ def _choose_of_histories(
 def _choose_in(
     view: ArchiveView, target: AtTime | AtGtids | BeforeGtid, now: datetime, state: ArchiveState
 ) -> RestoreRoute | None:
-    """Return how the newest backup that leads into an abandoned history leads to the target there; None if none does.
+    """Return the route to the target in an abandoned history; None if no backup leads there.
+
+    The route begins with the newest backup that leads into the history.
 
     A time after the end of the history, and before the server began the next one, counts as the end of the history.
     """
@@ -379,9 +386,9 @@ def _choose_time(
 
 
 def _doubtful(route: Route, moment: datetime, now: datetime) -> tuple[int, int]:
-    """Return the places of the first and last file whose transactions tell where a restore to a time stops.
+    """Return the places of the first and last file whose transactions decide the stop of a restore to a time.
 
-    No transaction was committed before the backup was begun, nor will be.
+    Times before the begin of the backup, or after `now`, are not real commit times.
     """
     least, most, files = route.point.taken, round(now.timestamp() * _SECOND), route.files
     last = _last_to_replay(files, moment)
@@ -398,7 +405,7 @@ def _doubtful(route: Route, moment: datetime, now: datetime) -> tuple[int, int]:
 
 
 def _last_to_replay(files: Sequence[RouteFile], moment: datetime) -> int:
-    """Return the place of the file in which a restore to a time stops: the last one that began to commit until then.
+    """Return the place of the file in which a restore to a time stops: the last file with a commit up to that time.
 
     The files of a server that takes over may have commits of the old server, from long before the takeover. So a
     restore does not leave a history that committed after that time.
@@ -461,7 +468,7 @@ def _choose_gtid(
 
 
 def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
-    """Whether one of these transactions is the last one in a backup. All of them must be in the backup."""
+    """Whether one of these transactions is the last one in a backup. The backup must have all of them."""
     if point.last_gtid is None:
         return False
     last = parse_gtids(point.flavour, point.last_gtid)
@@ -471,12 +478,12 @@ def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
 
 
 _SPARE = 2
-"""So many sets before the point are considered: the newest of them may hold transactions after it."""
+"""The number of sets before the point to consider. The newest of them may have transactions after the point."""
 
 
 @dataclass(frozen=True)
 class SetOnHost:
-    """A set on this host: when it was made (UTC), the number of the binlog it stands in, and its GTIDs.
+    """A set on this host: its creation time (UTC), the number of its binlog, and its GTIDs.
 
     `binlog` None: not known. `gtids` as the server prints them (None: its transactions have none).
     """

@@ -1,9 +1,10 @@
-"""Who reads the binlogs of a server, and whether the server may be put back to an earlier point while they do. Pure.
+"""The readers of a server's binlogs, and the decision whether the server may return to an earlier point. Pure.
 
-A server that is put back lacks transactions that its readers have applied. MySQL has a new server_uuid then, so no
-GTIDs clash, and no error is shown: the replicas follow on, and differ for good. MariaDB stops a replica that connects
-by GTID, because its binlogs do not have that GTID any more (error 1236, in strict mode and without it; seen with 11.8).
-A replica of either that connects by file and offset stops only while the file of that name ends before the offset.
+A server that returned to an earlier point lacks transactions that its readers have applied. MySQL then has a new
+server_uuid, so GTIDs do not clash, and replicas follow without an error although they differ permanently. MariaDB stops
+a replica that connects by GTID, because its binlogs no longer have that GTID (error 1236, with and without strict mode;
+observed with 11.8). A replica of either flavour that connects by file and offset stops only while the file of that name
+ends before the offset.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _ATTEMPTS_KEPT = 8
 
 @dataclass(frozen=True)
 class RegisteredReplica:
-    """A replica that told the server who it is: by its server_id, its server_uuid (MariaDB has none), or both.
+    """A replica that registered on the server with its server_id, its server_uuid (MariaDB has none), or both.
 
-    `host` and `port` are what the replica reports, if it reports any.
+    `host` and `port` are the address that the replica reports, if any.
     """
 
     server_id: int | None = None
@@ -46,13 +47,13 @@ class RegisteredReplica:
 
 @dataclass(frozen=True)
 class SeenReaders:
-    """Who reads the binlogs of a server now, as far as the server shows it to the account of zsnapdb.
+    """The present readers of a server's binlogs that the server shows to the account of zsnapdb.
 
-    `connections`: the connections that read, as user@host. `replicas`: those that told who they are; they are among the
-    connections. `members`: the other servers of its replication group or Galera cluster. `counted`: how many readers
-    the server's own counters know. `may_read`: accounts that may read and that no administrator needs.
-    `hidden`: why the connections cannot be seen (empty: all are seen). `unknown`: what else cannot be seen.
-    `written`: the GTIDs of what is in its binlogs or was.
+    `connections`: the reading connections, as user@host. `replicas`: the registered replicas among them. `members`: the
+    other servers of its replication group or Galera cluster. `counted`: the number of readers by the server's own
+    counters. `may_read`: accounts that may read binlogs and are no administrators. `hidden`: the reason why connections
+    are invisible (empty: all are visible). `unknown`: other facts that are invisible. `written`: the GTIDs that its
+    binlogs have or had.
     """
 
     connections: tuple[str, ...] = ()
@@ -66,11 +67,11 @@ class SeenReaders:
 
     @property
     def count(self) -> int:
-        """How many readers there are at least."""
+        """The least number of readers."""
         return max(len(self.connections), len(self.replicas), self.counted) + len(self.members)
 
     def describe(self) -> str:
-        """Return who reads, in words; empty if nobody is seen."""
+        """Return the readers in words; empty if there are none."""
         if not self.count:
             return ""
         parts = [
@@ -89,7 +90,7 @@ def _listed(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class ReaderFinding:
-    """What is to be said about the readers of a server that is put back. `refuses`: it is not put back."""
+    """A finding about the readers of a server that returns to an earlier point. `refuses`: it may not."""
 
     text: str
     hint: str
@@ -97,10 +98,10 @@ class ReaderFinding:
 
 
 def judge(seen: SeenReaders | None, *, will_be_rebuilt: bool) -> tuple[ReaderFinding, ...]:
-    """Return what is to be said before a server is put back. `seen` is None if the server does not answer.
+    """Return the findings before a server returns to an earlier point. `seen` is None if the server does not answer.
 
-    Refused: a reader is there, or nothing can tell whether one is; unless somebody said that all will be rebuilt. An
-    account that may read refuses nothing: a reader that does not run now is only possible.
+    Present or invisible readers refuse it, unless `will_be_rebuilt`. An account that may read does not refuse it,
+    because its reader is only possible.
     """
     if seen is None:
         text = "the server does not answer, so it cannot be seen which replicas read its binlogs"
@@ -131,7 +132,10 @@ def _of_readers(seen: SeenReaders, *, will_be_rebuilt: bool) -> ReaderFinding:
 
 
 class NotedReader(RecordPart):
-    """A reader of a server at the time when the server was put back. All is what the reader says, `who` for people."""
+    """A recorded reader of a server that returned to an earlier point.
+
+    The reader reported all values. `who` is its description for people.
+    """
 
     server_uuid: ServerUuid | None = None
     server_id: Count | None = None
@@ -140,10 +144,10 @@ class NotedReader(RecordPart):
 
 
 class ReaderNote(RecordPart):
-    """Who read the binlogs of a server when it was put back, noted before its datasets were exchanged.
+    """The record of a server's readers, written before its datasets were exchanged.
 
-    It counts while the datasets of that `incarnation`, a restore, are in the server's place. `left_out`: the GTIDs
-    that the server had then and lacks now (empty: they are not known).
+    The record counts while the datasets of that `incarnation`, a restore, are in the server's place. `left_out`: the
+    GTIDs that the server had then and lacks now (empty: not known).
     """
 
     incarnation: BackupId
@@ -158,14 +162,14 @@ class ReaderNotes(RecordPart):
     notes: tuple[ReaderNote, ...] = ()
 
     def of(self, incarnation: str | None) -> ReaderNote | None:
-        """Return the note that counts while this incarnation is in place."""
+        """Return the record that counts while this incarnation is in place."""
         return next((note for note in reversed(self.notes) if note.incarnation == incarnation), None)
 
     def with_note(self, note: ReaderNote, in_place: str | None) -> ReaderNotes:
         """Return the notes with one more.
 
-        The readers of the note that counts now are not rebuilt yet, and those that this restore saw earlier may only
-        have lost their connection: they come along.
+        The result includes the readers of the note that counts now, because they are not rebuilt yet. It includes
+        readers that this restore saw earlier, because they may only have lost their connection.
         """
         readers = {_key(reader): reader for reader in note.readers}
         for before in (self.of(note.incarnation), self.of(in_place)):
@@ -182,7 +186,7 @@ def _key(reader: NotedReader) -> tuple[str | None, int | None, str]:
 
 
 def noted(seen: SeenReaders) -> tuple[NotedReader, ...]:
-    """Return what is noted of the readers: those that told who they are; if none did, their connections."""
+    """Return the readers to record: registered replicas, members, and connections without a registered replica."""
     replicas = tuple(
         NotedReader(
             server_uuid=one.server_uuid,
@@ -192,7 +196,7 @@ def noted(seen: SeenReaders) -> tuple[NotedReader, ...]:
         )
         for one in seen.replicas
     )
-    # A connection without a replica that told its identity is known by its account and host alone.
+    # A connection without a registered replica has only its account and host.
     others = seen.connections if len(seen.connections) > len(replicas) else ()
     named = (*replicas, *(NotedReader(who=who[:1000]) for who in (*others, *seen.members)))
     missing = seen.count - len(named)
@@ -203,8 +207,8 @@ def noted(seen: SeenReaders) -> tuple[NotedReader, ...]:
 def beyond(flavour: Flavour, more: str, less: str) -> str:
     """Return the GTIDs in `more` that `less` lacks, as servers of the flavour print them; empty if there are none.
 
-    MariaDB tells the newest GTID of each domain alone: those that are ahead are returned. ValueError if one is
-    malformed.
+    MariaDB has only the newest GTID of each domain, so the result has the domains that are ahead. ValueError if a GTID
+    is malformed.
     """
     ahead, behind = parse_gtids(flavour, more), parse_gtids(flavour, less)
     if isinstance(ahead, GtidSet) and isinstance(behind, GtidSet):
@@ -217,9 +221,9 @@ def beyond(flavour: Flavour, more: str, less: str) -> str:
 
 @dataclass(frozen=True)
 class AskedReader:
-    """A noted reader that is an instance of this configuration, and what it has that the server lacks (None: unknown).
+    """A recorded reader that is an instance of this configuration, and its GTIDs that the server lacks (None: unknown).
 
-    Such GTIDs are the proof: a reader that has none was rebuilt.
+    A reader without such GTIDs was rebuilt.
     """
 
     instance: str
@@ -227,7 +231,7 @@ class AskedReader:
 
 
 def sentence(note: ReaderNote, reader: NotedReader, seen: SeenReaders | None, asked: AskedReader | None) -> str | None:
-    """Return what is to be said of a noted reader until it is rebuilt; None if it was asked, and has nothing more."""
+    """Return the warning about a recorded reader; None if it is known to have no transactions that the server lacks."""
     if asked is not None and asked.lacking == "":
         return None
     read = f"{reader.who} read the binlogs before the server was put back at {note.at:%Y-%m-%d %H:%M} UTC"

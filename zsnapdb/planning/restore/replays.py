@@ -1,4 +1,4 @@
-"""Where the replay of a restore starts and stops, by the transactions of binlogs, and its steps. Pure."""
+"""The start and the stop of a replay, found by the transactions of binlogs, and its steps. Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from zsnapdb.planning.restore.targets import AtGtids, AtTime, BeforeGtid, Latest
 
 @dataclass(frozen=True)
 class Scanned:
-    """A transaction read from a binlog: its offsets, its GTID, when it was committed (UTC).
+    """A transaction read from a binlog: its offsets, its GTID and its commit time (UTC).
 
-    `committed` is the time in its events. If the archiver saw that it was committed at another time, `between` are the
-    times between which it was (the first is None if it is not known).
+    `committed` is the time in its events. If the archiver saw another commit time, `between` has the bounds of that
+    time (the first is None if it is not known).
     """
 
     gtid: str | None
@@ -34,9 +34,9 @@ class Scanned:
 
 
 def start_in(route: Route, scanned: Iterable[Scanned]) -> int:
-    """Return the offset in the route's first file at which the transactions begin that the backup does not contain.
+    """Return the offset in the route's first file of the first transaction that the backup does not contain.
 
-    `scanned` are all transactions of that file. They are read only if the route does not know the offset exactly.
+    `scanned` are all transactions of that file. They are read only if the route does not have the exact offset.
     """
     if route.is_start_exact:
         return route.start
@@ -58,7 +58,7 @@ def _has(point: BackupPoint, transaction: Scanned) -> bool:
 
 @dataclass(frozen=True)
 class Boundary:
-    """Where the replay stops in the last binlog, and the GTIDs of all transactions up to there.
+    """The stop of the replay in the last binlog, and the GTIDs of all transactions up to it.
 
     The stop is after `last` (None: the replay stops where it starts) and before `following`.
     """
@@ -70,12 +70,12 @@ class Boundary:
 
 
 def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned], end: int | None = None) -> Boundary:
-    """Return where to stop in the last binlog.
+    """Return the stop in the last binlog.
 
-    `start` is where the replay of this binlog begins (offset in bytes). `scanned` are all its transactions.
+    `start` is the offset in bytes at which the replay of this binlog begins. `scanned` are all its transactions.
 
-    If the target is a time, `end` is where the replay stops (`time_place.find_stop`).
-    NotThere if the target is a GTID and this history has another transaction in its place.
+    If the target is a time, `end` is the stop of the replay (`find_stop`). NotThere if the target is a GTID and this
+    history has another transaction in its place.
     """
     point, target = choice.point, choice.target
     reached = reached_by(point, choice.files[:-1])
@@ -103,7 +103,10 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned], en
 
 @dataclass(frozen=True)
 class _Sought:
-    """What a target asks of each transaction. Its GTIDs are read once; there may be millions of transactions."""
+    """The condition of a target on each transaction.
+
+    It parses its GTIDs once, because there may be millions of transactions.
+    """
 
     target: Target
     gtids: Gtids | None
@@ -121,7 +124,10 @@ class _Sought:
         return is_one and isinstance(self.target, AtGtids)
 
     def includes(self, transaction: Scanned, own: Gtids | None, reached: Gtids | None) -> bool:
-        """Whether a transaction, with the GTID `own`, belongs to the target state. `reached` are those before it."""
+        """Whether a transaction, with the GTID `own`, belongs to the target state.
+
+        `reached` are the transactions before it.
+        """
         if isinstance(self.target, AtTime):
             return self.end is not None and transaction.end <= self.end
         if isinstance(self.target, BeforeGtid):
@@ -142,9 +148,9 @@ def to_transaction(transaction: Scanned | None, file: str) -> ArchivedTransactio
 
 
 def restore_point(choice: RestoreRoute, boundary: Boundary | None, following_file: str | None = None) -> RestorePoint:
-    """Return the point that a choice reaches; without a boundary it is that of the backup alone.
+    """Return the point that a choice reaches; without a boundary, the point of the backup alone.
 
-    `following_file` is the binlog of the first transaction that is left out.
+    `following_file` is the binlog of the first omitted transaction.
     """
     is_short = isinstance(choice.target, Latest) and choice.route.end.kind not in (EndKind.NEWEST, EndKind.NO_ARCHIVE)
     notes = [f"the archive reaches no further: {choice.route.end.reason}"] if is_short else []
@@ -168,11 +174,11 @@ def newest_in_backup(
     files: Sequence[RouteFile],
     snapshot_by: datetime | None = None,
 ) -> datetime | None:
-    """Return when the last transaction that a backup contains was committed; None if the archive does not tell.
+    """Return the commit time of the last transaction in a backup; None if the archive does not have it.
 
-    The backup is at the offset `start` of the binlog `first`, whose transactions are `scanned`. Without a transaction
-    before it there, the archived files before that binlog tell (`files` are all files). A time that a session may have
-    set is not later than the snapshot, which was made by `snapshot_by`.
+    The backup is at the offset `start` of the binlog `first`, whose transactions are `scanned`. If that binlog has no
+    transaction before the offset, the archived files before it decide (`files` are all files). A time that a session
+    may have set is limited to `snapshot_by`, the latest time of the snapshot.
     """
     newest = None
     for transaction in scanned:
@@ -199,18 +205,18 @@ def is_past(target: Target, newest: datetime | None, snapshot_by: datetime) -> b
     """Whether a backup may contain a transaction committed after the target time.
 
     `newest` is the commit time of the last transaction in the backup. If it is not known (None), the backup may contain
-    what was committed until its snapshot, which was made by `snapshot_by` by the clock of that time.
+    all commits until its snapshot, which was created at `snapshot_by` at the latest, by the clock of that time.
     """
     return isinstance(target, AtTime) and (snapshot_by if newest is None else newest) > target.moment
 
 
 _TOLERANCE = timedelta(microseconds=TOLERANCE)
 _STEP = timedelta(seconds=1)
-"""Times that are nearer to each other count as one, so that few are kept."""
+"""The least distance of two candidates. Nearer times count as one, so that the search keeps few."""
 
 Scan = Callable[[RouteFile], Iterable[Scanned]]
 Stop = tuple[int, int]
-"""The place of a file among those of a choice, and the offset in it at which the replay stops."""
+"""The place of a file in a choice, and the offset in the file at which the replay stops."""
 
 
 @dataclass(frozen=True)
@@ -231,9 +237,9 @@ class _Bounds:
 
 @dataclass
 class _Search:
-    """The last transaction that is surely in a state, and the first that is surely not, of those seen so far.
+    """The last transaction that is certainly in a state, and the first that certainly is not, among those read so far.
 
-    `inside` and `outside` are candidates: a later transaction that was committed before them proves them wrong.
+    `inside` and `outside` are candidates. A later transaction with an earlier commit time disproves them.
     """
 
     moment: datetime
@@ -242,7 +248,7 @@ class _Search:
     outside: list[_Bounds] = field(default_factory=list)
 
     def see(self, one: _Bounds) -> None:
-        """Take in the next transaction."""
+        """Add the next transaction."""
         while self.inside and self.inside[-1].earliest > one.latest + _TOLERANCE:
             self.inside.pop()
         while self.outside and self.outside[0].earliest > one.latest + _TOLERANCE:
@@ -259,15 +265,18 @@ class _Search:
             self.outside.append(one)
 
     def _is_later(self, one: _Bounds) -> bool:
-        """Whether a transaction was committed after the moment; one that was seen may be earlier by the tolerance."""
+        """Whether a transaction was committed after the moment.
+
+        A transaction with bounds may be earlier by the tolerance.
+        """
         return one.earliest > self.moment - (_TOLERANCE if one.earliest < one.latest else timedelta())
 
 
 def find_stop(choice: RestoreRoute, start: int, scan: Scan, now: datetime) -> Stop:
-    """Return where a replay to a time stops: the place of the file in the choice, and the offset in it.
+    """Return the stop of a replay to a time: the place of the file in the choice, and the offset in it.
 
-    `start` is the offset in the first file of the choice at which its replay begins. AmbiguousPointError names the
-    transactions between which the time lies, if it is not known which of those between them were committed by then.
+    `start` is the offset in the first file of the choice at which its replay begins. AmbiguousPointError, with the
+    transactions around the time, if the commit times of those between them are not known.
     """
     target = choice.target
     assert isinstance(target, AtTime)
@@ -298,7 +307,7 @@ def find_stop(choice: RestoreRoute, start: int, scan: Scan, now: datetime) -> St
 
 
 def _between(transaction: Scanned, taken: datetime, now: datetime) -> tuple[datetime, datetime]:
-    """Return the times between which a transaction after the backup was committed, as far as they are known."""
+    """Return the known bounds of the commit time of a transaction after the backup."""
     if transaction.between is not None:
         earliest, latest = transaction.between
         return (min(taken, latest) if earliest is None else earliest), latest
@@ -358,9 +367,9 @@ def located(
     local: Collection[tuple[str, str]],
     digests: Mapping[tuple[str, str], str] | None = None,
 ) -> tuple[Replay, ...]:
-    """Return the steps with each binlog marked that is on this host: `local` are incarnation and name of those.
+    """Return the steps with marks on the binlogs that are on this host.
 
-    `digests` are those of the descriptions of the rotated ones.
+    `local` has incarnation and name of these binlogs. `digests` has the description digests of rotated binlogs.
     """
 
     def marked(log: LogPart) -> LogPart:
@@ -387,9 +396,9 @@ def mode_objection(files: Iterable[RouteFile], gtid_mode: str | None) -> str | N
 
 
 def beyond(done: Sequence[LogPart], wanted: Sequence[LogPart]) -> tuple[LogPart, ...]:
-    """Return what of the wanted ranges is left to replay, after those of a finished restore of the same backup.
+    """Return the remaining ranges to replay after the ranges of a finished restore of the same backup.
 
-    NotThere if the wanted ranges do not go on where the finished ones end: they lie before, or in another history.
+    NotThere if the wanted ranges do not continue the finished ones, because they are before them or in another history.
     """
     if not done:
         return tuple(wanted)
@@ -401,19 +410,19 @@ def beyond(done: Sequence[LogPart], wanted: Sequence[LogPart]) -> tuple[LogPart,
     if last is None or not _is_same(end, replace(last, stop=end.stop)):
         raise NotThere(
             f"the point does not lie behind that of the finished restore, which ends in {end.file}",
-            hint="restore to it anew, into another dataset",
+            hint="restore to it again, into another dataset",
         )
     if end.stop is None or last.stop is None or last.stop < end.stop:
         raise NotThere(
             f"the point lies before that of the finished restore, which ends at {end.file}:{end.stop}",
-            hint="restore to it anew, into another dataset",
+            hint="restore to it again, into another dataset",
         )
     rest = () if last.stop == end.stop else (replace(last, start=end.stop),)
     return (*rest, *wanted[at + 1 :])
 
 
 def _joined_parts(parts: Sequence[LogPart]) -> list[LogPart]:
-    """Return the ranges with those of one binlog joined: a restore that went on has replayed it in parts."""
+    """Return the ranges, joined per binlog. A continued restore has replayed a binlog in parts."""
     result: list[LogPart] = []
     for part in parts:
         before = result[-1] if result else None
@@ -425,7 +434,7 @@ def _joined_parts(parts: Sequence[LogPart]) -> list[LogPart]:
 
 
 def _is_same(done: LogPart, wanted: LogPart) -> bool:
-    """Whether both are the same range of one file. A restore that an older version began has no fingerprints."""
+    """Whether both are the same range of one file. Restores of an older version have no fingerprints."""
     seen = replace(wanted, size=done.size, is_local=done.is_local, description=done.description)
     return done == seen or done == replace(seen, fingerprint="")
 
@@ -435,8 +444,8 @@ def replays(
 ) -> tuple[Replay, ...]:
     """Return the replay steps: the binlogs in batches of about `batch_bytes`, with the GTIDs after each batch.
 
-    `gtids` are those after the last batch. The first binlog begins at `start`, the last ends at `stop` (offsets in
-    bytes). A binlog with nothing to replay is left out.
+    `gtids` are the GTIDs after the last batch. The first binlog begins at `start`, the last ends at `stop` (offsets in
+    bytes). The steps omit binlogs with nothing to replay.
     """
     steps: list[Replay] = []
     batch: list[LogPart] = []

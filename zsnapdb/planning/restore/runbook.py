@@ -1,4 +1,4 @@
-"""What a person does for each step of a restore. Pure.
+"""The actions of a person for each step of a restore. Pure.
 
 Each page has the command, the commands that it runs underneath, the checks that it worked, and what to do if it failed.
 Every kind of step that `restore` executes has a page here; the type checker refuses a kind without a page.

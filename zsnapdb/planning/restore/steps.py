@@ -1,8 +1,7 @@
 """The typed steps of a restore of a server or a machine. Pure.
 
-The executor (`jobs/restore/run.py`) runs the steps in order, a journal notes the finished steps, and a runbook prints
-all steps. A step contains everything that it needs. So a stored plan means the same later, whatever has changed in the
-repository since.
+The executor (`jobs/restore/run.py`) runs the steps in order, a journal records the finished steps, and a runbook prints
+all steps. A step contains everything that it needs. So a stored plan keeps its meaning after changes in the repository.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ class LeaveStopped:
 
 @dataclass(frozen=True)
 class LookAround:
-    """Start the server read-only, with its old identity, on its private socket alone, until the restore goes on.
+    """Start the server read-only, with its old identity, only on its private socket, until the restore continues.
 
-    The volumes are snapshotted before: whatever is done to the server is undone when the restore goes on.
+    The step first creates snapshots of the volumes. All changes in the server are undone when the restore continues.
     """
 
     server_id: int
@@ -48,7 +47,7 @@ class LookAround:
 
 @dataclass(frozen=True)
 class RunBeside:
-    """Start the server beside the old server, with a new identity, its own port and its own socket."""
+    """Start the server next to the old server, with a new identity, its own port and its own socket."""
 
     server_id: int
     port: int
@@ -60,12 +59,12 @@ class RunBeside:
 
 
 def replaced_suffix(restore_id: str) -> str:
-    """Return what the names of the datasets end with that this restore replaced."""
+    """Return the suffix of the names of the datasets that this restore replaced."""
     return f"-replaced-{restore_id.lower()}"
 
 
 def place_of(old: str, restore_id: str) -> str:
-    """Return the name that a replaced dataset had before. The same name if it is not that of a replaced dataset."""
+    """Return the former name of a replaced dataset; the same name if the dataset is not replaced."""
     suffix = replaced_suffix(restore_id)
     return "/".join(part.removesuffix(suffix) for part in old.split("/"))
 
@@ -76,7 +75,8 @@ class PromotePart:
 
     The dataset that has this name now is renamed to `old` (None: there is no such dataset). `old_guid` is its GUID and
     `old_canmount` its property, `old_canmount_is_set` whether the site has set it; None in plans of older versions.
-    `mounted_by`: what `mountpoint` of the dataset says if it is no path: something else mounts it, such as fstab.
+    `mounted_by`: the value of the dataset's `mountpoint` if it is no path, because something else mounts the dataset,
+    such as fstab.
     """
 
     role: str
@@ -101,9 +101,9 @@ class Promote:
 
     The datasets of the old server are kept under other names. `renames` are trees of datasets (from, to), in order,
     those of the old server first. The next backup is a full backup. The restored server begins a new `incarnation`,
-    because its history may differ from that of the old server. `server_id` is the one that the site gives it, in its
-    own option file, before its first start (None: no other one was requested). `unit` is the systemd unit that a rewind
-    stops and starts (None: it is not known, or not needed).
+    because its history may differ from that of the old server. `server_id` is the id that the site sets in its option
+    file before the first start (None: no other id was requested). `unit` is the systemd unit that a rewind stops and
+    starts (None: not known, or not needed).
     """
 
     parts: tuple[PromotePart, ...]
@@ -147,10 +147,10 @@ HandoverStep = LeaveStopped | LookAround | RunBeside | Promote | MakeReplica
 
 @dataclass(frozen=True)
 class PoolNeeds:
-    """What the pool must have that receives: room for `plain_bytes` of streams, and the `features` of the streams.
+    """The requirements on the receiving pool: space for `plain_bytes` of streams, and the `features` of the streams.
 
     At least `stored_bytes` are needed. Features are the bits of the BEGIN records. ZFS should not be older than
-    `zfs_version`, that of the backup.
+    `zfs_version`, the version of the backup.
     """
 
     pool: str
@@ -160,17 +160,18 @@ class PoolNeeds:
     features: int
     zfs_version: str
     encrypted: tuple[str, ...] = field(default=(), kw_only=True)
-    """The datasets that ZFS encrypted where they were backed up, and that are received in the clear."""
+    """The datasets that ZFS encrypted on the source, and that are received unencrypted."""
     raw: tuple[str, ...] = field(default=(), kw_only=True)
-    """The datasets whose streams are encrypted as their blocks were: what is received needs their key."""
+    """The datasets with raw streams. The received datasets need their key."""
 
 
 @dataclass(frozen=True)
 class Preflight(PoolNeeds):
-    """Check everything the restore depends on; nothing is changed.
+    """Check everything the restore depends on, without changes.
 
-    The pool has what it needs for streams and binlogs. The host has a server program of the same series that is not
-    older, and the account it runs as. Every data key can be opened. Every chunk is in the repository with its size.
+    The pool has the space and the features for streams and binlogs. The host has a server program of the same series
+    that is not older, and the account it runs as. Every data key can be opened. Every chunk is in the repository with
+    its size.
     """
 
     flavour: Flavour
@@ -202,7 +203,7 @@ class MachinePreflight(PoolNeeds):
 
 @dataclass(frozen=True)
 class MakeTop:
-    """Make the dataset above volumes that lie side by side. The dataset is not mounted."""
+    """Create the dataset above volumes that are next to each other. The dataset is not mounted."""
 
     dataset: str
     kind: Literal["make-top"] = "make-top"
@@ -216,8 +217,8 @@ class MakeTop:
 class Receive:
     """Receive one volume's stream of one backup into its dataset, unmounted.
 
-    `from_guid` is None for a full stream. Sizes are in bytes. `key_location`: a stream that is encrypted as the blocks
-    were makes a dataset with a key of its own, which ZFS reads there (keylocation in zfsprops(7)).
+    `from_guid` is None for a full stream. Sizes are in bytes. `key_location`: a raw stream creates a dataset with its
+    own key, which ZFS reads from this location (keylocation in zfsprops(7)).
     """
 
     backup_id: str
@@ -245,7 +246,7 @@ class Receive:
 
 @dataclass(frozen=True)
 class CloneSnapshot:
-    """Clone one volume from the backup's snapshot on this host, unmounted. Nothing is fetched.
+    """Clone one volume from the backup's snapshot on this host, unmounted, without the repository.
 
     `origin` is the full name of that snapshot, `guid` its GUID. The clone gets a snapshot named `snapshot`, to which
     later steps roll it back.
@@ -316,8 +317,8 @@ class LogPart:
 
     `stop` None: to the last complete transaction. `is_local`: the server's own file is still on this host and is
     copied, if it has the archived bytes; else the binlog is fetched from the archive. `fingerprint` is the hash of its
-    head, which no other file of the name has ("": an older version planned it). `description` is the digest of what
-    describes it, if it was rotated when the replay was planned: nothing is added to it any more.
+    head, which no other file of that name has ("": an older version planned it). `description` is the digest of its
+    description, if the binlog was rotated at the time of the plan and so is final.
     """
 
     incarnation: str
@@ -331,7 +332,7 @@ class LogPart:
 
 
 Replayer = Literal["applier", "client"]
-"""What replays binlogs.
+"""The program that replays binlogs.
 
 `applier` is the applier of the server: it reads relay logs and works in parallel. `client` is a client program: it runs
 the output of the server's binlog tool in one session.
@@ -374,10 +375,10 @@ class Replay:
 
 @dataclass(frozen=True)
 class TakeUp:
-    """Take up a finished restore again: its server must still be at exactly these transactions. Then snapshot.
+    """Continue a finished restore: its server must still be at exactly these transactions. Then snapshot.
 
-    The server is started once, unreachable, and shut down. After a look around that is not needed: the server is
-    stopped, and its volumes are rolled back to what they were before the look.
+    The step starts the server once, unreachable, and shuts it down. `after_look`: the step instead stops the server and
+    rolls its volumes back to their state before the look.
     """
 
     number: int
@@ -468,10 +469,10 @@ MachineStep = MachinePreflight | MakeTop | Receive | CheckVolumes | DefineDomain
 
 
 def why_from_the_beginning(step: Receive, *, to_guid: int, from_guid: int, records: bool) -> str | None:
-    """Return why what ZFS kept of an interrupted receive is of no use for this step; None if the receive goes on.
+    """Return why this step cannot continue an interrupted receive; None if it can.
 
-    `to_guid` and `from_guid` are what ZFS says of the interrupted stream (0: it is a full one). `records`: whether a
-    record was received.
+    `to_guid` and `from_guid` are the GUIDs that ZFS reports for the interrupted stream (`from_guid` 0: it is a full
+    one). `records`: whether a record was received.
     """
     if (to_guid, from_guid) != (step.guid, step.from_guid or 0):
         return f"ZFS kept a part of another snapshot, with GUID {to_guid}, not of {step.snapshot}"

@@ -1,7 +1,12 @@
 """The forms of a point in time in `--to` and `--at`. Pure.
 
-`latest` (as far as backups and archive reach), `latest-backup`, a backup id, a time with its zone, a GTID (this
-transaction is the last included), `before-` and a GTID (this transaction is the first left out).
+The forms are:
+
+- `latest`: the newest state that backups and archive reach.
+- `latest-backup`, or a backup id.
+- A time with its zone.
+- A GTID: this transaction is the last included one.
+- `before-` and a GTID: this transaction is the first omitted one.
 """
 
 from __future__ import annotations
@@ -20,15 +25,15 @@ _TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}(?::[0-9]
 _DAY = re.compile(r"(19|20)[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
 _AGO = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?\s*(s|m|h|d|w)")
 FIRST_YEAR, LAST_YEAR = 1970, 9900
-"""No binlog and no snapshot is from before; no sum of a time and a duration leaves the calendar."""
+"""The limits of years. No binlog or snapshot is older, and no sum of a time and a duration exceeds the calendar."""
 _OFFSET = re.compile(r"[+-][0-9]{2}:?[0-9]{2}")
 
 
 @dataclass(frozen=True)
 class Latest:
-    """As far as the newest backup and the archive after it reach.
+    """The newest state that the newest backup and the archive after it reach.
 
-    `accepts_older`: also if the repository holds something newer that cannot be reached.
+    `accepts_older`: also if the repository has something newer that cannot be reached.
     """
 
     accepts_older: bool = False

@@ -110,7 +110,7 @@ class PathMap:
                 return join(normpath(target), clean[len(root.rstrip("/")) + 1 :])
         raise PreflightError(
             f"the server used {path}, which lies on none of the backup's volumes",
-            hint="the copy would open the source's file; this backup cannot be started beside it",
+            hint="move the file to a volume of the instance and back up again; a copy would open the source's file",
         )
 
 

@@ -39,8 +39,8 @@ PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the 
 class Sandbox:
     """The host paths that a server can see; no other path exists for it.
 
-    `base` is the folder above the copy. `writable` are the folders of the copy, `readable` those of programs and
-    settings, `hidden` those of the source. `connects`: the server may connect to other servers. `answers_beyond`: it
+    `base` is the folder above the copy. `writable` are the copy's folders, `readable` the folders with programs and
+    settings, `hidden` the source's folders. `connects`: the server may connect to other servers. `answers_beyond`: it
     listens on an address that other hosts can reach.
     """
 

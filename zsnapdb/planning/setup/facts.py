@@ -135,7 +135,7 @@ class SetupAnswers:
     - `move`: the server may be stopped while its files are moved to ZFS
     - `proof`: setup ends with doctor, a backup and a drill
     - `notify`: the target for failures: an e-mail address, a URL, or the absolute path of a program
-    - `sign`: whether this host signs what it stores
+    - `sign`: whether this host signs its stored documents
     """
 
     repository: str

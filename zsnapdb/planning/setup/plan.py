@@ -288,7 +288,7 @@ def why_no_binlogs(server: FoundServer) -> str:
 
 
 def _no_points(server: FoundServer) -> str:
-    """Return what a server without binlogs means, and what to do."""
+    """Return the consequence of a server without binlogs, and the remedy."""
     how = _BY_HAND if why_no_binlogs(server) else "--binlogs turns them on, with one restart of the server"
     return f"the server writes no binlogs: changes since the last backup or snapshot cannot be restored; {how}"
 

@@ -59,7 +59,7 @@ class RemovalStep:
 
 @dataclass(frozen=True)
 class RemovalPlan:
-    """The steps of a removal. `notes` list what is kept."""
+    """The steps of a removal. `notes` list the kept data."""
 
     facts: RemovalFacts
     steps: tuple[RemovalStep, ...]

@@ -1,4 +1,4 @@
-"""Which backup `zsnapdb consolidate` makes into a full one, from which chain, and under which id. Pure."""
+"""The choice of the backup, the chain and the new id for `zsnapdb consolidate`. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zsnapdb.planning.order import PlacedLink
 
 LATEST = "latest"
 _ROOM = 256
-"""How many ids must be free after that of the original in its second: then two runs hardly choose the same."""
+"""The ids that must be free after the original's id in its second, so that two runs hardly choose the same id."""
 _SUFFIXES = 0x10000
 
 
@@ -46,11 +46,11 @@ class Consolidation(Generic[S]):
 def choose(
     stored: Sequence[S], requested: str, damage: DamageRegister, unchosen: Mapping[str, str], randomness: int
 ) -> Consolidation[S]:
-    """Return what becomes a full backup: the backup of that id, or for `latest` the newest with a complete chain.
+    """Return the consolidation of the backup with that id, or for `latest` of the newest one with a complete chain.
 
-    `stored` is oldest first, `unchosen` says why `latest` never chooses some of them. NotThere
-    without such a backup; PreflightError if a full backup of its snapshots is stored; DamagedError if its chain is
-    broken, or known to be damaged.
+    `stored` is oldest first. `unchosen` has the reasons why `latest` never chooses some of them. NotThere without such
+    a backup; PreflightError if a full backup of its snapshots is stored; DamagedError if its chain is broken, or known
+    to be damaged.
     """
     chain, passed = (
         _newest(stored, damage, unchosen) if requested == LATEST else (_named(stored, requested, damage), ())
@@ -67,8 +67,8 @@ def choose(
     if known:
         raise DamagedError(
             f"the chain of {original.backup_id} is known to be damaged: {known[0].describe()}",
-            hint="make a full backup of the server with `zsnapdb backup --full`, or name a backup before the damage; if"
-            " it was mended, `zsnapdb verify --deep` or a drill clears it",
+            hint="make a full backup of the server with `zsnapdb backup --full`, or name a backup before the damage."
+            " After a repair, run `zsnapdb verify --deep` or a drill, which clears the damage",
         )
     what = "the newest backup with a complete chain" if requested == LATEST else "the requested backup"
     reasons = (*passed, f"{original.backup_id} is {what}; its restore needs {len(chain)} backups")
@@ -78,7 +78,7 @@ def choose(
 def _newest(
     stored: Sequence[S], damage: DamageRegister, unchosen: Mapping[str, str]
 ) -> tuple[tuple[S, ...], tuple[str, ...]]:
-    """Return the chain of the newest backup that has a complete one, and why newer ones were passed over."""
+    """Return the chain of the newest backup with a complete chain, and the reasons against newer backups."""
     passed: list[str] = []
     for link in reversed(stored):
         if link.backup_id in unchosen:
@@ -118,10 +118,10 @@ def _full_of(stored: Sequence[S], original: S, damage: DamageRegister) -> S | No
 
 
 def id_after(backup_id: str, randomness: int) -> str:
-    """Return an id for another backup of the same snapshots: of the same second and right after it in every order.
+    """Return an id for another backup of the same snapshots: in the same second and directly after it in every order.
 
-    So retention, and whoever looks for the newest backup at a time, sees the time of the snapshots and not that of the
-    consolidation. If its second has too few ids left, it is of the next one. PreflightError if the id carries no time.
+    So retention and searches by time use the snapshots' time, not the time of the consolidation. If the second has too
+    few free ids, the new id is in the next second. PreflightError if the id has no time.
     """
     first = int(backup_id[-4:], 16) + 1
     if _SUFFIXES - first >= _ROOM:

@@ -1,4 +1,4 @@
-"""What a drill samples, how it judges the results, and how long a step took in past drills. Pure."""
+"""The samples of a drill, the judgement of its results, and step times from past drills. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _order(seed: int, name: str) -> bytes:
 
 
 def _shuffled(items: Sequence[Sized], seed: int) -> list[Sized]:
-    """Return the items in an order that the seed alone decides, however they were listed."""
+    """Return the items in an order that depends only on the seed."""
     return sorted(items, key=lambda item: (_order(seed, item.name), item.name))
 
 
@@ -65,7 +65,7 @@ def sample_whole(items: Sequence[Sized], budget: int | None, seed: int) -> tuple
 def sample_pages(files: Sequence[Sized], page_size: int, budget: int | None, seed: int) -> tuple[PageRange, ...]:
     """Return page ranges of about `budget` bytes together (None: all files whole).
 
-    Of a file that is larger than the rest of the budget a part is chosen.
+    If a file is larger than the rest of the budget, the function chooses a part of the file.
     """
     if budget is None:
         return tuple(PageRange(file.name, 0, None) for file in sorted(files, key=lambda file: file.name))
@@ -98,7 +98,7 @@ def without(part: PageRange, left_out: Sequence[range]) -> tuple[PageRange, ...]
 
 
 def seed_of(drill_id: str) -> int:
-    """Return the seed of a drill for which none was given: each drill has another one, and its id determines it."""
+    """Return the default seed of a drill. Its id determines the seed, so that each drill has another one."""
     return int.from_bytes(hashlib.blake2b(drill_id.encode(), digest_size=4).digest())
 
 
@@ -118,16 +118,16 @@ _NO_RESOURCES = re.compile(
 
 
 def lacks_resources(text: str) -> bool:
-    """Whether an objection of CHECK TABLE is that the server lacks files, memory or room, which damages nothing."""
+    """Whether CHECK TABLE only reports that the server lacks files, memory or space, which is no damage."""
     return _NO_RESOURCES.search(text) is not None
 
 
 def judge_table(rows: Sequence[Sequence[object]]) -> str | None:
     """Return the objections of CHECK TABLE, None if there are none.
 
-    Its rows are table, operation, kind of message, text; the last one is the verdict. An error counts whatever the
-    verdict, and so does a warning of corruption. Other warnings (a client has the table open) do not count. An engine
-    that cannot check says so in a note.
+    Its rows are table, operation, kind of message, text; the last row is the verdict. Errors and warnings of corruption
+    count with any verdict. Other warnings (a client has the table open) do not count. An engine without a check reports
+    that in a note.
     """
     texts = [(str(row[2]).lower(), str(row[3])) for row in rows]
     if not texts:
@@ -140,7 +140,7 @@ def judge_table(rows: Sequence[Sequence[object]]) -> str | None:
 
 
 def judge_probe(probe: ProbeSettings, rows: Sequence[Sequence[object]]) -> str | None:
-    """Return what is wrong with the answer to a probe, None if it is the expected one."""
+    """Return why the answer to a probe is wrong; None if it is the expected one."""
     if len(rows) != 1:
         return f"{len(rows)} rows, not one"
     answer = rows[0][0]
@@ -170,7 +170,7 @@ def _number(text: str) -> Decimal | None:
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a step of a past drill took, and how many bytes it moved (0: it is not about bytes)."""
+    """The duration of a step of a past drill, and the bytes that it moved (0: it moves none)."""
 
     kind: str
     seconds: float
@@ -178,7 +178,7 @@ class Timing:
 
 
 def expected_seconds(kind: str, size: int, history: Sequence[Timing]) -> float | None:
-    """Return the expected seconds of a step of that kind: the median of past ones, per byte where it moves bytes.
+    """Return the expected seconds of a step of that kind: the median of past steps, per byte if it moves bytes.
 
     None if no past step of that kind is known.
     """
@@ -196,7 +196,8 @@ _LONGEST = 400
 class InsideAnswer:
     """A server's answers: its family, version and identity, and its binlogs with their bytes, oldest first.
 
-    `recovered` is what the binlog of its start begins with, `executed` what all contain now. None: it has no GTIDs.
+    `recovered` are the GTIDs at the begin of its first binlog in the drill, `executed` the GTIDs of all binlogs now.
+    None: it has no GTIDs.
     """
 
     flavour: Flavour
@@ -209,7 +210,7 @@ class InsideAnswer:
 
 
 class InsideResult(StrEnum):
-    """What is known: PROVED, WRONG (the copy is not what was backed up), or UNPROVABLE."""
+    """The result of a comparison. WRONG: the copy differs from the server that was backed up."""
 
     PROVED = "proved"
     WRONG = "wrong"
@@ -225,17 +226,18 @@ class InsideVerdict:
 
 
 def binlog_of_start(names: Sequence[str], published: str | None) -> str:
-    """Return the binlog that the server began when it started in the drill. `names` are all, oldest first.
+    """Return the binlog that the server began at its start in the drill. `names` are all binlogs, oldest first.
 
-    It is the first one after `published`, the last to which it had written around the snapshot: later ones may have
-    been begun since (FLUSH LOGS of a log rotation). If that is not known (None) or not there, it is the newest.
+    It is the first binlog after `published`, the last one to which the server wrote around the snapshot. Later binlogs
+    may have begun since (FLUSH LOGS of a log rotation). If `published` is None or missing, the result is the newest
+    binlog.
     """
     later = [name for name in names if published is not None and _position_number(name) > _position_number(published)]
     return later[0] if later else names[-1]
 
 
 def judge_identity(flavour: Flavour, server_uuid: str | None, server_id: int, answer: InsideAnswer) -> InsideVerdict:
-    """Return whether the server is the one that was backed up. `server_uuid` None: that one had none."""
+    """Return whether the server is the one that was backed up. `server_uuid` None: the original had none."""
     if flavour is not answer.flavour:
         return _wrong(f"it is a server of {answer.flavour.value}, and {flavour.value} was backed up")
     if server_uuid is not None and server_uuid.lower() != answer.server_uuid:
@@ -247,10 +249,10 @@ def judge_identity(flavour: Flavour, server_uuid: str | None, server_id: int, an
 
 
 def judge_position(before: Position, after: Position | None, answer: InsideAnswer) -> InsideVerdict:
-    """Return whether the server recovered to a state between what it had published before and after the snapshot.
+    """Return whether the server recovered to a state between its published positions before and after the snapshot.
 
-    `after` None: the lock was lost, so nothing bounds the state from above. GTIDs decide; without them binlog files and
-    offsets do.
+    `after` None: the lock was lost, so there is no upper bound of the state. GTIDs decide; without them binlog files
+    and offsets do.
     """
     if before.gtids is not None and answer.recovered is not None:
         return _by_gtids(before.gtids, after.gtids if after is not None else None, answer, answer.recovered)
@@ -278,10 +280,10 @@ def _by_gtids(before: Gtids, after: Gtids | None, answer: InsideAnswer, recovere
 
 
 def _held(answer: InsideAnswer, recovered: Gtids) -> Gtids:
-    """Return what the server has for certain: what its binlogs had, and transactions of other servers.
+    """Return the GTIDs that the server certainly has: those of its binlogs, and those of other servers.
 
-    A replica of MySQL may apply without logging. A transaction of another server is the same whenever it is applied.
-    One of its own may have been written since the start, under a number that was lost.
+    A replica of MySQL may apply transactions without logging them. A transaction of another server stays the same at
+    any time. The server may have written its own transaction since the start, under a number that was lost.
     """
     if not isinstance(recovered, GtidSet) or not isinstance(answer.executed, GtidSet):
         return recovered

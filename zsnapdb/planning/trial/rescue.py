@@ -1,4 +1,4 @@
-"""Where a rescued table goes, under which name, and by which transport. Pure."""
+"""The destination, the new name and the transport of a rescued table. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _PLAIN = re.compile(r"^[A-Za-z0-9_]+$")
 
 @dataclass(frozen=True)
 class DumpFile:
-    """A dump goes to this file, which is not there yet."""
+    """The destination is a dump in this file, which does not exist yet."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class LiveServer:
-    """Rows go to a running server. `schema` None: the one the table came from."""
+    """The destination is a running server. `schema` None: the schema that the table came from."""
 
     user: str
     host: str
@@ -40,9 +40,9 @@ class LiveServer:
 
 
 def parse_destination(text: str) -> DumpFile | LiveServer:
-    """Return what `--into` names.
+    """Return the destination that `--into` names.
 
-    UsageError if an address contains a password: everybody on the host can read a command line.
+    UsageError if an address contains a password, because every user of the host can read a command line.
     """
     if not re.match(r"^(mysql|mariadb)://", text):
         if "://" in text:
@@ -75,7 +75,7 @@ def parse_destination(text: str) -> DumpFile | LiveServer:
 def new_name(original: TableName, chosen: str | None, schema: str | None, as_of: datetime) -> TableName:
     """Return the name on the live server: the chosen one, else the old name with the time of the data.
 
-    `chosen` is `table`, `schema.table`, or for a schema its new name. `schema` is the one the destination names.
+    `chosen` is `table`, `schema.table`, or for a schema its new name. `schema` is the schema of the destination.
     """
     stamp = f"_{as_of:%Y%m%d_%H%M%S}"
     if original.table is None:
@@ -86,7 +86,7 @@ def new_name(original: TableName, chosen: str | None, schema: str | None, as_of:
 
 
 class Transport(StrEnum):
-    """How rows get into a live server: as a tablespace, or dumped and loaded."""
+    """The transport of rows into a live server: as a tablespace, or dumped and loaded."""
 
     TABLESPACE = "tablespace"
     DUMP = "dump"
@@ -94,7 +94,7 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True)
 class ServerKind:
-    """What decides whether two servers understand each other's tablespaces."""
+    """The facts that decide whether a server can read tablespaces of another one."""
 
     flavour: Flavour
     version: str
@@ -108,7 +108,7 @@ class ServerKind:
 
 @dataclass(frozen=True)
 class TableKind:
-    """What decides whether a table can move as a tablespace."""
+    """The facts that decide whether a table can move as a tablespace."""
 
     name: TableName
     engine: str
@@ -129,10 +129,10 @@ class TransportChoice:
 def choose_transport(
     requested: Transport | None, table: TableKind, source: ServerKind, target: ServerKind, *, is_local: bool
 ) -> TransportChoice:
-    """Return how the table gets into the live server. `is_local`: its files are on this host and ours to write.
+    """Return the transport of the table into the live server. `is_local`: its files are on this host and writable.
 
-    By default a server with a binlog gets a dump. ALTER TABLE … IMPORT TABLESPACE would need the file on every replica
-    and in every replay of the binlog (refman 8.4, "Importing InnoDB Tables"); rows of a dump are in the binlog.
+    By default a server with a binlog gets a dump, because the rows of a dump are in the binlog. ALTER TABLE … IMPORT
+    TABLESPACE would need the file on every replica and in every replay (refman 8.4, "Importing InnoDB Tables").
     PreflightError if the requested transport is not possible.
     """
     against = _objection(table, source, target, is_local=is_local)
@@ -198,7 +198,7 @@ _BY_TRANSACTION = "it names transactions of the server it comes from, so a dump 
 
 
 class DumpScope(StrEnum):
-    """What of a schema is dumped: everything in it, or its tables and sequences alone."""
+    """The dumped part of a schema: everything in it, or only its tables and sequences."""
 
     EVERYTHING = "everything"
     TABLES = "tables"
@@ -206,9 +206,9 @@ class DumpScope(StrEnum):
 
 @dataclass(frozen=True)
 class DumpRuns:
-    """The runs of the dump program, in order, each with its arguments, and what they leave out, in words.
+    """The runs of the dump program, in order, each with its arguments, and the omitted data, in words.
 
-    `with_history` are the tables of which the old versions of rows are dumped too.
+    `with_history` are the tables whose old row versions are dumped too.
     """
 
     runs: tuple[tuple[str, ...], ...]
@@ -229,11 +229,10 @@ def objection_to_history(program: str, *, has_option: bool, target_version: str 
 
 
 def dump_of_schema(schema: SchemaContent, scope: DumpScope, no_history: str | None) -> DumpRuns:
-    """Return how the schema is dumped. `no_history` says why histories cannot be dumped, None if they can.
+    """Return the runs that dump the schema. `no_history` says why histories cannot be dumped; None if they can.
 
-    The program refuses to dump the history of tables that are versioned by transaction. So they are dumped in a run
-    of their own, before the others, because views and routines may need them; and sequences before them, because
-    defaults may need those.
+    The program refuses to dump the history of tables that are versioned by transaction. So a separate first run dumps
+    them, because views and routines may need them. That run dumps sequences first, because defaults may need those.
     """
     by_time = schema.versioned_by_time if no_history is None else ()
     everything = scope is DumpScope.EVERYTHING
@@ -257,7 +256,7 @@ def dump_of_schema(schema: SchemaContent, scope: DumpScope, no_history: str | No
 
 
 def dump_of_table(table: CatalogueTable, *, by_transaction: bool, no_history: str | None, rows_only: bool) -> DumpRuns:
-    """Return how one table is dumped, without its triggers and locks. `rows_only`: without its definition."""
+    """Return the run that dumps one table, without its triggers and locks. `rows_only`: without its definition."""
     has_history = table.is_versioned and not by_transaction and no_history is None
     words = ["--skip-triggers", _NO_LOCKS, *((HISTORY_OPTION,) if has_history else ())]
     if rows_only:
@@ -269,7 +268,7 @@ def dump_of_table(table: CatalogueTable, *, by_transaction: bool, no_history: st
 
 
 def lost_digits(columns: Iterable[ColumnName]) -> tuple[str, ...]:
-    """Return what a dump does not hold of these FLOAT columns, whose values the server prints with 6 digits.
+    """Return a note about the lost digits of these FLOAT columns. The server prints their values with 6 digits.
 
     Observed with the dump programs of MySQL 9.7 and MariaDB 11.8: 1234567 is 1234570 in a dump.
     """
@@ -284,7 +283,7 @@ def _ignored(schema: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _lost(table: CatalogueTable, by_transaction: frozenset[str], no_history: str | None) -> tuple[str, ...]:
-    """Return what of the table's rows a dump of a copy does not hold."""
+    """Return notes about the rows of the table that a dump of a copy does not have."""
     if table.row_place is RowPlace.MEMORY:
         return (f"rows of {table.name}: they were in the memory of the server only",)
     if table.row_place is RowPlace.ELSEWHERE:

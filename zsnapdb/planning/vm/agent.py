@@ -42,7 +42,7 @@ def _strange(about: str = "") -> DamagedError:
 
 
 def is_frozen(answer: str) -> bool:
-    """Whether the file systems are frozen, from the answer to STATUS. DamagedError for a strange answer."""
+    """Whether the file systems are frozen, from the answer to STATUS. DamagedError for an unexpected answer."""
     state = _returned(answer)
     if state not in ("frozen", "thawed"):
         raise _strange()
@@ -50,7 +50,7 @@ def is_frozen(answer: str) -> bool:
 
 
 def count(answer: str) -> int:
-    """Return how many file systems were frozen or thawed, from the answer. DamagedError for a strange answer."""
+    """Return the number of frozen or thawed file systems from the answer. DamagedError for an unexpected answer."""
     number = _returned(answer)
     if type(number) is not int or not 0 <= number < 1 << 31:
         raise _strange()
@@ -58,7 +58,7 @@ def count(answer: str) -> int:
 
 
 def mount_points(answer: str) -> tuple[str, ...]:
-    """Return the mount points that the agent lists, sorted, at most 64. Strange ones are left out."""
+    """Return the mount points that the agent lists, sorted, at most 64, without malformed ones."""
     listed = _returned(answer)
     names = [item.get("mountpoint") for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
     good = {name for name in names if isinstance(name, str) and 0 < len(name) <= _LONGEST_PATH and is_line(name)}
@@ -72,7 +72,7 @@ _LARGEST_NUMBER = 1 << 63
 
 @dataclass(frozen=True)
 class GuestProgramEnd:
-    """How a program in a guest ended, and what it printed. `code` None: a signal ended it."""
+    """The end of a program in a guest: its exit code (None: a signal ended it) and its output."""
 
     code: int | None
     out: str
@@ -106,9 +106,9 @@ def status(number: int) -> str:
 
 
 def ended(answer: str) -> GuestProgramEnd | None:
-    """Return how the process ended, from the answer to `status`; None while it runs.
+    """Return the end of the process from the answer to `status`; None while it runs.
 
-    DamagedError for a strange answer, and if the agent left a part of the output out.
+    DamagedError for an unexpected answer, and if the agent omitted a part of the output.
     """
     fields = _exec_answer(answer)
     if fields.get("exited") is False:

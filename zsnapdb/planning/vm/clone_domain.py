@@ -1,8 +1,8 @@
-"""Builds the XML of a clone's domain from that of its base. Pure: the same base and identity give the same text.
+"""The XML of a clone's domain, made from the XML of its base. Pure: the same base and identity give the same text.
 
-What must differ is what virt-clone(1) changes: name, UUID (also in the SMBIOS data), MAC addresses, NVRAM file, serial
-and channel paths, graphics ports; and the generation id (QEMU, "Virtual Machine Generation ID"), by which a guest seeds
-its random numbers anew. What could reach production is taken away or refused.
+The parts that virt-clone(1) changes must differ: name, UUID (also in the SMBIOS data), MAC addresses, NVRAM file,
+serial and channel paths, graphics ports. The generation id also differs, so that a guest seeds its random numbers again
+(QEMU, "Virtual Machine Generation ID"). Parts that could reach production are removed or refused.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _DEVICES = {
     "vsock",
     "watchdog",
 }
-"""The devices of which zsnapdb knows how to make them the clone's own. Any other device refuses."""
+"""The devices that zsnapdb can make the clone's own. Any other device refuses the clone."""
 _LOCAL_LINES = ("pty", "file", "null", "unix", "spicevmc", "qemu-vdagent", "dbus", "stdio")
 _HARMLESS_ARGUMENTS = ("-icount",)
 """Arguments of <qemu:commandline>, each with one value, that cannot lead anywhere."""
@@ -54,7 +54,7 @@ _HARMLESS_ARGUMENTS = ("-icount",)
 
 @dataclass(frozen=True)
 class CloneNetwork:
-    """What the interfaces of a clone are connected to: a network of libvirt, or a bridge of the host."""
+    """The network of a clone's interfaces: a network of libvirt, or a bridge of the host."""
 
     kind: str
     name: str
@@ -67,11 +67,11 @@ class CloneNetwork:
 
 @dataclass(frozen=True)
 class DomainIdentity:
-    """All that a clone's domain has of its own.
+    """The own parts of a clone's domain.
 
     `disks` has the device of each disk, by target. `nvram` is its NVRAM file, if the base has one. `serial_log` is the
-    file with what its first serial line prints (None: no file). `memory` (bytes) and `cpus` None: those of the base.
-    `seed` is the image of a CD that the clone gets more than the base (None: no CD).
+    file with the output of its first serial line (None: no file). `memory` (bytes) and `cpus` None: as in the base.
+    `seed` is the image of an additional CD (None: no CD).
     """
 
     name: str
@@ -88,13 +88,13 @@ class DomainIdentity:
 
 
 def macs(uuid: str, count: int) -> tuple[str, ...]:
-    """Return the MAC addresses of a machine's interfaces. The prefix 52:54:00 is that of QEMU and libvirt."""
+    """Return the MAC addresses of a machine's interfaces. QEMU and libvirt use the prefix 52:54:00."""
     digests = (hashlib.sha256(f"{uuid} {number}".encode()).hexdigest() for number in range(count))
     return tuple(f"52:54:00:{digest[:2]}:{digest[2:4]}:{digest[4:6]}" for digest in digests)
 
 
 def obstacles(text: str) -> tuple[str, ...]:
-    """Return what keeps the domain from being a base: what a clone would share with it, or could reach. Sorted."""
+    """Return the reasons why the domain cannot be a base, sorted: parts that a clone would share or could reach."""
     root = root_of(text)
     reasons = [f"device {device.tag}" for device in root.iterfind("devices/*") if device.tag not in _DEVICES]
     reasons += [f"disk {d.target} is shared with other machines" for d in parse(text).volumes if d.is_shared]

@@ -13,14 +13,14 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.patterns import is_line
 
 NAMESPACE = "https://github.com/zsnapdb/vm/1"
-"""The namespace of our element in the metadata of a domain."""
+"""The namespace of zsnapdb's element in the metadata of a domain."""
 _MARK = f"{{{NAMESPACE}}}vm"
 _QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 QEMU_COMMAND_LINE = f"{{{_QEMU}}}commandline"
 QEMU_ARGUMENT = f"{{{_QEMU}}}arg"
 _LONGEST = 1 << 20
 _DEEPEST = 32
-"""Elements inside each other. Those of libvirt have fewer than ten levels."""
+"""The limit of nested elements. Domains of libvirt have fewer than ten levels."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _AGENT_CHANNEL = "org.qemu.guest_agent.0"
 
@@ -30,7 +30,7 @@ ElementTree.register_namespace("qemu", _QEMU)
 
 @dataclass(frozen=True)
 class DomainMark:
-    """Our element in a domain's metadata: the machine's name, its UUID, and the dataset of its anchor."""
+    """The element of zsnapdb in a domain's metadata: the machine's name, its UUID, and the dataset of its anchor."""
 
     name: str
     uuid: str
@@ -59,7 +59,7 @@ class DomainDisk:
 
 @dataclass(frozen=True)
 class Domain:
-    """What zsnapdb reads of a domain. `uuid` is "" if the text has none."""
+    """The parts of a domain that zsnapdb reads. `uuid` is "" if the text has none."""
 
     name: str
     uuid: str
@@ -85,7 +85,7 @@ class Domain:
 def root_of(text: str) -> ElementTree.Element:
     """Return the root element of a domain's XML. DamagedError if the text is not the XML of a domain.
 
-    Entities are refused: libvirt writes none. So is what lies too deep for functions that call themselves.
+    The function refuses entities, because libvirt writes none, and text that is nested too deeply for recursion.
     """
     if len(text) > _LONGEST or "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise DamagedError("the XML of the domain is too long, or declares entities", hint="see `virsh dumpxml`")
@@ -101,7 +101,7 @@ def root_of(text: str) -> ElementTree.Element:
 
 
 def _depth(root: ElementTree.Element) -> int:
-    """Return the number of levels, counted no further than one beyond the deepest that is allowed."""
+    """Return the number of levels, counted up to one more than the limit."""
     depth, level = 0, [root]
     while level and depth <= _DEEPEST:
         depth, level = depth + 1, [child for element in level for child in element]
@@ -152,7 +152,7 @@ def _mark(root: ElementTree.Element) -> DomainMark | None:
 
 
 def mark_element(mark: DomainMark) -> ElementTree.Element:
-    """Return the metadata of a domain with our element, and nothing else."""
+    """Return the metadata of a domain with only zsnapdb's element."""
     metadata = ElementTree.Element("metadata")
     ElementTree.SubElement(metadata, _MARK, {"name": mark.name, "uuid": mark.uuid, "dataset": mark.dataset})
     return metadata

@@ -1,4 +1,4 @@
-"""How consistent a snapshot of a machine's disks is, from what was seen before and after the snapshot. Pure."""
+"""The consistency grade of a snapshot of a machine's disks, from observations before and after the snapshot. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from zsnapdb.base.errors import ConsistencyError
 
 
 class Grade(StrEnum):
-    """What the disks in a snapshot are like, from the lowest grade to the highest.
+    """The consistency grades of a snapshot, from the lowest to the highest.
 
-    CRASH: as after a power cut. FROZEN: the guest wrote everything out and held its file systems still. QUIESCED: the
-    programs of the guest held still too, or the guest had shut down.
+    CRASH: as after a power cut. FROZEN: the guest had written everything to its disks and kept its file systems frozen.
+    QUIESCED: the programs of the guest were quiet too, or the guest had shut down.
     """
 
     CRASH = "crash"
@@ -26,7 +26,10 @@ class Grade(StrEnum):
 
 
 class Power(StrEnum):
-    """What a machine does: it runs, its guest shut it down, it is off for another reason, or another state."""
+    """The power state of a machine.
+
+    SHUT_DOWN: its guest shut it down. OFF: it is off for another reason.
+    """
 
     RUNNING = "running"
     SHUT_DOWN = "shut down"
@@ -38,9 +41,9 @@ class Power(StrEnum):
 class Freeze:
     """A freeze of the guest's file systems around a snapshot.
 
-    `count` file systems were frozen, for `held_ms` milliseconds. `mount_points` are all that the agent listed before,
-    () if it listed none. `problem` says why the freeze does not count; "" if the guest was frozen until the snapshot
-    was there.
+    `count` file systems were frozen, for `held_ms` milliseconds. `mount_points` are all mount points that the agent
+    listed before, () if it listed none. `problem` says why the freeze does not count; "" if the guest was frozen until
+    the snapshot existed.
     """
 
     count: int
@@ -64,7 +67,7 @@ class ServerLock:
 
 @dataclass(frozen=True)
 class ReachedGrade:
-    """The grade of a snapshot set, and how it is known."""
+    """The grade of a snapshot set, with its reason."""
 
     grade: Grade
     reason: str
@@ -73,11 +76,11 @@ class ReachedGrade:
 def reached(before: Power, after: Power, freeze: Freeze | None, lock: ServerLock | None = None) -> ReachedGrade:
     """Return the grade that a snapshot has.
 
-    A lock of the server alone is no grade: without a freeze its last writes may be in the guest's memory.
+    A lock of the server alone gives no grade, because without a freeze its last writes may be in the guest's memory.
 
     A machine that its guest shut down is quiesced: its programs ended and its file systems were unmounted. A machine
-    that is off for another reason, or an unknown one (libvirt forgets the reason when it starts anew), is a crash: its
-    disks are at rest, but may hold what a power cut left.
+    that is off for another or an unknown reason has the grade CRASH, because its disks may be in the state after a
+    power cut. The reason is unknown after a restart of libvirt.
     """
     if before != after:
         return ReachedGrade(Grade.CRASH, f"the machine was {before} before the snapshot and {after} after it")
@@ -107,7 +110,7 @@ def refuse_below(reached_grade: ReachedGrade, minimum: Grade, domain: str) -> No
 
 
 def hint_for(minimum: Grade) -> str:
-    """Return what a user can do to reach the grade."""
+    """Return the hint for reaching the grade."""
     if minimum is Grade.QUIESCED:
         return "set host to the server inside, shut the machine down from inside, or lower minimum_grade"
     return "start qemu-guest-agent in the guest and give the domain its channel, or lower minimum_grade"

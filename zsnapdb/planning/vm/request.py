@@ -1,4 +1,4 @@
-"""Decides on a request for clones of machines: names, limits, space. Pure."""
+"""Decisions about a request for clones of machines: names, limits, space. Pure."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ def checked_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class MachineOriginName:
-    """What machines are cloned from, by name. `backup` None: not said; LATEST_BACKUP or an id: of an instance."""
+    """The requested origin of machines, by name.
+
+    `backup` is LATEST_BACKUP or the id of a backup of an instance; None: not given.
+    """
 
     name: str
     backup: str | None
 
 
 def origin_name(text: str) -> MachineOriginName:
-    """Return what NAME, NAME@latest or NAME@ID names. UsageError if nothing stands on one side of the @."""
+    """Return the origin that NAME, NAME@latest or NAME@ID names. UsageError if one side of the @ is empty."""
     name, separator, backup = text.partition("@")
     if not name or (separator and not backup):
         raise UsageError(
@@ -59,7 +62,7 @@ def names(template: str, count: int) -> tuple[str, ...]:
 
 
 def refuse_taken(wanted: Sequence[str], machines: Collection[str], domains: Collection[str]) -> None:
-    """Raise ExistsError if a machine of ours or a domain of libvirt has one of the names."""
+    """Raise ExistsError if a machine of zsnapdb or a libvirt domain has one of the names."""
     for name in wanted:
         if name in machines:
             raise ExistsError(
@@ -83,7 +86,7 @@ def admit_all(quota: Quota, owner: str, owners: Sequence[str], available: int, c
 
 @dataclass(frozen=True)
 class ZvolSpace:
-    """The space of one zvol of a base: its size, its block size, and what it reserves, in bytes."""
+    """The space of one zvol of a base: its size, its block size, and its reservation, in bytes."""
 
     target: str
     size: int
@@ -94,15 +97,15 @@ class ZvolSpace:
     def words(self) -> str:
         """The space of a clone of it, in words.
 
-        `volblocksize` is that of the base for ever (zfsprops(7)). A clone does not get the base's `refreservation`, so
-        it is thin (zfs-clone(8), OpenZFS issue 12892).
+        A clone always keeps the `volblocksize` of the base (zfsprops(7)). It does not get the base's `refreservation`,
+        so it is thin (zfs-clone(8), OpenZFS issue 12892).
         """
         reserved = f"the base reserves {self.reserved} bytes, the clone" if self.reserved else "it"
         return f"{self.size} bytes, volblocksize {self.block_size}; {reserved} reserves nothing (thin)"
 
 
 def refuse_other_pools(pools: Collection[str]) -> None:
-    """Raise PreflightError unless all zvols are in one pool: only then one request snapshots them all."""
+    """Raise PreflightError unless all zvols are in one pool, because one request snapshots only one pool."""
     if len(set(pools)) > 1:
         raise PreflightError(
             f"the disks of the domain are in several pools: {', '.join(sorted(set(pools)))}",
@@ -111,7 +114,7 @@ def refuse_other_pools(pools: Collection[str]) -> None:
 
 
 def refuse_obstacles(domain: str, obstacles: Sequence[str]) -> None:
-    """Raise PreflightError if the domain cannot be cloned, with all that is in the way."""
+    """Raise PreflightError, with all obstacles, if the domain cannot be cloned."""
     if obstacles:
         raise PreflightError(
             f"the domain {domain} cannot be cloned: {'; '.join(obstacles)}",

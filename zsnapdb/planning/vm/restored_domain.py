@@ -1,7 +1,7 @@
-"""Builds the XML of a restored machine's domain from the XML in a manifest. Pure.
+"""The XML of a restored machine's domain, made from the XML in a manifest. Pure.
 
-Others may have written the manifest, and a domain can name any file, program and device of the host. So nothing is
-kept that is not listed here, and no value that is kept can be a path, with the exceptions in `TRUSTED`.
+A stranger may have written the manifest, and a domain can name any file, program and device of the host. So only the
+parts listed here are kept, and no kept value can be a path, with the exceptions in `TRUSTED`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zsnapdb.planning.vm.domain import NAMESPACE, QEMU_ARGUMENT, QEMU_COMMAND_LI
 
 _RESTORED = f"{{{NAMESPACE}}}restored"
 _PLAIN = re.compile(r"[A-Za-z0-9_.:,+ -]{0,128}")
-"""A value that names nothing on the host."""
+"""The pattern of values that cannot name a file, program or device of the host."""
 TRUSTED = re.compile(
     r"/dev/u?random|/usr/share/(OVMF|AAVMF|edk2|edk2-ovmf|qemu|seabios)/([A-Za-z0-9][A-Za-z0-9_-]*/)?"
     r"[A-Za-z0-9][A-Za-z0-9_.-]*"
@@ -27,7 +27,7 @@ _ICOUNT = re.compile(r"[a-z0-9=,]{1,64}")
 
 @dataclass(frozen=True)
 class _Shape:
-    """What is kept of an element: attributes, children, and whether its text is. `is_open`: any plain part of it."""
+    """The kept parts of an element: attributes, children and text. `is_open`: every plain part is kept."""
 
     attributes: tuple[str, ...] = ()
     children: Mapping[str, _Shape] = field(default_factory=dict)
@@ -117,7 +117,7 @@ _EXPECTED = frozenset(
         "wwn",
     ]
 )
-"""Parts that every machine has, and that libvirt or `clone_xml` makes anew. They are left out without a word."""
+"""Parts that every machine has, and that libvirt or `clone_xml` creates again. They are omitted without a note."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,9 @@ class RestoredDomain:
 
 @dataclass(frozen=True)
 class HostBoot:
-    """Files of this host that a machine boots from. The administrator of this host named them, no repository did.
+    """Files of this host that a machine boots from. The administrator of this host names them, not a repository.
 
-    `initrd` None and `cmdline` "": there is none.
+    `initrd` None, `cmdline` "": there is none.
     """
 
     kernel: str
@@ -145,10 +145,10 @@ _HOST_BOOT = ("kernel", "initrd", "cmdline")
 
 @dataclass(frozen=True)
 class RestoredIdentity:
-    """All that a restored machine has of its own. `disks` has the device of each disk, by target.
+    """The own parts of a restored machine. `disks` has the device of each disk, by target.
 
-    `restore_id` is the id of the restore that made it, `dataset` the dataset above its zvols. `boot` None: it boots as
-    its disks and its firmware say. `memory` (bytes) None: that of the original.
+    `restore_id` is the id of its restore, `dataset` the dataset above its zvols. `boot` None: it boots from its disks
+    and its firmware. `memory` (bytes) None: as in the original.
     """
 
     name: str
@@ -164,7 +164,7 @@ class RestoredIdentity:
 def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDomain:
     """Return the domain with this identity.
 
-    Its interfaces have new addresses, lie on `network`, and their links are down.
+    Its interfaces have new addresses, are on `network`, and their links are down.
 
     DamagedError if the text is no domain.
     """
@@ -186,7 +186,7 @@ def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDom
     if identity.boot is not None:
         _boot_from_host(root, identity.boot)
         left_out = tuple(part for part in left_out if not part.startswith(tuple(f"os/{tag}" for tag in _HOST_BOOT)))
-    # The mark of a machine that was cloned would let the reaper take the domain.
+    # With the mark of a cloned machine, the reaper would remove the domain.
     for metadata in root.findall("metadata"):
         metadata.clear()
         ElementTree.SubElement(metadata, _RESTORED, {"restore": identity.restore_id, "uuid": identity.uuid})
@@ -208,13 +208,16 @@ def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
 
 
 def is_of_restore(text: str, restore_id: str) -> bool:
-    """Whether this restore made the domain in the text. A copy of such a domain has another UUID, and is not of it."""
+    """Whether this restore defined the domain in the text.
+
+    A copy of such a domain has another UUID and does not count.
+    """
     mark = root_of(text).find(f"metadata/{_RESTORED}")
     return mark is not None and mark.get("restore") == restore_id and mark.get("uuid") == parse(text).uuid
 
 
 def _safe(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return the XML with the listed parts alone, and what else there was."""
+    """Return the XML with only the listed parts, and the omitted parts."""
     root, left_out = root_of(text), list[str]()
     kind = root.get("type")
     safe = _kept(root, _DOMAIN, left_out, "")
@@ -222,7 +225,7 @@ def _safe(text: str) -> tuple[str, tuple[str, ...]]:
     if safe.find("name") is None:
         ElementTree.SubElement(safe, "name")
     for loader in safe.findall("os/loader"):
-        # A firmware file of the host that the guest could write would be that of every other machine.
+        # Every other machine uses the same firmware file of the host, so the guest must not write it.
         loader.set("readonly", "yes")
         if loader.get("type") == "pflash" and (system := safe.find("os")) is not None:
             # Empty: libvirt makes a new file from the firmware's template.
@@ -255,7 +258,7 @@ def _kept(element: ElementTree.Element, shape: _Shape, left_out: list[str], path
 
 
 def _is_foreign(element: ElementTree.Element) -> bool:
-    """Whether the element stands or falls with something on the host that is not trusted."""
+    """Whether the element depends on something on the host that is not trusted."""
     text = (element.text or "").strip()
     if element.tag == "disk":
         return element.get("device", "disk") not in ("disk", "cdrom", "floppy")
@@ -283,7 +286,7 @@ def _named(place: str, element: ElementTree.Element) -> str:
 
 
 def _icount(root: ElementTree.Element) -> list[ElementTree.Element]:
-    """Return the one argument of QEMU that leads nowhere, if the domain has it."""
+    """Return the one harmless argument of QEMU, if the domain has it."""
     words = [word.get("value", "") for word in root.iterfind(f"{QEMU_COMMAND_LINE}/{QEMU_ARGUMENT}")]
     for option, value in zip(words[::2], words[1::2], strict=False):
         if option == "-icount" and _ICOUNT.fullmatch(value):

@@ -1,4 +1,4 @@
-"""The files by which a guest with cloud-init gets an identity of its own (NoCloud), and their image. Pure.
+"""The files that give a guest with cloud-init its own identity (NoCloud), and their image. Pure.
 
 The data source NoCloud reads `meta-data` and `user-data` from a file system with the label `cidata`, of the type
 iso9660 or vfat (cloud-init's documentation, "NoCloud").
@@ -15,14 +15,14 @@ from zsnapdb.base.errors import UsageError
 LABEL = "cidata"
 _BLOCK = 2048
 _TABLES, _JOLIET_TABLES, _ROOT, _JOLIET_ROOT, _FIRST_FILE = 19, 21, 23, 24, 25
-"""The blocks of the path tables (two each), of the root directories, and of the first file."""
+"""The block numbers: path tables (two each), root directories, first file."""
 _DATE = bytes((126, 1, 1, 0, 0, 0, 0))
 _NO_DATE = b"0" * 16 + b"\0"
 _JOLIET_LEVEL_3 = b"%/E"
 
 
 class GuestIdentity(StrEnum):
-    """Who gives the guest of a clone a host name, a machine-id and ssh host keys of its own: nobody, or cloud-init."""
+    """The source of a guest's own host name, machine-id and ssh host keys: none, or cloud-init."""
 
     NONE = "none"
     CLOUD_INIT = "cloud-init"
@@ -47,8 +47,8 @@ def refuse_no_host_name(names: tuple[str, ...]) -> None:
 def seed_files(name: str, uuid: str) -> dict[str, bytes]:
     """Return the files for a clone of this name and UUID, by file name.
 
-    The instance-id is the UUID: another one than before makes cloud-init run again. It deletes the ssh host keys and
-    makes new ones, and sets the host name. `bootcmd` runs at every boot, so `cloud-init-per` does it once.
+    The instance-id is the UUID. A changed instance-id makes cloud-init run again: it replaces the ssh host keys and
+    sets the host name. `bootcmd` runs at every boot, so `cloud-init-per` limits its command to one run.
     """
     meta = f"instance-id: {uuid}\nlocal-hostname: {name}\n"
     machine_id = "rm -f /etc/machine-id /var/lib/dbus/machine-id; systemd-machine-id-setup"
@@ -64,10 +64,10 @@ bootcmd:
 
 
 def image(files: Mapping[str, bytes]) -> bytes:
-    """Return an ISO 9660 image with the files in its root: the same files give the same bytes.
+    """Return an ISO 9660 image with the files in its root. The same files give the same bytes.
 
-    It has the names as they are, in lower case, and once more in a Joliet directory (ECMA-119, section 8 and 9; Joliet
-    specification): Linux reads either. Each root directory is one block, enough for about forty names.
+    The image has the lower-case names unchanged, and again in a Joliet directory (ECMA-119, section 8 and 9; Joliet
+    specification). Linux reads both. Each root directory is one block, enough for about forty names.
     """
     places, block = {}, _FIRST_FILE
     for name, content in sorted(files.items()):

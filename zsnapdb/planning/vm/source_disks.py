@@ -1,4 +1,4 @@
-"""Whether the disks of a domain can be backed up, and which volumes they are. Pure."""
+"""The check whether the disks of a domain can be backed up, and their volumes. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KNOWN_DEVICES = ("disk", "cdrom", "floppy")
 
 @dataclass(frozen=True)
 class DiskDevice:
-    """What the kernel says of a device: the dataset that it is of (None: no zvol); whether it is a partition."""
+    """A device by the kernel: the dataset of its zvol (None: no zvol), and whether it is a partition."""
 
     dataset: str | None
     is_partition: bool = False
@@ -31,10 +31,10 @@ class JudgedDisks:
 
 
 def judge(domain: Domain, running: Domain | None, devices: Mapping[str, DiskDevice]) -> JudgedDisks:
-    """Return the volumes of the domain; every disk that is none is an objection with its name.
+    """Return the volumes of the domain, with an objection for every disk that is no volume.
 
-    `running` is the domain as it runs now, None if it does not run. `devices` has the device of each disk by target, of
-    the running domain if there is one.
+    `running` is the running domain, None if it does not run. `devices` has the device of each disk by target, of the
+    running domain if there is one.
     """
     disks = (running or domain).volumes
     findings = [_judged_disk(domain.name, disk, devices[disk.target]) for disk in disks]
@@ -78,7 +78,7 @@ def _judged_disk(domain: str, disk: DomainDisk, device: DiskDevice) -> FitnessFi
 
 
 def _attached(domain: Domain, running: Domain | None) -> list[FitnessFinding]:
-    """Return an objection if the machine runs with other disks than the next start would use."""
+    """Return an objection if the running machine has other disks than its next start would have."""
     if running is None:
         return []
     now = {disk.target: disk.source for disk in running.volumes}
@@ -115,7 +115,7 @@ def _pools(volumes: Mapping[str, str]) -> list[FitnessFinding]:
 
 
 def judge_grade(power: Power, minimum: Grade, domain: str, running: Grade) -> list[FitnessFinding]:
-    """Return what the best grade is that a backup of the machine can have now, as an objection below the minimum.
+    """Return the best possible grade of a backup of the machine now, as an objection if it is below the minimum.
 
     `running` is the best grade while the machine runs.
     """
