@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class HangUp:
-    """A request to read the configuration again, by SIGHUP."""
+    """A request to reload the configuration, sent by SIGHUP."""
 
     def __init__(self) -> None:
         self._was_sent = False
@@ -27,7 +27,7 @@ class HangUp:
         self._was_sent = True
 
     def take(self) -> bool:
-        """Return whether there was a request since the last call."""
+        """Return whether a request came since the last call."""
         was_sent, self._was_sent = self._was_sent, False
         return was_sent
 
@@ -47,10 +47,11 @@ def _environment(config: Path | None) -> dict[str, str]:
 
 
 def agent(context: typer.Context, config: ConfigFile = None) -> None:
-    """Run the jobs that the configuration gives the agent, until SIGTERM. SIGHUP reads the configuration again.
+    """Run the agent's jobs of this configuration until SIGTERM. SIGHUP reloads the configuration.
 
-    Jobs stand in [instance.NAME.agent] and [agent]. Each runs as a process of its own; of one instance no two at once.
-    A run that was missed is made up for once. Everything also works without the agent, by cron or by timers of systemd.
+    The sections [instance.NAME.agent] and [agent] define the jobs. Each job is a process of its own, and an instance
+    has one running job at most. A missed run is repeated once. All commands also work without the agent, from cron or
+    systemd timers.
     """
     context.obj = config
     if context.invoked_subcommand is not None:
@@ -68,16 +69,16 @@ def agent(context: typer.Context, config: ConfigFile = None) -> None:
 
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, hang_up)
-    # The result of a job is kept when it ends, not at the next turn.
+    # SIGCHLD wakes the agent, so it records a result as soon as the job ends.
     signal.signal(signal.SIGCHLD, lambda *_: stop.wake())
     file = ConfigurationFile(config or DEFAULT_PATH, lambda: load(config))
     serve(file, JobStarter(_environment(config)), THIS_HOST, stop, reload, _tell)
 
 
 def agent_status(context: typer.Context, config: ConfigFile = None, json: AsJson = False) -> None:
-    """Show the last result and the next run of each job, and the pauses. Works without a running agent too.
+    """Show the last result and the next run of each job, and the pauses. Works without a running agent.
 
-    A running agent that runs with another configuration than this file has now is named.
+    It also reports whether a running agent uses an older configuration than the file.
     """
     from zsnapdb.agent.web import overview
     from zsnapdb.config.settings import DEFAULT_PATH
@@ -90,9 +91,10 @@ def agent_status(context: typer.Context, config: ConfigFile = None, json: AsJson
 
 def agent_run(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A configured job, such as backup or deep-verify.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Configured job, such as backup or deep-verify.")],
     instance: Annotated[
-        str | None, typer.Argument(metavar="INSTANCE", help="Its instance, if several have it.", show_default=False)
+        str | None,
+        typer.Argument(metavar="INSTANCE", help="Instance of the job, if several have it.", show_default=False),
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -116,15 +118,15 @@ def agent_run(
 
 def agent_pause(
     context: typer.Context,
-    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="A configured instance.")],
+    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="Configured instance.")],
     length: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="How long, for example 2h; 0s ends a pause.")
+        str, typer.Option("--for", metavar="DURATION", help="Length of the pause, for example 2h; 0s ends it.")
     ],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; `agent status` shows it.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, which `agent status` shows.")],
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Let no job of an instance begin for some time. Running jobs go on. Objectives are judged all the same."""
+    """Pause the jobs of an instance. Running jobs continue. Objectives are still judged."""
     from zsnapdb.agent.records import pause
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.base.host import THIS_HOST

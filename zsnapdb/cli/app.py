@@ -14,7 +14,7 @@ from zsnapdb.cli import completion, exit_codes, options, process
 from zsnapdb.cli.groups import load_all
 
 Command = Callable[..., object]
-"""What runs a command line, and then raises SystemExit."""
+"""A function that runs a command line and then raises SystemExit."""
 
 app = typer.Typer(
     name="zsnapdb",
@@ -45,21 +45,21 @@ def root(
 
 
 def prepare() -> None:
-    """Let imports cost less, before there are any."""
+    """Make later imports cheaper. Call it before the first large import."""
     process.collect_rarely()
-    # zsnapdb uses no plugins of pydantic. To look for some reads the description of every installed package.
+    # zsnapdb uses no plugins of pydantic. The search for plugins would read the description of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 def built() -> Command:
-    """Return the whole application with the options of all commands, for several runs of `main`."""
+    """Return the whole application with all commands loaded, for several runs of `main`."""
     whole: Any = get_command(app)
     load_all(whole)
     return whole  # type: ignore[no-any-return]
 
 
 def main(whole: Command | None = None) -> None:
-    """Run the command line and end with its exit code. `whole` is what `built` returned, if that was called before."""
+    """Run the command line and end with its exit code. `whole` is the result of an earlier call of `built`."""
     prepare()
     exit_codes.open_standard_streams()
     exit_codes.own_umask()

@@ -1,4 +1,4 @@
-"""Commands of whose starts and ends others hear: the targets of notifications, and evidence logs."""
+"""Notifications and evidence records about the start and end of commands."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _CLONE = "clone"
 
 
 def attended(job: str, command: Command, function: Callable[..., None]) -> Callable[..., None]:
-    """Return the function of the command, of which now the targets of the configuration and evidence logs know.
+    """Return the function of the command, wrapped so that it sends notifications and writes evidence.
 
-    `job` is the first word of the command. The evidence is how it ended. Only showing a plan is no deed.
+    `job` is the first word of the command. The evidence records how the command ended. `--plan` leaves no evidence.
     """
 
     @functools.wraps(function)
@@ -40,7 +40,10 @@ def attended(job: str, command: Command, function: Callable[..., None]) -> Calla
 
 
 def _enter(stack: contextlib.ExitStack, job: str, command: Command, options: Mapping[str, Any]) -> None:
-    """Enter what stands around the command. If a configuration or a name is wrong, the command says so."""
+    """Enter the notifications and the evidence log of the command.
+
+    Errors of the configuration or of a name are ignored here, because the command reports them.
+    """
     config, named = options.get("config"), options.get("instance")
     if command.notifies:
         with contextlib.suppress(ZsnapdbError):
@@ -67,12 +70,12 @@ def _enter(stack: contextlib.ExitStack, job: str, command: Command, options: Map
 
 @contextlib.contextmanager
 def evidence_of_clone(settings: Settings, name: str) -> Iterator[None]:
-    """Run the block, a deed on the clone (or set of clones) of that name, and write how it ended into evidence logs.
+    """Run the block, an action on the clone or set `name`, and record its end in evidence logs.
 
-    The log is that of the instance of the clone. Nothing is written where nothing has that name.
+    The log is that of the clone's instance. Without a clone of that name nothing is written.
     """
     if not any(repository.evidence for repository in settings.repository.values()):
-        # Clones are looked for only if that can lead to a log.
+        # Clones are searched only if a repository keeps an evidence log.
         yield
         return
     from zsnapdb.jobs.base.host import THIS_HOST
@@ -88,7 +91,7 @@ def evidence_of_clone(settings: Settings, name: str) -> Iterator[None]:
 
 
 def evidence_of_removed(settings: Settings, outcome: ReapOutcome) -> None:
-    """Write a record of a clone that a sweep has removed into the log of its instance."""
+    """Record the removal of a clone by `reap` in the evidence log of its instance."""
     from zsnapdb.jobs.health import evidence
 
     chosen = _keeping(settings, outcome.instance) if outcome.what == _CLONE and outcome.instance else None
@@ -98,7 +101,7 @@ def evidence_of_removed(settings: Settings, outcome: ReapOutcome) -> None:
 
 
 def evidence_of_pool(instance: Instance, changed: str) -> None:
-    """Write a record of what filling the pool of the instance changed ("": nothing, of which there is none)."""
+    """Record a change of the instance's pool in its evidence log. An empty `changed` means no change and no record."""
     from zsnapdb.jobs.health import evidence
 
     if changed and instance.repository.evidence:
@@ -108,9 +111,9 @@ def evidence_of_pool(instance: Instance, changed: str) -> None:
 
 @contextlib.contextmanager
 def evidence_of(instance: Instance, job: str, about: str = "") -> Iterator[None]:
-    """Run the block, a job of the instance, and write how it ended into the evidence log, if there is one.
+    """Run the block, a job of the instance, and record its end in the evidence log, if there is one.
 
-    `about` names what the job is about, such as a clone.
+    `about` names the object of the job, such as a clone.
     """
     from zsnapdb.jobs.health import evidence
 
@@ -135,9 +138,9 @@ def _keeping(settings: Settings, name: str) -> Instance | None:
 
 @contextlib.contextmanager
 def evidencing_keys(job: str, settings: Settings, repository: str | None = None) -> Iterator[list[PolicyChange]]:
-    """Run the block, which adds the keys that it changed to the list: they are written into evidence logs.
+    """Run the block, which adds the keys that it changed to the list, and record them in evidence logs.
 
-    These are the logs of all instances whose repository keeps one; with `repository`, only of those of this one.
+    The logs are those of all instances whose repository keeps one. `repository` limits them to this repository.
     """
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.health.evidence import recorded_keys

@@ -17,14 +17,14 @@ def backup(
     instance: InstanceName = None,
     full: Annotated[bool, typer.Option("--full", help="Make a full backup, which starts a new chain.")] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Give up an interrupted backup; do not finish it first.")
+        bool, typer.Option("--fresh", help="Abandon an interrupted backup instead of finishing it first.")
     ] = False,
     local_set: Annotated[
         str | None,
         typer.Option(
             "--set",
             metavar="ID",
-            help="Store this set of `zsnapdb snapshot`, or the newest one (latest). The server is not asked.",
+            help="Store this set of `zsnapdb snapshot` (or latest) without the server.",
             show_default=False,
         ),
     ] = None,
@@ -36,15 +36,15 @@ def backup(
 ) -> None:
     """Snapshot an instance and store the backup in the repository.
 
-    The snapshot is consistent over all volumes. The backup is incremental if an earlier one can be its base, else
+    The snapshot is consistent over all volumes. The backup is incremental if an earlier one can be its base, otherwise
     full. An interrupted backup is finished first, from its own snapshots.
 
-    With --once the command can be repeated: the backup that the run of this id began is finished, or shown if it is in
-    the repository, and no second one is made.
+    With --once the command can be repeated: it finishes the backup of that run, or shows it if the repository has it.
+    No second backup is made.
     """
     from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_for_good
 
-    # To start takes as long as all that follows, and where processors are few, the server's commits would wait for it.
+    # The start of the program takes as long as the rest. With few processors it would delay the commits of the server.
     with at_low_priority():
         from zsnapdb.cli import log
         from zsnapdb.jobs.backup import plan as backup_plan
@@ -75,10 +75,10 @@ def snapshot(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Snapshot an instance on this host alone: no backup, no repository.
+    """Snapshot an instance on this host only, without a backup or repository.
 
-    The set is as consistent as that of a backup, and clones can be made of it. Sets expire by the rules of
-    [instance.NAME.local]; `zsnapdb list --local` shows them.
+    The set is as consistent as that of a backup and can be cloned. Sets expire by the rules of [instance.NAME.local];
+    `zsnapdb list --local` shows them.
     """
     from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_for_good
 

@@ -31,7 +31,7 @@ ChangeKinds = Annotated[
     typer.Option(
         "--kind",
         metavar="KINDS",
-        help="Transactions that do this: insert, update, delete, ddl; several with commas.",
+        help="Transactions of these kinds: insert, update, delete, ddl, separated by commas.",
         show_default=False,
     ),
 ]
@@ -43,7 +43,7 @@ CommittedBetween = Annotated[
     typer.Option(
         "--between",
         metavar="TIME TIME",
-        help="Committed between two times, such as 2026-11-20T10:00:00Z. Reads archived binlogs too.",
+        help="Committed between two times, such as 2026-11-20T10:00:00Z. Archived binlogs are read too.",
         show_default=False,
     ),
 ]
@@ -52,14 +52,14 @@ BegunBetween = Annotated[
     typer.Option(
         "--user-time",
         metavar="TIME TIME",
-        help="Begun between two times: when the session began the first statement.",
+        help="Started between two times, by the first statement of the session.",
         show_default=False,
     ),
 ]
 LargestFirst = Annotated[bool, typer.Option("--largest", help="Order by rows, then by bytes, largest first.")]
 MostListed = Annotated[int, typer.Option("--limit", metavar="N", help="List at most N transactions.", min=1)]
 FollowServer = Annotated[
-    bool, typer.Option("--follow", "-f", help="List each transaction as the server commits it, until Ctrl-C.")
+    bool, typer.Option("--follow", "-f", help="List each transaction when the server commits it, until Ctrl-C.")
 ]
 
 
@@ -85,7 +85,7 @@ def archive(
     if once:
         outcome = job.archive_once(chosen)
     else:
-        # A signal is the usual end of this command: the upload is finished, and the rest of the binlog archived.
+        # A signal is the normal end of this command: it finishes the upload and archives the rest of the binlog.
         stop = stop_on_signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         command = archive.command_of(chosen.name, config)
         outcome = job.archive_continuously(chosen, stop, lambda: archive.start_command(command))
@@ -113,7 +113,7 @@ def purge(
 ) -> None:
     """Remove archived binlogs from the server.
 
-    A binlog is removed if it is archived, old enough, and fetched by all replicas.
+    A binlog is removed if it is archived, old enough, and read by all replicas.
     """
     from zsnapdb.jobs.binlog import purge as job
     from zsnapdb.report import binlog as report
@@ -135,9 +135,9 @@ def find(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Find transactions by what they changed.
+    """Find transactions by their changes.
 
-    Lists GTID, commit time, size, kinds of change, rows and tables, and names the command that undoes a transaction.
+    Print GTID, commit time, size, kinds of change, rows and tables, and the command that undoes a transaction.
     """
     from zsnapdb.jobs.binlog import find as job
     from zsnapdb.report import binlog as report

@@ -1,4 +1,4 @@
-"""The commands of `zsnapdb`, each declared once. `groups.py` makes the command line of them."""
+"""The commands of `zsnapdb`, each declared once. `groups.py` builds the command line from them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum, StrEnum
 
 
 class Heading(StrEnum):
-    """The headings of the help of `zsnapdb`, in their order."""
+    """Headings of the help of `zsnapdb`, in their order."""
 
     BACKUP = "Backup"
     RESTORE = "Restore"
@@ -19,7 +19,7 @@ class Heading(StrEnum):
 
 
 class EvidenceKeeper(Enum):
-    """Whose evidence log has a record of a command: its instance's, or that of the instances of the clone it names."""
+    """Owner of the evidence log of a command: its instance, or the instances of its clone."""
 
     OF_INSTANCE = "instance"
     OF_CLONE = "clone"
@@ -27,11 +27,12 @@ class EvidenceKeeper(Enum):
 
 @dataclass(frozen=True)
 class Command:
-    """A command: `run` is its function below `zsnapdb.cli`, whose docstring is its help.
+    """A command. `run` is its function below `zsnapdb.cli`, whose docstring is its help.
 
-    `documents` are the views below `zsnapdb.report` that it prints under `--json` (MODULE:VIEW,VIEW). `notifies`: the
-    targets of the configuration hear of its starts and ends. `only_with` is the option without which it changes nothing
-    and leaves no evidence. `passes_words_on`: words that it does not know are for another program.
+    - `documents`: the views below `zsnapdb.report` that it prints under `--json` (MODULE:VIEW,VIEW).
+    - `notifies`: its start and end are sent to the targets of the configuration.
+    - `only_with`: the option without which it changes nothing and leaves no evidence.
+    - `passes_words_on`: unknown words are arguments of another program.
     """
 
     run: str
@@ -46,7 +47,10 @@ class Command:
 
 @dataclass(frozen=True)
 class Group:
-    """A group of commands. `run` is the function of the group itself. It may show its help if no word follows."""
+    """A group of commands. `run` is the function of the group itself.
+
+    `shows_help`: without a word it shows its help.
+    """
 
     help: str
     heading: Heading | None = None
@@ -137,7 +141,7 @@ COMMANDS: Mapping[str, Command | Group] = {
     "example": Command("configuration.example", Heading.HOST, "setup:ExampleView,ExamplesView"),
     "schema": Command("schema.schema", Heading.PROGRAMS),
     "completion": Command("completion.completion", Heading.PROGRAMS),
-    "fleet": Group("Look at all instances of all hosts, and run their jobs.", Heading.BACKUP),
+    "fleet": Group("Show all instances of all hosts, and run their jobs.", Heading.BACKUP),
     "fleet worker": Command("fleet.worker"),
     "fleet control": Command("fleet.control"),
     "fleet dev": Command("fleet.dev"),
@@ -213,25 +217,25 @@ COMMANDS: Mapping[str, Command | Group] = {
     "vm extend": Command("vm.extend", documents="vm.machines:MachineChangedView"),
     "vm protect": Command("vm.protect", documents="vm.machines:MachineChangedView"),
     "vm destroy": Command("vm.destroy", documents="vm.machines:MachineDestroyedView,MachineDestroyPlanView"),
-    "vm base": Group("Make, list and destroy bases."),
+    "vm base": Group("Create, list and destroy bases."),
     "vm base create": Command("vm.create", documents="vm.machines:BaseCreatedView,BasePlanView"),
     "vm base list": Command("vm.list_bases", documents="vm.machines:BasesView"),
     "vm base destroy": Command("vm.destroy_base", documents="vm.machines:BaseDestroyedView,BaseDestroyPlanView"),
-    "token": Group("Make and revoke the tokens of `zsnapdb serve`, and show the keys of issuers.", Heading.CLONES),
+    "token": Group("Create and revoke tokens of `zsnapdb serve`, and show the keys of issuers.", Heading.CLONES),
     "token create": Command("token.create_token", documents="tokens:NewTokenView"),
     "token list": Command("token.list_tokens", documents="tokens:TokensView"),
     "token revoke": Command("token.revoke_token", documents="tokens:RevokedTokenView"),
     "token keys": Command("token.issuer_keys", documents="tokens:IssuerKeysView"),
     "token exchange": Command("token.exchange_code", hidden=True),
-    "report": Group("Show and check the evidence of what was done.", Heading.REPOSITORY, shows_help=False),
+    "report": Group("Show and check the evidence of actions.", Heading.REPOSITORY, shows_help=False),
     "report show": Command("report.report_show", documents="repository.evidence:EvidenceReportView"),
     "report records": Command("report.report_records", documents="repository.evidence:EvidencePageView"),
     "report verify": Command("report.report_verify", documents="repository.evidence:EvidenceCheckView"),
-    "agent": Group("Run the jobs of this host by their schedules.", Heading.HOST, run="agent.agent", shows_help=False),
+    "agent": Group("Run the scheduled jobs of this host.", Heading.HOST, run="agent.agent", shows_help=False),
     "agent status": Command("agent.agent_status", documents="agent:AgentView"),
     "agent run": Command("agent.agent_run", documents="agent:AgentRunView"),
     "agent pause": Command("agent.agent_pause", documents="agent:PauseView"),
-    "key": Group("Make and show the keys of repositories.", Heading.REPOSITORY),
+    "key": Group("Generate and show the keys of repositories.", Heading.REPOSITORY),
     "key generate": Command("key.generate", documents="repository.init:KeysView,KeysPlanView"),
     "key show": Command("key.show_keys", documents="repository.init:KeysView"),
     "config": Group("Check the configuration file.", Heading.HOST),

@@ -1,4 +1,4 @@
-"""`zsnapdb completion`, and the names that a shell completes."""
+"""`zsnapdb completion`, and the names for completion in a shell."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 _VARIABLE = "_ZSNAPDB_COMPLETE"
-"""Set by the script of a shell when it asks for completions."""
+"""Variable that the script of a shell sets when it asks for completions."""
 
 
 class Shell(Enum):
-    """A shell for which there is a script."""
+    """A shell with a completion script."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -43,7 +43,7 @@ def answer_shells() -> None:
 
 
 def _names(find: Callable[[], Iterable[str]], beginning: str) -> list[str]:
-    """Return the names with this beginning; none if they cannot be known now. A shell shows no error."""
+    """Return the names that start with `beginning`, or none if the search fails. A shell shows no error."""
     from zsnapdb.base.errors import ZsnapdbError
 
     try:
@@ -53,21 +53,21 @@ def _names(find: Callable[[], Iterable[str]], beginning: str) -> list[str]:
 
 
 def instances(incomplete: str) -> list[str]:
-    """Return the configured instances with this beginning."""
+    """Return the configured instances that start with `incomplete`."""
     from zsnapdb.config.settings import load
 
     return _names(lambda: load(None).instance, incomplete)
 
 
 def repositories(incomplete: str) -> list[str]:
-    """Return the configured repositories with this beginning."""
+    """Return the configured repositories that start with `incomplete`."""
     from zsnapdb.config.settings import load
 
     return _names(lambda: load(None).repository, incomplete)
 
 
 def clones(incomplete: str) -> list[str]:
-    """Return the clones on this host with this beginning."""
+    """Return the clones on this host that start with `incomplete`."""
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone.catalogue import listing
@@ -76,7 +76,10 @@ def clones(incomplete: str) -> list[str]:
 
 
 def backups(incomplete: str) -> list[str]:
-    """Return the stored snapshot sets on this host with this beginning, and `latest`. No repository is asked."""
+    """Return the stored snapshot sets on this host that start with `incomplete`, and `latest`.
+
+    No repository is read.
+    """
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.host.local_sets import local_sets
@@ -90,7 +93,7 @@ def backups(incomplete: str) -> list[str]:
 
 
 def sources(incomplete: str) -> list[str]:
-    """Return what a clone can be made from: backups and local sets on this host, commits, `latest` and `live`."""
+    """Return the sources of a clone: backups and local sets on this host, commits, `latest` and `live`."""
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone.catalogue import homes
     from zsnapdb.jobs.clone.sources import commits
@@ -102,7 +105,7 @@ def sources(incomplete: str) -> list[str]:
 
 
 def documented(incomplete: str) -> list[str]:
-    """Return words of commands that print documents, with this beginning."""
+    """Return words of commands that print documents."""
     from zsnapdb.cli.commands import COMMANDS, Command
 
     documented = [words for words, one in COMMANDS.items() if isinstance(one, Command) and one.documents]
@@ -110,7 +113,7 @@ def documented(incomplete: str) -> list[str]:
 
 
 def tables(context: typer.Context, incomplete: str) -> list[str]:
-    """Return tables of the running server with this beginning; before the dot schemas. None if it does not answer."""
+    """Return tables of the running server, or schemas before the dot. Returns none if the server does not answer."""
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.shell.examples import table_names

@@ -1,4 +1,4 @@
-"""`zsnapdb config check`, `grants`, `example` and `notify`: what a configuration says, and what it needs."""
+"""`zsnapdb config check`, `grants`, `example` and `notify`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from zsnapdb.cli.output import show, show_errors
 
 
 def check(config: ConfigFile = None, json: AsJson = False) -> None:
-    """Check every key, unit, name and schedule of the configuration file, and that objectives and pools can be kept.
+    """Check every key, unit, name and schedule of the configuration file.
 
+    The check includes whether objectives and pools are possible.
     `zsnapdb doctor` also checks servers and volumes.
     """
     from zsnapdb.agent.daemon import check_schedules
@@ -44,7 +45,7 @@ class FlavourOption(Enum):
 def example(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="The example to print. Without it, list all examples.", show_default=False),
+        typer.Argument(metavar="NAME", help="Example to print. Default: list all examples.", show_default=False),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -59,12 +60,12 @@ def grants(
     instance: InstanceName = None,
     flavour: Annotated[
         FlavourOption | None,
-        typer.Option("--flavour", help="The flavour of the server.", show_default="what the running server says"),
+        typer.Option("--flavour", help="Flavour of the server.", show_default="what the running server says"),
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Print the statements that make the account of zsnapdb on a server, with its grants.
+    """Print the statements that create the account of zsnapdb on a server, with its grants.
 
     With --flavour alone, no configuration is needed.
     """
@@ -83,12 +84,12 @@ def grants(
 
 def notify_test(
     target: Annotated[
-        str | None, typer.Argument(metavar="TARGET", help="A configured target.", show_default="all of them")
+        str | None, typer.Argument(metavar="TARGET", help="Configured target.", show_default="all of them")
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Send a test message to each target. A ping gets it at its address with /log, which changes no state there.
+    """Send a test message to each target. A ping goes to its address with /log, which changes no state there.
 
     Exit codes: 0 every message arrived, 9 one did not.
     """
@@ -106,7 +107,10 @@ def notify_test(
 
 
 def _show(targets: Sequence[str], failed: Sequence[str], what: str, *, json: bool) -> None:
-    """Show whom the message reached. typer.Exit with 9 if it did not reach somebody."""
+    """Show the targets that the message reached.
+
+    Raises: typer.Exit with code 9 if a target was not reached.
+    """
     from zsnapdb.base.errors import CommandError
     from zsnapdb.report.agent import NotifiedView
 
@@ -119,15 +123,16 @@ def _show(targets: Sequence[str], failed: Sequence[str], what: str, *, json: boo
 
 def notify_failed(
     unit: Annotated[
-        str, typer.Argument(metavar="UNIT", help="Its name without .service, such as zsnapdb-backup@main.")
+        str, typer.Argument(metavar="UNIT", help="Name of the unit without .service, such as zsnapdb-backup@main.")
     ],
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Notify that a unit of systemd failed. The shipped units call it, by OnFailure= or ExecStopPost=.
+    """Notify that a systemd unit failed. The shipped units call this by OnFailure= or ExecStopPost=.
 
-    It tells also of a job that could not do so itself: it was killed, or did not start. How the unit ended stands in
-    variables of systemd. A unit that ended well, or found another run at work (exit code 75), notifies nobody.
+    The message covers jobs that could not report their own failure, because they were killed or did not start.
+    Variables of systemd have the result of the unit. No message is sent if the unit succeeded or another run was in
+    progress (exit code 75).
 
     Exit codes: 0 every target was reached, 9 one was not.
     """
@@ -139,5 +144,5 @@ def notify_failed(
     if not settings.notifications.to:
         log.warn("no target of notifications is configured")
     failed = send_failed_unit(settings, unit, os.environ, log.warn)
-    # Whom it concerns is decided where it is sent. Known are those who were to hear of it, and did not.
+    # The sender chooses the targets by their rules. This command only knows the targets that were not reached.
     _show(failed, failed, f"the failure of {unit} was not told to", json=json)

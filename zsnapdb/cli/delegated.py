@@ -1,10 +1,9 @@
 """`zsnapdb-clone`: clones for people without root, by one rule of sudo.
 
-The rule (`zsnapdb example sudoers.d/zsnapdb-clone`) lets the members of a group run this program as root. So everything
-they pass is hostile: words, values, environment. Only the words of `verbs/requests.py` are known. Of the
-environment only what shows text is kept, so neither ZSNAPDB_CONFIG nor a variable of an option is read: the
-configuration is /etc/zsnapdb/zsnapdb.toml.
-A clone is changed only for its owner, the account that sudo names.
+The rule (`zsnapdb example sudoers.d/zsnapdb-clone`) lets the members of a group run this program as root. So all their
+input is hostile: arguments, values and environment. `verbs/requests.py` lists the accepted arguments. The program keeps
+only environment variables for text output, and reads neither ZSNAPDB_CONFIG nor variables of options. The configuration
+is always /etc/zsnapdb/zsnapdb.toml. Only the owner may change a clone. The owner is the account that sudo names.
 """
 
 from __future__ import annotations
@@ -39,7 +38,10 @@ class Caller:
 
 
 def caller_of(environment: Mapping[str, str]) -> Caller:
-    """Return the account that sudo names; root itself if sudo names none. NotAllowedError if this is not root."""
+    """Return the account that sudo names, or root if sudo names none.
+
+    Raises: NotAllowedError if this process is not root, or the account does not exist.
+    """
     if os.geteuid() != 0:
         raise NotAllowedError(
             "you may not use clones without sudo",
@@ -55,7 +57,7 @@ def caller_of(environment: Mapping[str, str]) -> Caller:
 
 
 def clean_environment() -> None:
-    """Remove every variable that is not about showing text, and set PATH."""
+    """Remove every variable that does not concern text output, and set PATH."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     os.environ.clear()
     os.environ.update(kept)
@@ -79,7 +81,7 @@ def _run() -> None:
         print(usage())
         return
     request = parse(argv, caller.name)
-    # Errors and evidence name the command that is run.
+    # Errors and evidence name the executed command.
     sys.argv[1:] = request.words
     from zsnapdb.cli.attention import evidence_of_clone
     from zsnapdb.cli.progress import Terminal
@@ -89,7 +91,7 @@ def _run() -> None:
     from zsnapdb.jobs.clone.meant import CAUSER_VARIABLE, MeantClone
 
     settings = load()
-    # Another's clone can have the name when the command comes to it.
+    # A clone of another owner may have the name by the time the command runs.
     meant = MeantClone(owner=caller.name).variables() if caller.name != catalogue.ROOT else {}
     if caller.name != catalogue.ROOT:
         os.environ[CAUSER_VARIABLE] = caller.name
@@ -106,7 +108,7 @@ def _run() -> None:
     if request.wants_login_file:
         catalogue.require_owner(settings, THIS_HOST, request.clone, caller.name)
         os.environ.update(meant)
-        # The record of a new clone says that its owner has the login.
+        # The evidence record of a new clone already says that its owner has the login.
         is_deed = request.command == "login"
         with evidence_of_clone(settings, request.clone) if is_deed else contextlib.nullcontext():
             if "--new" in request.words:
@@ -122,7 +124,7 @@ def _login_line(path: Path) -> str:
 
 
 def _zsnapdb(words: Sequence[str]) -> None:
-    """Run the command line of zsnapdb. It returns if the command succeeds, and raises what ends it otherwise."""
+    """Run the command line of zsnapdb. Returns on success, and raises the error or exit otherwise."""
     from zsnapdb.cli.app import app
 
     try:

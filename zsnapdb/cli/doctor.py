@@ -29,7 +29,7 @@ _PERIOD = "60s"
 
 
 class DoctorFormat(StrEnum):
-    """The form of the answer."""
+    """Output format of the answer."""
 
     TEXT = "text"
     JSON = "json"
@@ -38,41 +38,48 @@ class DoctorFormat(StrEnum):
 
 def doctor(
     instance: Annotated[
-        str | None, typer.Argument(metavar="INSTANCE", help="A configured instance.", show_default="all of them")
+        str | None, typer.Argument(metavar="INSTANCE", help="Configured instance.", show_default="all of them")
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
     format: Annotated[  # noqa: A002 - the name of the option
         DoctorFormat,
-        typer.Option("--format", help="Text for people, one JSON document, or one line for Nagios and its relatives."),
+        typer.Option(
+            "--format", help="Output format: text, one JSON document, or one line for Nagios-compatible monitors."
+        ),
     ] = DoctorFormat.TEXT,
     fix: Annotated[
         bool,
-        typer.Option("--fix", help="Set the properties of datasets that are safe to set; show them and ask first."),
+        typer.Option("--fix", help="Set the properties of datasets that are safe to set, after a confirmation."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --fix: do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --fix: skip the confirmation.")] = False,
     plan: PlanOnly = False,
     load: Annotated[
         bool,
-        typer.Option("--load", help="Estimate how other memory, devices or records would affect the present load."),
+        typer.Option(
+            "--load", help="Estimate the effect of other memory, devices or record sizes on the present load."
+        ),
     ] = False,
     period: Annotated[
         str | None,
         typer.Option(
-            "--for", metavar="DURATION", help="With --load: watch this long, for example 10m.", show_default=_PERIOD
+            "--for",
+            metavar="DURATION",
+            help="With --load: length of the observation, for example 10m.",
+            show_default=_PERIOD,
         ),
     ] = None,
 ) -> None:
     """Check whether instances can be backed up; change nothing without --fix. Exit codes: 0 fit, 1 warnings, 2 unfit.
 
-    With --fix the answer and the exit code are those of a second check, after the changes. With --fix --plan the
-    changes are shown only.
+    With --fix the answer and the exit code are those of a second check after the changes. --fix --plan only shows the
+    changes.
 
-    `zsnapdb example doctor.md` describes each rule. A rule can be silenced in the configuration, with a reason and a
-    last day. With --format nagios, 3 means that the check itself failed.
+    `zsnapdb example doctor.md` describes each rule. The configuration can silence a rule, with a reason and a last day.
+    With --format nagios, exit code 3 means that the check itself failed.
 
-    With --load nothing is checked. doctor reads counters of the server, the ARC, the intent log and the disks twice,
-    and shows the figures behind each line, and what no counter knows.
+    With --load doctor checks nothing. It reads counters of the server, the ARC, the intent log and the disks twice,
+    shows the figures of each line, and lists effects without a counter.
     """
     if load:
         if fix or format is DoctorFormat.NAGIOS:
@@ -108,7 +115,10 @@ def doctor(
 
 
 def _ask(commands: Iterable[str], json: bool) -> None:
-    """Print the commands and ask. UsageError where nobody can answer, or the answer is no: then nothing was changed."""
+    """Print the commands and ask for a confirmation.
+
+    Raises: UsageError if there is no terminal or the answer is no. Nothing was changed then.
+    """
     if json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("doctor --fix asks before it changes anything, and nobody can answer here", hint="add --yes")
     for command in commands:
@@ -118,7 +128,7 @@ def _ask(commands: Iterable[str], json: bool) -> None:
 
 
 def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, json: bool) -> list[Diagnosis]:  # noqa: A002
-    """Return the diagnoses. An error is told in the form of the answer, and ends the command."""
+    """Return the diagnoses. An error is printed in the format of the answer and ends the command."""
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.doctor import diagnose as job
     from zsnapdb.report import document
@@ -145,12 +155,12 @@ def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, 
 def advise(
     instance: InstanceName = None,
     period: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="Watch the load for this long, for example 10m.")
+        str, typer.Option("--for", metavar="DURATION", help="Length of the observation, for example 10m.")
     ] = _PERIOD,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Estimate how other memory, devices or records would affect the present load: `zsnapdb doctor --load`."""
+    """Estimate the effect of other memory, devices or record sizes on the present load: `zsnapdb doctor --load`."""
     renamed("advise", "doctor --load")
     _show_load(instance, period, config, json)
 

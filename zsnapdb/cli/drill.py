@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MachineDrillOptions:
-    """The options of the command that a drill of a machine has."""
+    """Options of the command for the drill of a machine."""
 
     to: str
     seed: int | None
@@ -45,7 +45,7 @@ class MachineDrillOptions:
 
 
 def repeatable_drill(instance: Instance) -> Repeatable:
-    """Return what a drill declares: whichever host made it, its evidence in the repository has the id of its run."""
+    """Return the declaration of a drill. Its evidence in the repository has the run id, for drills of every host."""
     from zsnapdb.jobs.trial.drill import made
 
     def known() -> CommandAnswer | None:
@@ -57,7 +57,7 @@ def repeatable_drill(instance: Instance) -> Repeatable:
 
 
 def answer_of(done: DrillResult) -> CommandAnswer:
-    """Return what a drill shows, and its exit code, also of one that failed."""
+    """Return the output of a drill and its exit code, also for a failed drill."""
     from zsnapdb.jobs.trial.drill import exit_code
     from zsnapdb.report.trial.drill import DrillView
 
@@ -65,7 +65,10 @@ def answer_of(done: DrillResult) -> CommandAnswer:
 
 
 def drill_machine(settings: Settings, instance: Instance, options: MachineDrillOptions, json: bool) -> None:
-    """Drill the machine, or show the plan. typer.Exit with the exit code of the drill."""
+    """Drill the machine, or show the plan.
+
+    Raises: typer.Exit with the exit code of the drill.
+    """
     from zsnapdb.jobs.restore.machine import MachineWork
     from zsnapdb.jobs.trial import machine_drill
     from zsnapdb.jobs.trial.drill import DrillRequest
@@ -103,14 +106,14 @@ def drill(
         typer.Option(
             "--to",
             metavar="POINT",
-            help=f"The point to restore: {POINT}; or random: a random backup.",
+            help=f"Point to restore: {POINT}, or random (a random backup).",
         ),
     ] = "latest",
     seed: Annotated[
         int | None,
         typer.Option(
             "--seed",
-            help="Number that decides the random backup and the sample. The same seed gives the same choice.",
+            help="Seed of the random backup and the sample. Equal seeds give equal choices.",
             show_default="a new one each time",
         ),
     ] = None,
@@ -128,9 +131,9 @@ def drill(
     """Prove that a backup can be restored.
 
     Restore the backup to scratch datasets, start a server on them in isolation, check the data, store the evidence, and
-    remove the datasets. A virtual machine is booted without a network instead, and asked through its guest agent.
+    remove the datasets. A virtual machine is booted without a network instead, and its guest agent is queried.
 
-    With --once the command can be repeated: if the drill of this run is done, it is shown, with its exit code.
+    With --once the command can be repeated: if the drill of this run is complete, it is shown with its exit code.
 
     Exit codes: 0 passed, 11 a check failed, 7 data is damaged.
     """
@@ -153,7 +156,10 @@ def drill(
 
 
 def _show_plan(settings: Settings, instance: Instance, request: DrillRequest, json: bool) -> None:
-    """Show the plan. Raise the error with which the drill would be refused."""
+    """Show the plan.
+
+    Raises: the error with which the drill would be refused.
+    """
     from zsnapdb.jobs.trial import drill as job
     from zsnapdb.report.trial import drill as report
 
@@ -167,10 +173,10 @@ def drills(
     instance: InstanceName = None,
     drill_id: Annotated[
         str | None,
-        typer.Argument(metavar="DRILL", help="The id of a drill, or latest: show all its details.", show_default=False),
+        typer.Argument(metavar="DRILL", help="Id of a drill, or latest: show all its details.", show_default=False),
     ] = None,
     most: Annotated[
-        int, typer.Option("--most", metavar="N", min=1, max=1000, help="List at most so many, the newest.")
+        int, typer.Option("--most", metavar="N", min=1, max=1000, help="Highest number of listed drills, the newest.")
     ] = 1000,
     repository: RepositoryName = None,
     config: ConfigFile = None,

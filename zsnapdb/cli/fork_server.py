@@ -1,13 +1,12 @@
-"""The fork server, `python -m zsnapdb.cli.fork_server DESCRIPTOR ROOM`: forks jobs with all imported.
+"""The fork server, `python -m zsnapdb.cli.fork_server DESCRIPTOR ROOM`, which forks jobs with all modules imported.
 
-The agent has one, and so has the helper of `zsnapdb serve`: its owner. Requests come through the socket of that
-descriptor (`zsnapdb/agent/fork_server.py`). A job is a process like one that was started from nothing: descriptors,
-environment, arguments and name of its own, and it reads the configuration. What it gets of the server is what was
-imported, and what the server inherited itself. The server runs nothing of a job, and ends with its owner. It ends
-before it forks a job of which any code was changed since it was loaded, such as by an upgrade: the owner starts that
-job from nothing, and another server.
+The agent owns one, and so does the helper of `zsnapdb serve`. Requests arrive through the socket of that descriptor
+(`zsnapdb/agent/fork_server.py`). A job has its own descriptors, environment, arguments and process name, and reads the
+configuration itself. It inherits only the imported modules and the inherited state of the server. The server runs no
+code of a job and ends with its owner. If loaded code has changed, for example by an upgrade, the server ends before the
+fork. The owner then starts that job as a new process and starts another server.
 
-The child of the server forks the job and ends, so the job becomes a child of the owner (`zsnapdb/agent/adoption.py`).
+A child of the server forks the job and ends, so the job becomes a child of the owner (`zsnapdb/agent/adoption.py`).
 """
 
 from __future__ import annotations
@@ -34,48 +33,48 @@ from zsnapdb.cli import app
 from zsnapdb.cli.process import show_as
 
 GRAIN = 2.0
-"""How many seconds the clock of a file system may be behind that of the process."""
+"""Largest lag in seconds of a file system's clock behind the clock of the process."""
 
 _Stamp = tuple[int, int, int, int]
 
 
 class LoadedCode:
-    """The files of the modules, libraries and interpreter that a process has loaded, as they were when it loaded them.
+    """The files of all modules, libraries and the interpreter at the time when the process loaded them.
 
-    The time of a file's last change (ctime) is set by the kernel with every write, rename and link.
+    The kernel sets the time of a file's last change (ctime) with every write, rename and link.
     """
 
     def __init__(self, began: float) -> None:
-        """Begin, at this time (time.time()). Afterwards the modules are imported."""
+        """Record the start time (time.time()). Import the modules afterwards."""
         self._began = began
         self._stamps: dict[str, _Stamp | None] = {}
         self._is_mixed = False
 
     def finish(self) -> None:
-        """Note what is loaded. A file that was changed meanwhile may have been loaded as it was before, or after."""
+        """Record the loaded files. A file that changed during the imports may have been loaded in either version."""
         self._stamps = {path: _stamp(path) for path in sorted(_of_modules() | _mapped())}
         begun = int((self._began - GRAIN) * 1e9)
         self._is_mixed = any(stamp is None or stamp[3] >= begun for stamp in self._stamps.values())
 
     def has_changed(self) -> bool:
-        """Whether a file is another one than the one that was loaded, or may be."""
+        """Whether a loaded file was or may have been replaced."""
         return self._is_mixed or any(_stamp(path) != stamp for path, stamp in self._stamps.items())
 
 
 def _of_modules() -> set[str]:
-    """Return the source files of the modules."""
+    """Return the source files of the loaded modules."""
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return {file for file in files if isinstance(file, str)}
 
 
 def _mapped() -> set[str]:
-    """Return the files that are mapped: the interpreter and the libraries. Source: proc_pid_maps(5)."""
+    """Return the mapped files: the interpreter and the libraries. Source: proc_pid_maps(5)."""
     lines = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines())
     return {words[5] for words in lines if len(words) == 6 and words[5].startswith("/")}
 
 
 def _stamp(path: str) -> _Stamp | None:
-    """Return what identifies the content of a file; None if there is no such file."""
+    """Return the identity of a file's content, None if the file does not exist."""
     try:
         found = os.stat(path)
     except OSError:
@@ -99,13 +98,13 @@ _NOT_OF_JOBS = (
     "zsnapdb.report.tokens",
     "zsnapdb.serve.",
 )
-"""The beginnings of modules that no job loads, or that it loads itself."""
+"""Prefixes of modules that jobs do not load, or load themselves."""
 _UNWRITTEN = 120
 """The exit code of an interpreter that could not write its outputs (Python's own)."""
 
 
 class _End:
-    """The last thing that a job does: it ends without taking apart what it has imported."""
+    """The last action of a job: it ends without destroying the imported modules."""
 
     code: int | None = None
 
@@ -121,14 +120,14 @@ class _End:
 
 
 def import_all() -> None:
-    """Import what jobs load."""
+    """Import the modules that jobs load."""
     for module in pkgutil.walk_packages(zsnapdb.__path__, "zsnapdb."):
         if not module.name.startswith(_NOT_OF_JOBS):
             importlib.import_module(module.name)
 
 
 def complete_models() -> None:
-    """Build what checks the documents of each model. Else each job would build what it uses, the settings above all."""
+    """Build the validators of all models. Otherwise each job would build those that it uses, such as the settings."""
     for model in _below(BaseModel):
         if model.__module__.startswith("zsnapdb.") and not model.__pydantic_complete__:
             model.model_rebuild(raise_errors=False)
@@ -141,7 +140,7 @@ def _below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def serve(line: socket.socket, code: LoadedCode) -> StartRequest:
-    """Fork jobs as they are requested. Returns in each job, and there only, with all that is its own in place."""
+    """Fork jobs on request. Returns only in a job, with the descriptors and environment of the job in place."""
     line.send(READY)
     while True:
         packet, descriptors, flags, _ = socket.recv_fds(line, LARGEST, 4)
@@ -158,12 +157,12 @@ def serve(line: socket.socket, code: LoadedCode) -> StartRequest:
 
 
 def _is_one_thread() -> bool:
-    """Whether this process has one thread, by the kernel: of several the others would be missing in a child."""
+    """Whether this process has only one thread, by the kernel. A fork would copy no other thread."""
     return len(os.listdir("/proc/self/task")) == 1
 
 
 def _forked(line: socket.socket) -> bool:
-    """Fork a job by a child that ends at once, and send its process id. True in the job."""
+    """Fork a job by a child that ends at once, and send its process id. Return True in the job."""
     reading, writing = os.pipe()
     between = os.fork()
     if between == 0:
@@ -178,14 +177,14 @@ def _forked(line: socket.socket) -> bool:
     os.close(writing)
     answer = os.read(reading, 32)
     os.close(reading)
-    # When the child has ended, its child has another parent.
+    # After the end of the child the job has the owner as its parent.
     os.waitpid(between, 0)
     line.send(answer or NOT_STARTED)
     return False
 
 
 def _become(request: StartRequest, streams: Streams, pipe: int) -> None:
-    """Take on what the job is to have. Ends here if the owner does not take the job as its child."""
+    """Set descriptors, environment and arguments of the job. Ends here if the owner does not adopt the job."""
     show_as(command_line(request.words))
     if os.read(pipe, len(GO)) != GO:
         os._exit(0)
@@ -193,7 +192,7 @@ def _become(request: StartRequest, streams: Streams, pipe: int) -> None:
         os.dup2(source, target)
     for number in os.listdir("/proc/self/fd"):
         if int(number) > 2:
-            # The one by which the folder was read is closed already.
+            # The descriptor that listed the folder is already closed.
             with contextlib.suppress(OSError):
                 os.close(int(number))
     if request.is_apart:
@@ -209,20 +208,20 @@ _ON_INTERRUPT = signal.getsignal(signal.SIGINT)
 
 
 def main() -> None:
-    """Serve until the owner ends. In a job: run it."""
+    """Serve until the owner ends. In a job: run the job."""
     end = _End()
-    # The functions for the exit run in the reverse order: this one after all that the job registers.
+    # Functions registered with atexit run in reverse order: this one runs after all that the job registers.
     atexit.register(end)
     code = LoadedCode(time.time())
     if _ON_INTERRUPT is not signal.SIG_IGN:
-        # Ctrl-C reaches all processes of a terminal: the server has nothing to clean up.
+        # Ctrl-C reaches all processes of a terminal, and the server has nothing to clean up.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     app.prepare()
     import_all()
     complete_models()
     whole = app.built()
     code.finish()
-    # What was made until here is never looked at again by the collector of a job, which would copy every page of it.
+    # The collector of a job never looks at frozen objects: it would copy every page of them.
     gc.collect()
     gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])), code)
@@ -233,7 +232,7 @@ def main() -> None:
         end.code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         raise
     except KeyboardInterrupt:
-        # The interpreter ends itself by the signal.
+        # The interpreter then ends itself by the signal.
         end.code = None
         raise
 

@@ -1,4 +1,4 @@
-"""Groups of commands: a command's module is loaded when the command is named. Help has headings and whole sentences."""
+"""Groups of commands. The module of a command is imported when the command is named."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from zsnapdb.cli.log_options import log_options
 from zsnapdb.cli.options import command_prefix, name_variables
 
 _NO_LIMIT = 1000
-"""Characters of the first sentence of a command's help. None is longer."""
+"""Limit in characters for the first sentence of a command's help. All sentences are shorter."""
 
 
 class GroupCommands(Mapping[str, Any]):
-    """The commands of a group by name. One that is asked for is loaded, and kept."""
+    """The commands of a group by name. A command is loaded on demand and kept."""
 
     def __init__(self, words: tuple[str, ...] = (), loaded: Mapping[str, Any] | None = None) -> None:
         """Take the words of the group, and commands that are not declared."""
@@ -39,7 +39,10 @@ class GroupCommands(Mapping[str, Any]):
         return self._loaded[name]
 
     def declared(self, name: str) -> Command | Group:
-        """Return what is declared of the command. KeyError if nothing is."""
+        """Return the declaration of the command.
+
+        Raises: KeyError if there is none.
+        """
         return COMMANDS[" ".join((*self._words, name))]
 
     def __iter__(self) -> Iterator[str]:
@@ -50,7 +53,7 @@ class GroupCommands(Mapping[str, Any]):
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands whose help cuts no line."""
+    """A group of commands whose help truncates no line."""
 
     commands: GroupCommands  # type: ignore[assignment]
 
@@ -63,7 +66,7 @@ class CommandGroup(TyperGroup):
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of the name, or None. Each option has its variable, if the group has a prefix for them."""
+        """Return the command of the name, or None. Its options get variables if the group has a prefix."""
         command = self.commands.get(cmd_name)
         _add_log_options(command)
         if ctx.auto_envvar_prefix:
@@ -71,7 +74,7 @@ class CommandGroup(TyperGroup):
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write each command with its sentence, below its heading. Those without a heading come first."""
+        """Write each command with its first sentence below its heading. Commands without a heading come first."""
         sections: dict[str, list[tuple[str, str]]] = {"Commands": [], **{str(heading): [] for heading in Heading}}
         for name in self.list_commands(ctx):
             entry = self.commands.declared(name)
@@ -122,14 +125,14 @@ def _loaded(words: tuple[str, ...], entry: Command | Group) -> Any:
 
 
 def _function(run: str) -> Callable[..., None]:
-    """Return the function of a command, whose module is loaded."""
+    """Import the module of a command and return its function."""
     module, _, name = run.rpartition(".")
     function: Callable[..., None] = getattr(import_module(f"zsnapdb.cli.{module}"), name)
     return function
 
 
 def _docstring(run: str) -> str:
-    """Return the docstring of the function of a command from its compiled module, which is not run."""
+    """Return the docstring of a command's function from the compiled module, without importing it."""
     module, _, name = run.rpartition(".")
     spec = importlib.util.find_spec(f"zsnapdb.cli.{module}")
     code = spec.loader.get_code(spec.name)  # type: ignore[union-attr]
@@ -138,7 +141,7 @@ def _docstring(run: str) -> str:
 
 
 def _add_log_options(command: Any) -> None:
-    """Let a command take the options of the log, unless it passes unknown options on or has them already."""
+    """Add the options of the log to a command, unless it passes unknown options on or has them."""
     names = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
     if command is not None and not command.ignore_unknown_options and "--log-level" not in names:
         command.params.extend(log_options(hidden=True))

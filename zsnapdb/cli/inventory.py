@@ -20,7 +20,7 @@ def list_backups(
     instance: InstanceName = None,
     repository: RepositoryName = None,
     local: Annotated[
-        bool, typer.Option("--local", help="List the snapshot sets on this host. No repository is asked.")
+        bool, typer.Option("--local", help="List the snapshot sets on this host without a repository.")
     ] = False,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -58,7 +58,7 @@ def _list_local(instance: str | None, config: Path | None, json: bool) -> None:
 def show_backup(
     instance: NamedInstance,
     backup: Annotated[
-        str, typer.Argument(metavar="BACKUP", autocompletion=completion.backups, help="A backup id, or latest.")
+        str, typer.Argument(metavar="BACKUP", autocompletion=completion.backups, help="Backup id, or latest.")
     ] = "latest",
     repository: RepositoryName = None,
     config: ConfigFile = None,
@@ -74,9 +74,9 @@ def show_backup(
 
 
 _BROKEN = 2
-"""The exit code of a broken objective. Metrics that cannot be written and unexpected errors have the same.
+"""The exit code of a broken objective. Unwritable metrics and unexpected errors have the same code.
 
-1 would mean a warning to a monitor.
+Monitors would read 1 as a warning.
 """
 
 
@@ -89,12 +89,12 @@ def status(
         typer.Option(
             "--metrics",
             metavar="FILE.prom",
-            help="Also write the state as metrics for the textfile collector of node_exporter.",
+            help="Also write metrics for the textfile collector of node_exporter.",
             show_default=False,
         ),
     ] = None,
     notify: Annotated[
-        bool, typer.Option("--notify", help="Also notify of objectives that broke or are met again.")
+        bool, typer.Option("--notify", help="Also notify about objectives that broke or are met again.")
     ] = False,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -103,10 +103,10 @@ def status(
 
     Also show the age of the last backup and of the last archived transaction, and the last drill.
 
-    Exit codes: 0 every objective is met; 1 there is a warning, or a notification did not arrive; 2 an objective is
-    broken, or the metrics cannot be written; 6 nothing can be restored, or the repository cannot be read; 7 something
-    in the repository is damaged, or it lacks something that this host stored. With --all: the greatest of all
-    instances.
+    Exit codes: 0 every objective is met; 1 a warning or undelivered notification; 2 broken objective or unwritable
+    metrics; 6 nothing restorable or repository unreadable; 7 damage or missing backups.
+
+    With --all the highest code of all instances counts.
     """
     if every and instance is not None:
         raise UsageError("INSTANCE and --all are given", hint="leave out one of them")
@@ -155,7 +155,7 @@ def _show(
         try:
             health.write(metrics, metrics_text(states, host.now()))
         except ZsnapdbError as error:
-            # A full disk hides nothing from those who are notified.
+            # Notifications are sent even if a full disk prevents the metrics.
             errors.append(error)
     if notify:
         from zsnapdb.notify.judgements import notify_of
@@ -171,5 +171,5 @@ def _show(
         show(report.StatusView(state.status, failed), json)
     alarms = (job.alarm(state.status) for state in states if state.status is not None)
     show_errors([*(alarm for alarm in alarms if alarm is not None), *errors])
-    # Who is not reached does not hear of the next problem.
+    # An unreachable target would miss the next problem too.
     return max((*(state.exit_code for state in states), int(bool(failed)), _BROKEN if errors else 0))

@@ -44,8 +44,8 @@ def generate(
 ) -> None:
     """Generate an age identity, a signing key, or both.
 
-    The keys are written to new files of mode 0600. Their public parts are printed. If there is a configuration, it is
-    written into the evidence logs of its repositories that somebody made these keys.
+    The keys are written to new files of mode 0600. Their public parts are printed. If there is a configuration, the
+    evidence logs of its repositories record the new keys.
     """
     from zsnapdb.jobs.repository import keys as job
     from zsnapdb.report.repository import init as report
@@ -64,7 +64,10 @@ def generate(
 
 @contextlib.contextmanager
 def _evidence(config: Path | None) -> Iterator[list[PolicyChange]]:
-    """Run the block with the evidence logs of the configuration. Keys are often made before there is any."""
+    """Run the block with the evidence logs of the configuration.
+
+    Keys are often generated before a configuration exists.
+    """
     try:
         settings = configuration(config)
     except ConfigError as error:
@@ -81,7 +84,7 @@ def show_keys(
 ) -> None:
     """Print the public parts of keys.
 
-    The keys are those in the given files, or else those that the configuration names.
+    The keys are those in the given files, otherwise those that the configuration names.
     """
     from zsnapdb.jobs.repository import keys as job
     from zsnapdb.report.repository import init as report

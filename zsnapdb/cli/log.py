@@ -1,4 +1,4 @@
-"""The log of a command: lines on stderr, or in systemd's journal. Options and variables say which, and how much."""
+"""The log of a command: lines on stderr or in systemd's journal. Options and variables choose level and format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zsnapdb.cli.progress_bars import SCREEN
 from zsnapdb.report.log_lines import LogFormat, LogLevel, LogRecord, Value, journal_message, json_line, text_line
 
 LEVEL, FORMAT, PROGRESS = "ZSNAPDB_LOG_LEVEL", "ZSNAPDB_LOG_FORMAT", "ZSNAPDB_JSON_PROGRESS"
-"""The variables. An option sets its variable, so that the commands that this one starts log in the same way."""
+"""Names of the variables. Each option sets its variable, so child processes log in the same way."""
 JOURNAL = Path("/run/systemd/journal/socket")
 _NO_FIELDS: Mapping[str, Value] = {}
 _about: ContextVar[Mapping[str, Value]] = ContextVar("about", default=_NO_FIELDS)
@@ -25,7 +25,7 @@ _about: ContextVar[Mapping[str, Value]] = ContextVar("about", default=_NO_FIELDS
 
 @dataclass(frozen=True)
 class LogStyle:
-    """Which lines are written, and how. With `has_json_progress` everything is JSON, also how far a step has come."""
+    """Level and format of the log. With `has_json_progress` all lines are JSON, including progress."""
 
     level: LogLevel = LogLevel.INFO
     format: LogFormat = LogFormat.TEXT
@@ -33,8 +33,8 @@ class LogStyle:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> LogStyle:
-        """Return the style that the environment asks for. What it does not know counts as left out."""
-        # Lines about what happens meanwhile name whatever the command meets.
+        """Return the style that the environment asks for. Unknown values are ignored."""
+        # Progress lines may name objects that a restricted audience must not see.
         level = LogLevel.ERROR.value if environment.get(audience.AUDIENCE_VARIABLE) else environment.get(LEVEL, "")
         named = environment.get(FORMAT, "")
         has_progress = environment.get(PROGRESS, "").lower() in ("1", "true", "yes")
@@ -56,12 +56,15 @@ def style() -> LogStyle:
 
 
 def about(**fields: Value) -> None:
-    """Say in all later lines of this command what they are about, such as instance="main"."""
+    """Add fields to all later lines of this command, such as instance="main"."""
     _about.set({**_about.get(), **fields})
 
 
 def write(level: LogLevel, text: str, **fields: Value) -> None:
-    """Write a line, if its level is shown. A lost session or a closed pipe ends no command: the line is lost."""
+    """Write a line, if its level is shown.
+
+    If the session or pipe is closed, the line is lost and the command continues.
+    """
     chosen = style()
     if not chosen.shows(level):
         return
@@ -74,12 +77,12 @@ def write(level: LogLevel, text: str, **fields: Value) -> None:
 
 
 def info(text: str) -> None:
-    """Write a line about what happens."""
+    """Write a line about the progress of the command."""
     write(LogLevel.INFO, text)
 
 
 def warn(text: str) -> None:
-    """Write a line that warns."""
+    """Write a warning."""
     write(LogLevel.WARNING, text)
 
 
@@ -95,6 +98,6 @@ def _sent(message: bytes, path: Path) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
             out.sendto(message, str(path))
     except OSError:
-        # No journal here, or the message is too long for a datagram.
+        # This host has no journal, or the message is too long for a datagram.
         return False
     return True

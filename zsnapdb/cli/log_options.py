@@ -14,7 +14,7 @@ _LEVEL, _FORMAT, _PROGRESS = "ZSNAPDB_LOG_LEVEL", "ZSNAPDB_LOG_FORMAT", "ZSNAPDB
 
 
 def _sets(variable: str, fixed: str = "") -> Callable[[Any], Any]:
-    """Return what an option does: set the variable of the log. The commands that this one starts find it too."""
+    """Return the callback of an option, which sets the variable of the log. Child processes inherit the variable."""
 
     def set_it(value: Any) -> Any:
         if value:
@@ -42,17 +42,17 @@ def _option(*names: str, sets: str, fixed: str = "", hidden: bool, text: str) ->
 
 
 VALUED_LOG_OPTIONS = ("--log-level", "--log-format")
-"""The options of the log that are followed by a value."""
+"""Options of the log that take a value."""
 
 
 def log_options(*, hidden: bool) -> list[Any]:
     """Return new options of the log for a command. Commands hide them: the help of `zsnapdb` explains them once."""
-    level = _option("--log-level", sets=_LEVEL, hidden=hidden, text="The least important lines on stderr.")
+    level = _option("--log-level", sets=_LEVEL, hidden=hidden, text="Lowest level of the lines on stderr.")
     line_format = _option(
         "--log-format",
         sets=_FORMAT,
         hidden=hidden,
-        text="Lines on stderr as text for people, as json for programs, or in the journal of systemd with its fields.",
+        text="Format of the log: text, json, or journal (systemd, with fields).",
     )
     quiet = _option(
         "--quiet",
@@ -68,14 +68,14 @@ def log_options(*, hidden: bool) -> list[Any]:
         sets=_LEVEL,
         fixed=LogLevel.DEBUG.value,
         hidden=hidden,
-        text="Also write how the command ended, and the id of its run.",
+        text="Also write the exit code and the run id at the end.",
     )
     progress = _option(
         "--json-progress",
         sets=_PROGRESS,
         fixed="1",
         hidden=hidden,
-        text="Write the log and the progress of each step to stderr as JSON, a line each.",
+        text="Write log and progress to stderr as lines of JSON.",
     )
 
     def command(

@@ -21,7 +21,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class CloneTls(Enum):
-    """How servers of clones are reached by TCP."""
+    """Use of TLS on connections to servers of clones."""
 
     REQUIRED = "required"
     PREFERRED = "preferred"
@@ -29,24 +29,22 @@ class CloneTls(Enum):
 
 def mcp(
     ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Destroy at the end what was made, and give it a lease of --ttl.")
+        bool, typer.Option("--ephemeral", help="Give new clones a lease of --ttl and destroy them at the end.")
     ] = False,
     writes: Annotated[bool, typer.Option("--writes", help="Let the agent change data in its clones.")] = False,
     show_logins: Annotated[
-        bool, typer.Option("--show-logins", help="Tell the agent user and password of each clone that it makes.")
+        bool, typer.Option("--show-logins", help="Show the agent user and password of each clone that it creates.")
     ] = False,
     ttl: Annotated[
         str | None,
-        typer.Option(
-            "--ttl", metavar="DURATION", help="The lease of a clone, if the agent names none.", show_default=False
-        ),
+        typer.Option("--ttl", metavar="DURATION", help="Lease of a clone if the agent gives none.", show_default=False),
     ] = None,
     tls_ca: Annotated[
         Path | None,
         typer.Option(
             "--tls-ca",
             metavar="FILE",
-            help="The authority of the service's certificate. (default: those of this host)",
+            help="CA file of the service's certificate. (default: CAs of this host)",
             readable=False,
             show_default=False,
         ),
@@ -56,7 +54,7 @@ def mcp(
         typer.Option(
             "--clone-host",
             metavar="HOST",
-            help="Where servers of clones are reached. (default: where they listen, as the service says)",
+            help="Host of the clones' servers. (default: the address from the service)",
             show_default=False,
         ),
     ] = None,
@@ -64,7 +62,7 @@ def mcp(
         CloneTls | None,
         typer.Option(
             "--clone-tls",
-            help="TLS to servers of clones. (default: required, preferred on this host)",
+            help="TLS to servers of clones. (default: required; on this host preferred)",
             show_default=False,
         ),
     ] = None,
@@ -73,7 +71,7 @@ def mcp(
         typer.Option(
             "--clone-tls-ca",
             metavar="FILE",
-            help="The authority of their certificates. (default: those of this host)",
+            help="CA file of the clones' certificates. (default: CAs of this host)",
             readable=False,
             show_default=False,
         ),
@@ -81,7 +79,7 @@ def mcp(
 ) -> None:
     """Give the agent of a developer clones, by the Model Context Protocol on stdin and stdout, until stdin ends.
 
-    It asks the service that ZSNAPDB_URL names, with the rights of ZSNAPDB_TOKEN. Needs the extra zsnapdb[mcp].
+    It uses the service of ZSNAPDB_URL with the rights of ZSNAPDB_TOKEN. Needs the extra zsnapdb[mcp].
     """
     from zsnapdb.base.errors import missing_library
     from zsnapdb.base.quantities import parse_duration
@@ -111,9 +109,9 @@ def _end(tools: Toolbox, *, is_ephemeral: bool) -> None:
 
 
 def _end_on_signals(end: Callable[[], None]) -> None:
-    """Let a signal end the process after that. A second one ends it at once.
+    """Let a signal call `end` and then end the process. A second signal ends the process at once.
 
-    An exception would wait for the thread that reads stdin, which ends with the next line alone.
+    An exception would wait for the thread that reads stdin, which ends only with the next line.
     """
 
     def ended(*_: object) -> None:

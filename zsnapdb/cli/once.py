@@ -1,7 +1,7 @@
-"""`--once RUN`: a command that is repeated with the id of its run is answered as the run was, and does nothing twice.
+"""`--once RUN`: a repeated command with the same run id returns the earlier answer and does nothing twice.
 
-The verbs declare what they are about, and how it is seen what a run of theirs made; here it is decided what is done.
-`backup` does not need this: the manifest, which all hosts see, has the id, and an interrupted backup goes on anyway.
+Each verb declares its object and how to detect the results of a run. This module decides the action. `backup` does not
+need it: the manifest, which all hosts see, has the id, and a later backup resumes an interrupted one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CommandAnswer:
-    """What a command shows, and the code with which it ends. `kept` is what is recorded of it if it has secrets."""
+    """Output and exit code of a command. `kept` is the recorded form of the output if that contains secrets."""
 
     view: Shown
     exit_code: int = 0
@@ -33,7 +33,7 @@ class CommandAnswer:
 
 @dataclass(frozen=True)
 class RecordedAnswer:
-    """The answer of a run as it was recorded."""
+    """Recorded answer of an earlier run."""
 
     recorded_text: str
     recorded: Mapping[str, Any]
@@ -63,10 +63,13 @@ def _say_nothing(_text: str) -> None:
 class Repeatable:
     """A command that may be repeated.
 
-    `about` is what it is about. `aim` returns the GUIDs of the datasets of that name. `made` returns the answer of a
-    run that did its deed and was killed before that was recorded, or goes on with what it left; None: nothing is there.
-    `gone` returns the answer if what the run was about is gone (None: then the command is refused). `revealed` adds to
-    a recorded document what was kept out of it.
+    - `about`: the object of the command.
+    - `aim`: returns the GUIDs of the datasets of that name.
+    - `made`: returns the answer of a run that was killed after its action and before its record, or resumes that run.
+      None: the run left nothing.
+    - `gone`: returns the answer if the object no longer exists. None: the command is refused.
+    - `revealed`: adds the secrets that the recorded document lacks.
+    - `patience`: seconds to wait for the same run in another process.
     """
 
     verb: str
@@ -80,10 +83,13 @@ class Repeatable:
 
 
 def show_once(host: Host, run: str | None, command: Repeatable, make: Callable[[], CommandAnswer], json: bool) -> None:
-    """Do what the command asks for, unless the run has done it (None: whatever was done), and show the answer.
+    """Run the command unless the run was completed before, and show the answer. `run` None: always run it.
 
-    typer.Exit with the code of the answer if that is not 0. UsageError or PreflightError if the run was another one,
-    was given up, or is about something that is gone. BusyError if the run is at work.
+    Raises:
+        typer.Exit: with the exit code of the answer if that is not 0.
+        UsageError, PreflightError: the run id belongs to another command, was abandoned, or its object no longer
+        exists.
+        BusyError: the run is in progress.
     """
     answer = make() if run is None else _answer_once(host, run, command, make)
     show(answer.view, json)
@@ -117,7 +123,7 @@ def _answer_once(host: Host, run: str, command: Repeatable, make: Callable[[], C
         try:
             records.end(known, answer.exit_code, kept.text(), kept.document())
         except PreflightError as error:
-            # What was done is done, and whoever asked is to hear of it.
+            # The action is complete, and the caller must get its answer.
             log.write(LogLevel.WARNING, f"run {run} is not recorded, so it could be done twice: {error}")
         return answer
 

@@ -1,4 +1,4 @@
-"""What most commands begin with. What reads a configuration is loaded only by a command that needs it."""
+"""Configuration and instance of a command. The modules that read a configuration are imported on demand."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.base.instance import Instance
 
 _read: ContextVar[dict[Path | None, Settings | ZsnapdbError] | None] = ContextVar("read", default=None)
-"""The configurations that the present command has read, and the errors of those that it could not read."""
+"""Configurations that the present command has read, and the errors of unreadable ones."""
 
 
 @contextlib.contextmanager
 def reading_once(known: Mapping[Path | None, Settings] | None = None) -> Iterator[None]:
-    """Run the block, a command, in which each configuration is read once. `known`: what was read already."""
+    """Run the block, a command, and read each configuration only once in it.
+
+    `known`: configurations that were read before.
+    """
     if _read.get() is not None:
         yield
         return
@@ -34,7 +37,10 @@ def reading_once(known: Mapping[Path | None, Settings] | None = None) -> Iterato
 
 
 def configuration(file: Path | None) -> Settings:
-    """Return the configuration, the same one however often a command asks for it. ConfigError if it cannot be read."""
+    """Return the configuration, which a command reads only once.
+
+    Raises: ConfigError if it cannot be read.
+    """
     from zsnapdb.config.settings import load
 
     read = _read.get()
@@ -44,7 +50,7 @@ def configuration(file: Path | None) -> Settings:
         try:
             read[file] = load(file)
         except ZsnapdbError as error:
-            # If it can be read a moment later, the command would act without the evidence that was left out.
+            # If a later read succeeded, the command would continue although its evidence was skipped.
             read[file] = error
     known = read[file]
     if isinstance(known, ZsnapdbError):
@@ -53,7 +59,7 @@ def configuration(file: Path | None) -> Settings:
 
 
 def on_host(config: Path | None) -> tuple[Settings, Host]:
-    """Return the configuration and this host, whose clocks are recorded."""
+    """Return the configuration and this host. The clocks of the host are recorded."""
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.base.removal_time import removal_time
 
@@ -69,10 +75,13 @@ def of_instance(
     binary: Path | None = None,
     wait: str = "0s",
 ) -> tuple[Settings, Instance]:
-    """Return the configuration and the named (or only) instance, whose jobs tell stderr what they do.
+    """Return the configuration and the named (or only) instance. Its jobs report progress on stderr.
 
-    The clocks of this host are recorded. `repository` None: its own one. `binary`: the only server program that it may
-    start (None: those of the configuration). Its jobs wait this long for another run.
+    The clocks of this host are recorded.
+
+    - `repository` None: the repository of the instance.
+    - `binary`: the only server program to start. None: those of the configuration.
+    - `wait`: longest wait of its jobs for another run, as a duration.
     """
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli.progress import Terminal

@@ -20,7 +20,7 @@ InstanceName = Annotated[
     str | None,
     typer.Argument(
         metavar="INSTANCE",
-        help="A configured instance. Optional if only one is configured.",
+        help="Configured instance. Optional if only one is configured.",
         show_default=False,
         autocompletion=completion.instances,
     ),
@@ -29,7 +29,7 @@ NamedInstance = Annotated[
     str,
     typer.Argument(
         metavar="INSTANCE",
-        help="A configured instance.",
+        help="Configured instance.",
         show_default=False,
         autocompletion=completion.instances,
     ),
@@ -39,8 +39,8 @@ ConfigFile = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="The configuration file.",
-        readable=False,  # whoever may not read it is told so by `config.load`
+        help="Configuration file.",
+        readable=False,  # `config.load` reports an unreadable file
         envvar="ZSNAPDB_CONFIG",
         show_default="/etc/zsnapdb/zsnapdb.toml",
     ),
@@ -48,14 +48,14 @@ ConfigFile = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 PlanOnly = Annotated[
     bool,
-    typer.Option("--plan", "--dry-run", "-n", help="Print what the command would do and why; change nothing."),
+    typer.Option("--plan", "--dry-run", "-n", help="Print the plan with its reasons, and change nothing."),
 ]
 ServerBinary = Annotated[
     Path | None,
     typer.Option(
         "--binary",
         metavar="PATH",
-        help="The server program to start, of the series of the backup's server.",
+        help="Server program to start, of the same series as the server of the backup.",
         show_default="server.binaries and server.binary of the instance",
     ),
 ]
@@ -63,17 +63,17 @@ WithForeignSnapshots = Annotated[
     bool,
     typer.Option(
         "--with-foreign-snapshots",
-        help="Also destroy snapshots that others (sanoid, an administrator) made on the datasets.",
+        help="Also destroy snapshots of the datasets that another program or an administrator made.",
     ),
 ]
-POINT = "latest, latest-backup, a backup id, a time with its zone, 10m (so long ago), a GTID, or before-GTID"
-"""The forms of a point in time, of every command that takes one."""
+POINT = "latest, latest-backup, a backup id, a time with its zone, 10m (10 minutes ago), a GTID, or before-GTID"
+"""Forms of a point in time, for every command that takes one."""
 
 ReplicasWillBeRebuilt = Annotated[
     bool,
     typer.Option(
         "--replicas-will-be-rebuilt",
-        help="Replace the server although others read its binlogs: each of them will be made anew afterwards.",
+        help="Replace the server although replicas read its binlogs. Each replica must be rebuilt afterwards.",
     ),
 ]
 WaitTime = Annotated[
@@ -81,13 +81,16 @@ WaitTime = Annotated[
     typer.Option(
         "--wait",
         metavar="DURATION",
-        help="If another run is at work, wait this long for its end, for example 10m; then end with 75.",
+        help="Longest wait for another run to end, for example 10m. Exit code 75 afterwards.",
     ),
 ]
 
 
 def _adopted(given: str | None) -> str | None:
-    """Make the id that the caller chose the id of this run, before anything asks for one."""
+    """Make the given id the id of this run, before any code asks for it.
+
+    Raises: UsageError if it is not the id of a run.
+    """
     from zsnapdb.base import run_id
 
     if given is not None:
@@ -106,8 +109,7 @@ Once = Annotated[
         "--once",
         metavar="RUN",
         callback=_adopted,
-        help="The id of this run, such as 20261127T080000Z-0123abcd. If the run of this id is done, only show what it"
-        " made.",
+        help="Id of this run, such as 20261127T080000Z-0123abcd. A finished run is only shown.",
         show_default=False,
     ),
 ]
@@ -116,7 +118,7 @@ RepositoryName = Annotated[
     typer.Option(
         "--repository",
         metavar="NAME",
-        help="A configured repository to use instead of the instance's own.",
+        help="Configured repository to use instead of the repository of the instance.",
         show_default=False,
         autocompletion=completion.repositories,
     ),
@@ -126,7 +128,7 @@ AcceptOlder = Annotated[
     bool,
     typer.Option(
         "--accept-older",
-        help="With latest: if something newer was stored that cannot be used, use what is before it.",
+        help="With latest: use the newest usable state if a newer one cannot be used.",
     ),
 ]
 
@@ -135,7 +137,7 @@ History = Annotated[
     typer.Option(
         "--history",
         metavar="ID",
-        help="The binlog history with the point, if there are several; see `zsnapdb binlog status`.",
+        help="Binlog history of the point, if there are several (`zsnapdb binlog status`).",
         show_default=False,
     ),
 ]
@@ -148,13 +150,12 @@ RestoreFrom = Annotated[
         "--origin",
         "--from",
         metavar="ORIGIN",
-        help="Where the volumes come from: repository, local (clones of the snapshots on this host), or auto (local if"
-        " all are there).",
+        help="Origin of the volumes: repository, local (snapshots on this host), or auto (prefers local).",
     ),
 ]
 RestoreTarget = Annotated[
     str | None,
-    typer.Option("--target", metavar="DATASET", help="The new dataset for the restored volumes.", show_default=False),
+    typer.Option("--target", metavar="DATASET", help="New dataset for the restored volumes.", show_default=False),
 ]
 RestoreName = Annotated[
     str | None,
@@ -167,16 +168,14 @@ RestoreName = Annotated[
 ]
 HandoverName = Annotated[
     str,
-    typer.Option(
-        "--handover", metavar="HOW", help=f"How to hand over the restored server: {', '.join(HANDOVER_KINDS)}."
-    ),
+    typer.Option("--handover", metavar="HOW", help=f"Final state of the restored server: {', '.join(HANDOVER_KINDS)}."),
 ]
 RestoredPort = Annotated[
     int | None,
     typer.Option(
         "--port",
         metavar="NUMBER",
-        help="With run and replica: the port of the restored server.",
+        help="With run and replica: port of the restored server.",
         show_default="a free port of the range for clones",
     ),
 ]
@@ -185,23 +184,23 @@ RestoredServerId = Annotated[
     typer.Option(
         "--server-id",
         metavar="NUMBER",
-        help="The server_id of the restored server. With promote: the new one that you set in its option file.",
+        help="The server_id of the restored server. With promote: the new one in its option file.",
         show_default="random; with promote: none",
     ),
 ]
 ReplicationAddress = Annotated[
     str | None,
-    typer.Option("--source", metavar="HOST:PORT", help="With replica: the replication source.", show_default=False),
+    typer.Option("--source", metavar="HOST:PORT", help="With replica: replication source.", show_default=False),
 ]
 ReplicationUser = Annotated[
-    str, typer.Option("--source-user", metavar="USER", help="With replica: the replication account on the source.")
+    str, typer.Option("--source-user", metavar="USER", help="With replica: replication account on the source.")
 ]
 ReplicationPasswordFile = Annotated[
     Path | None,
     typer.Option(
         "--source-password-file",
         metavar="FILE",
-        help="With replica: a file with the password of that account.",
+        help="With replica: file with the password of that account.",
         show_default=False,
     ),
 ]
@@ -210,7 +209,7 @@ LeaseFromNow = Annotated[
     typer.Option(
         "--ttl",
         metavar="DURATION",
-        help="The new length of the lease from now, for example 2h.",
+        help="New length of the lease from now, for example 2h.",
         show_default="clones.ttl",
     ),
 ]
@@ -226,20 +225,18 @@ ProtectionFromNow = Annotated[
 
 CloneName = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="The name of the clone.", show_default=False, autocompletion=completion.clones),
+    typer.Argument(metavar="NAME", help="Name of the clone.", show_default=False, autocompletion=completion.clones),
 ]
 
 
 def clone_guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:
-    """Return the GUIDs of the clones of that name. What finds them is loaded only if a command is to be repeated."""
+    """Return the GUIDs of the clones of that name. The search is imported only for a repeatable command."""
     from zsnapdb.jobs.clone.once import guids
 
     return guids(settings, host, name)
 
 
-SOURCE_HELP = (
-    "What to clone: latest, live (a snapshot taken now), the id of a backup, a commit or a rewind, or @SNAPSHOT."
-)
+SOURCE_HELP = "Source: latest, live (a new snapshot), the id of a backup, commit or rewind, or @SNAPSHOT."
 
 
 PREFIX = "ZSNAPDB"
@@ -263,15 +260,15 @@ OTHERS = frozenset(
         *("CLONE", "SOCKET", "DEFAULTS_FILE"),
     )
 )
-"""Variables that stand for no option of one command: of every command, and those that a hook is given."""
+"""Variables that belong to no option of a single command: those of every command, and those that hooks receive."""
 _LIKENESS = 0.85
-"""How alike two names are when one may be meant by the other (difflib, ratio)."""
+"""Least similarity (ratio of difflib) at which one name may be a typing error for another."""
 
 
 def name_variables(command: Any, prefix: str) -> None:
-    """Let each option of a command be set by the variable that is named after it: `--wait` by `PREFIX_WAIT`.
+    """Give each option of a command a variable with its name: `PREFIX_WAIT` sets `--wait`.
 
-    A name that follows from that of the option is not shown by help.
+    Help does not show a variable whose name follows from the option.
     """
     for parameter in getattr(command, "params", ()):
         if parameter.param_type_name != "option":
@@ -284,7 +281,7 @@ def name_variables(command: Any, prefix: str) -> None:
 
 
 def command_prefix(group_prefix: str, command: str) -> str:
-    """Return what the variables of a command's options begin with."""
+    """Return the first part of the variable names of a command's options."""
     return f"{group_prefix}_{_word(command)}"
 
 
@@ -293,10 +290,11 @@ def _word(name: str) -> str:
 
 
 def refuse_unknown(environment: Mapping[str, str], tree: Any) -> None:
-    """Raise UsageError if a variable reads as one of ours and stands for no option: it would be ignored in silence.
+    """Raise UsageError if a variable looks like one of zsnapdb and belongs to no option.
 
-    It reads so if it begins with the name of a command, or nearly has a name that is known. Others may be anybody's:
-    orchestrators make names such as ZSNAPDB_VERSION. `tree` is the group of all commands, built when it is needed.
+    The variable would be ignored silently. It looks like one if it starts with the name of a command or resembles a
+    known name. Other variables are allowed: orchestrators set names such as ZSNAPDB_VERSION. `tree` builds the group of
+    all commands when it is needed.
     """
     ours = sorted(name for name in environment if name.startswith(f"{PREFIX}_") and name not in OTHERS)
     if not ours:
@@ -312,14 +310,14 @@ def refuse_unknown(environment: Mapping[str, str], tree: Any) -> None:
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
-    """Return the known name that may be meant, None if none is like it."""
+    """Return the known name that resembles this one, None if there is none."""
     begin = len(PREFIX) + 1
     close = difflib.get_close_matches(name[begin:], [one[begin:] for one in known], 1, _LIKENESS)
     return f"{PREFIX}_{close[0]}" if close else None
 
 
 def commands(group: Any, prefix: str = PREFIX) -> Iterator[Any]:
-    """Yield every command below the group, its options with their variables."""
+    """Yield every command below the group. The options of each have their variables."""
     for name, command in group.commands.items():
         here = command_prefix(prefix, name)
         if hasattr(command, "commands"):

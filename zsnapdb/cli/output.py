@@ -1,4 +1,4 @@
-"""What a command prints: results to stdout, as text or as one JSON document."""
+"""Output of a command: results on stdout, as text or as one JSON document."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Writer = TypeVar("Writer")
 
 
 class Shown(Protocol):
-    """What can be printed: a view, or the answer of an earlier run."""
+    """A printable result: a view, or the answer of an earlier run."""
 
     def text(self) -> str:
         """Return the text for people."""
@@ -28,7 +28,7 @@ class Shown(Protocol):
 
 
 def show(view: Shown, json: bool) -> None:
-    """Print a result. Tables are fitted to a terminal, on which no bars stand any more."""
+    """Print a result. Bars are cleared first, and tables fit the terminal."""
     from zsnapdb.cli import tables
     from zsnapdb.report.view import TabularView
 
@@ -40,18 +40,18 @@ def show(view: Shown, json: bool) -> None:
 
 
 def show_at_once(view: View, json: bool) -> None:
-    """Print one of many results. Who reads them has it at once."""
+    """Print one of many results without buffering."""
     with SCREEN.cleared():
         print(view.document() if json else printed(view.text()), flush=True)
 
 
 def writer(json: bool, *, text: Writer, document: Writer) -> Writer:
-    """Return the writer for a result that is printed while it arrives."""
+    """Return the writer of a result that is printed while it arrives."""
     return document if json else text
 
 
 def renamed(old: str, new: str) -> None:
-    """Say on stderr that a command has a new name. The old one works."""
+    """Warn on stderr that a command has a new name. The old name still works."""
     from zsnapdb.cli import log
     from zsnapdb.report.log_lines import LogLevel
 
@@ -59,7 +59,7 @@ def renamed(old: str, new: str) -> None:
 
 
 def show_missing(findings: Iterable[StoredFinding]) -> bool:
-    """Print to stderr what a repository lacks of what this host stored. Return whether something may be lost."""
+    """Print to stderr the backups that this host stored and the repository lacks. Return whether data may be lost."""
     from zsnapdb.cli import log
     from zsnapdb.report.log_lines import LogLevel
 

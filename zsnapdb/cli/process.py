@@ -1,4 +1,4 @@
-"""The process of a command: how it shows itself, ends with its parent, and how little memory it keeps."""
+"""The process of a command: its title, its end with the parent, and its memory."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 
 _NEW_OBJECTS = 10_000
-"""After so many new objects it looks through the young ones; Python's own number is 700 (gc, set_threshold)."""
+"""New objects until the collector examines the young generation. Python's default is 700 (gc, set_threshold)."""
 
 
 def collect_rarely() -> None:
-    """Afterwards this process looks for such objects rarely, and not at its end.
+    """Make the garbage collector run rarely, and not at the end of the process.
 
-    A command makes some hundred thousand objects while it imports its modules, and keeps them. To look through them
-    again and again, and once more at the end, took a third of the processor time of a command with little to do.
+    A command creates some hundred thousand objects during its imports and keeps them. Their repeated
+    examination took a third of the processor time of a short command.
     """
     gc.set_threshold(_NEW_OBJECTS, 10, 10)
     atexit.register(gc.freeze)
 
 
 def show_as(words: Sequence[str]) -> None:
-    """Have /proc/self/cmdline, and so `ps`, show these words, as far as there is room.
+    """Set /proc/self/cmdline, and so the text of `ps`, to these words, as far as they fit.
 
-    There is as much room as the command line had with which the process was started. Where the kernel does not say
-    where it lies, it stays as it is. Source: proc_pid_stat(5), arg_start and arg_end.
+    The space is that of the original command line. If the kernel does not report its address, the text stays unchanged.
+    Source: proc_pid_stat(5), arg_start and arg_end.
     """
     with contextlib.suppress(OSError, IndexError, ValueError):
         fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
@@ -42,18 +42,18 @@ def show_as(words: Sequence[str]) -> None:
 
 
 _ARENA_MAX, _MMAP_THRESHOLD = -8, -3
-"""Parameters of mallopt(3), as malloc.h of glibc has them."""
+"""Parameters of mallopt(3), from malloc.h of glibc."""
 _HEAPS = 2
 _LARGE = 128 << 10
-"""From this size on, in bytes, an object has pages of its own, which go back when it is freed: glibc's first value."""
+"""Smallest size in bytes of an object with its own pages, which are returned when it is freed (glibc's first value)."""
 
 
 def give_back_memory() -> None:
-    """Let the threads that begin from now on share two heaps, and large objects have pages of their own for good.
+    """Limit all later threads to two heaps, and give large objects their own pages permanently.
 
-    The GNU C library has up to eight heaps a processor, each as large as the most that its threads ever held, and
-    counts ever larger objects as small ones (mallopt(3)). A service whose threads read documents of some MiB grows for
-    hours by that, without holding more. Another C library stays as it is.
+    The GNU C library has up to eight heaps per processor. Each keeps the largest size that its threads ever used, and
+    glibc raises the threshold for large objects over time (mallopt(3)). So a service whose threads read documents of
+    some MiB would grow for hours. Other C libraries stay unchanged.
     """
     with contextlib.suppress(AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -62,15 +62,17 @@ def give_back_memory() -> None:
 
 
 VARIABLE = "ZSNAPDB_ENDS_WITH"
-"""The environment variable with the id of the process that asks for it: that of the parent."""
+"""Environment variable with the process id of the parent that asks for this."""
 _PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent(environment: MutableMapping[str, str]) -> None:
-    """Have SIGTERM sent to this process when its parent has gone, also by kill -9; what it began is undone then.
+    """Have the kernel send SIGTERM to this process when its parent ends, even by kill -9.
 
-    The variable is taken out of the environment: programs that this one starts end as they did. The kernel looks at the
-    thread of the parent that started this process (prctl(2), PR_SET_PDEATHSIG). Only Linux knows it.
+    The command then undoes its changes.
+
+    The variable is removed from the environment, so child processes are not affected. The kernel watches the thread of
+    the parent that started this process (prctl(2), PR_SET_PDEATHSIG). Only Linux has this.
     """
     parent = environment.pop(VARIABLE, None)
     if parent is None or sys.platform != "linux":
@@ -80,5 +82,5 @@ def end_with_parent(environment: MutableMapping[str, str]) -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGTERM), 0, 0, 0) != 0:
         return
     if str(os.getppid()) != parent:
-        # It went before the kernel was asked.
+        # The parent ended before the call of prctl.
         os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Events of jobs on stderr: lines, and progress as bars on a terminal or as JSON for programs, nowhere else."""
+"""Events of jobs on stderr: lines, and progress as bars on a terminal or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from zsnapdb.cli.pulse import PULSE
 from zsnapdb.report.log_lines import LogFormat, LogLevel
 
 _JSON_SECONDS = 1.0
-"""How many seconds pass between two lines of JSON."""
+"""Seconds between two lines of JSON."""
 
 
 class Terminal:
-    """Prints the events of a job to stderr: messages, and the progress of each step with rate and time left."""
+    """Prints the events of a job to stderr: messages, and the progress of each step with rate and remaining time."""
 
     def __init__(self) -> None:
         self._style = log.style()
@@ -27,7 +27,7 @@ class Terminal:
         self._shown = 0.0
 
     def progress(self, progress: Progress) -> None:
-        """Show the progress if what was shown last is old enough."""
+        """Show the progress if the last output is old enough."""
         if not self._style.shows(LogLevel.INFO):
             return
         if self._style.has_json_progress:
@@ -55,18 +55,18 @@ class Terminal:
         )
 
     def tell(self, text: str) -> None:
-        """Print a message that stays on the terminal."""
+        """Print a permanent message."""
         self._step = ""
         PULSE.note(text)
         log.write(LogLevel.INFO, text)
 
     def warn(self, text: str) -> None:
-        """Print a warning that stays on the terminal."""
+        """Print a permanent warning."""
         self._step = ""
         log.write(LogLevel.WARNING, text)
 
     def end(self) -> None:
-        """Take the bars from the terminal."""
+        """Remove the bars from the terminal."""
         self._step = ""
         if self._bars is not None:
             self._bars.end()

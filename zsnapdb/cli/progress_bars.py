@@ -1,6 +1,6 @@
-"""Bars on a terminal: one for each step of a command, with bytes, rate and what is left.
+"""Bars on a terminal: one for each step of a command, with bytes, rate and remaining time.
 
-rich makes the text of the bars; it is imported when the first bar is due, as no short command has one.
+rich draws the bars. It is imported for the first bar, because short commands have none.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
     from zsnapdb.base.model import Progress
 
 _SECONDS = 0.1
-"""How many seconds pass between two drawings. A step that is shorter has no bar."""
+"""Seconds between two drawings. A shorter step has no bar."""
 _MOST = 6
-"""How many bars are shown: those of the newest steps."""
+"""Highest number of bars: those of the newest steps."""
 _WIDTH = 30
 
 
 class Screen:
-    """The terminal behind stderr, of which a process has one. Knows how many lines of bars stand above the cursor."""
+    """The terminal behind stderr; a process has one. It knows the number of lines with bars above the cursor."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._lines = 0
 
     def draw(self, text: str) -> None:
-        """Write whole lines in the place of those that were drawn last."""
+        """Replace the lines of the last drawing."""
         with self.cleared():
             _write(text)
             self._lines = text.count("\n")
 
     @contextlib.contextmanager
     def cleared(self) -> Iterator[None]:
-        """Run the block, which writes lines that stay, without bars on the screen. Nobody draws meanwhile."""
+        """Run the block, which writes permanent lines, with the bars removed. No other thread draws during it."""
         with self._lock:
             if self._lines:
-                # ECMA-48: CPL goes up to the begin of a line, ED removes all from there on.
+                # ECMA-48: CPL moves up to the start of a line, ED erases all from there on.
                 _write(f"\x1b[{self._lines}F\x1b[J")
                 self._lines = 0
             yield
@@ -55,14 +55,14 @@ SCREEN = Screen()
 
 
 def _write(text: str) -> None:
-    """Write to stderr. A lost session or a closed pipe ends no job: the text is lost, the job continues."""
+    """Write to stderr. If the session or pipe is closed, the text is lost and the job continues."""
     with contextlib.suppress(OSError):
         print(text, end="", file=sys.stderr, flush=True)
 
 
 @dataclass
 class _Step:
-    """A step, when it began, and when it came as far as `progress` says, by the steady clock."""
+    """A step, its start, and the time of its last progress, by the monotonic clock."""
 
     progress: Progress
     began: float
@@ -79,12 +79,12 @@ class Bars:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def show(self, progress: Progress) -> None:
-        """Take over how far a step has come, and draw all bars if the last drawing is old enough."""
+        """Record the progress of a step, and draw all bars if the last drawing is old enough."""
         now = time.monotonic()
         with self._lock:
             known = self._steps.get(progress.step)
             if known is None or progress.done < known.progress.done:
-                # It is new, or it is done once more.
+                # The step is new or is repeated.
                 self._steps.pop(progress.step, None)
                 self._steps[progress.step] = _Step(progress, now, now)
                 self._drawn = now
@@ -97,7 +97,7 @@ class Bars:
         self.screen.draw(text)
 
     def end(self) -> None:
-        """Take the bars from the screen, and forget their steps."""
+        """Remove the bars from the screen and forget their steps."""
         with self._lock:
             self._steps.clear()
         with self.screen.cleared():
@@ -105,7 +105,7 @@ class Bars:
 
 
 def amount(progress: Progress, rate: float) -> str:
-    """Return in words how far a step has come, how long it takes until its end, and its rate (bytes a second)."""
+    """Return the progress of a step as text, with its remaining time and its rate. `rate` is in bytes per second."""
     text = f"{progress.done / 2**20:.0f} MiB"
     if progress.total is None:
         text += " of an unknown size"
@@ -116,7 +116,7 @@ def amount(progress: Progress, rate: float) -> str:
 
 
 def _text(steps: list[_Step]) -> str:
-    """Return a line for each step; "" on a terminal that cannot go back."""
+    """Return a line for each step, "" on a terminal that cannot move its cursor."""
     from rich.progress_bar import ProgressBar
     from rich.table import Column, Table
     from rich.text import Text
@@ -125,7 +125,7 @@ def _text(steps: list[_Step]) -> str:
     if console.is_dumb_terminal:
         return ""
     table = Table.grid(Column(no_wrap=True), Column(), Column(no_wrap=True), padding=(0, 1))
-    # A terminal of few lines scrolls: what has left it at the top cannot be drawn again.
+    # A terminal with few lines scrolls, and lines beyond its top cannot be redrawn.
     for step in steps[-max(1, console.height - 2) :]:
         done, total = step.progress.done, step.progress.total
         rate = done / max(step.seen - step.began, 0.001)
@@ -137,7 +137,7 @@ def _text(steps: list[_Step]) -> str:
 
 
 def _console() -> Console:
-    """Return the terminal as rich sees it: its size, and its colours, of which there are none with NO_COLOR."""
+    """Return rich's console of stderr with its size and colours. NO_COLOR disables colours."""
     from rich.console import Console
 
     return Console(file=sys.stderr, highlight=False)

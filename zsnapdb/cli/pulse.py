@@ -1,6 +1,6 @@
-"""Signs of life for programs: a line of JSON at least every few seconds, also while a step knows no measure of itself.
+"""Signs of life for programs: a line of JSON every few seconds, even in a step that reports no progress.
 
-Whoever runs commands on other hosts takes the lines as heartbeats: no line for long means that the process hangs.
+A program that runs commands on other hosts reads the lines as heartbeats. Missing lines mean that the process hangs.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ from zsnapdb.cli import log
 from zsnapdb.report.log_lines import LogLevel
 
 EVERY_SECONDS = 5.0
-"""At most so long is a command silent."""
+"""Longest silence of a command."""
 
 
 class Pulse:
-    """What the command does now, and when that was last told. A process runs one command, and so has one pulse."""
+    """The present step of the command and the time of its last line.
+
+    A process has one pulse, as it runs one command.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._step, self._begun, self._told = "", 0.0, 0.0
 
     def note(self, step: str, *, is_told: bool = True) -> None:
-        """Note the step that the command is at. `is_told`: a line has said so just now."""
+        """Record the present step of the command. `is_told`: a line has just reported it."""
         with self._lock:
             now = time.monotonic()
             if step != self._step:
@@ -35,7 +38,7 @@ class Pulse:
 
     @contextlib.contextmanager
     def beating(self, words: str, every: float = EVERY_SECONDS) -> Iterator[None]:
-        """Write a line during the block whenever nothing was told for so long. `words` are those of the command."""
+        """Write a line during the block after `every` seconds of silence. `words` are the words of the command."""
         self.note(words)
         ended = threading.Event()
         thread = threading.Thread(target=self._beat, args=(ended, every), name="pulse", daemon=True)

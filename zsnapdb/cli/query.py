@@ -28,14 +28,14 @@ EndHistory = Annotated[
     typer.Option(
         "--to-history",
         metavar="ID",
-        help="The binlog history of the later state, if it is another one than --history.",
+        help="Binlog history of the later state, if it differs from --history.",
         show_default=False,
     ),
 ]
 
 
 class Format(StrEnum):
-    """How rows are printed."""
+    """Output format of rows."""
 
     TABLE = "table"
     CSV = "csv"
@@ -45,8 +45,8 @@ class Format(StrEnum):
 def query(
     instance: NamedInstance,
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One SQL statement that only reads.", show_default=False)],
-    at: Annotated[str, typer.Option("--at", metavar="MOMENT", help=f"The state to query: {POINT}.")] = "latest-backup",
-    form: Annotated[Format, typer.Option("--format", help="The output format of the rows.")] = Format.TABLE,
+    at: Annotated[str, typer.Option("--at", metavar="MOMENT", help=f"State to query: {POINT}.")] = "latest-backup",
+    form: Annotated[Format, typer.Option("--format", help="Output format of the rows.")] = Format.TABLE,
     repository: RepositoryName = None,
     history: History = None,
     binary: ServerBinary = None,
@@ -75,16 +75,16 @@ def diff(
         typer.Option(
             "--table",
             metavar="SCHEMA.TABLE",
-            help="The table to compare.",
+            help="Table to compare.",
             show_default=False,
             autocompletion=completion.tables,
         ),
     ],
     begin: Annotated[
-        str, typer.Option("--from", metavar="MOMENT", help=f"The earlier state: {POINT}.", show_default=False)
+        str, typer.Option("--from", metavar="MOMENT", help=f"Earlier state: {POINT}.", show_default=False)
     ],
     instance: InstanceName = None,
-    end: Annotated[str, typer.Option("--to", metavar="MOMENT", help="The later state.")] = "latest",
+    end: Annotated[str, typer.Option("--to", metavar="MOMENT", help="Later state.")] = "latest",
     repository: RepositoryName = None,
     history: History = None,
     end_history: EndHistory = None,

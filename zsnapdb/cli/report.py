@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ReportFormat(StrEnum):
-    """Text for people, JSON for programs, or a page for a browser, which prints it."""
+    """Text, JSON, or a printable HTML page."""
 
     TEXT = "text"
     JSON = "json"
@@ -28,21 +28,21 @@ def report_show(
     instance: InstanceName = None,
     begin: Annotated[
         str | None,
-        typer.Option("--from", metavar="DAY", help="The first day (UTC).", show_default="30 days before the last"),
+        typer.Option("--from", metavar="DAY", help="First day (UTC).", show_default="30 days before the last"),
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", metavar="DAY", help="The last day (UTC).", show_default="today")
+        str | None, typer.Option("--to", metavar="DAY", help="Last day (UTC).", show_default="today")
     ] = None,
     repository: RepositoryName = None,
     config: ConfigFile = None,
     format: Annotated[  # noqa: A002
-        ReportFormat, typer.Option("--format", help="text, json, or html: a page of its own, for a browser.")
+        ReportFormat, typer.Option("--format", help="Output format: text, json, or html (a page for a browser).")
     ] = ReportFormat.TEXT,
     json: AsJson = False,
 ) -> None:
-    """Show what an auditor asks: objectives, days, drills, retention, keys, exceptions and runs.
+    """Show the facts for an audit: objectives, days, drills, retention, keys, exceptions and runs.
 
-    Exit codes: 0 the log is whole, 7 it was changed.
+    Exit codes: 0 the log is complete, 7 it was changed.
     """
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import evidence_report as job
@@ -62,16 +62,17 @@ def report_show(
 def report_records(
     instance: InstanceName = None,
     after: Annotated[
-        int, typer.Option("--after", metavar="NUMBER", min=0, max=99_999_999, help="Show what follows this record.")
+        int,
+        typer.Option("--after", metavar="NUMBER", min=0, max=99_999_999, help="Show the records after this number."),
     ] = 0,
     most: Annotated[
-        int, typer.Option("--most", metavar="N", min=1, max=1000, help="Show at most so many records.")
+        int, typer.Option("--most", metavar="N", min=1, max=1000, help="Highest number of shown records.")
     ] = 100,
     repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Show records of the evidence log by number. `zsnapdb report verify` says whether the log is whole."""
+    """Show records of the evidence log by number. `zsnapdb report verify` checks that the log is complete."""
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.health import evidence as job
     from zsnapdb.report.repository.evidence import EvidencePageView
@@ -85,9 +86,9 @@ def report_verify(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Check that no record of the evidence log was altered, removed or put elsewhere.
+    """Check that no record of the evidence log was altered, removed or moved.
 
-    Exit codes: 0 the log is whole, 7 it was changed.
+    Exit codes: 0 the log is complete, 7 it was changed.
     """
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.health import evidence as job

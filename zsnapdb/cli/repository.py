@@ -1,4 +1,4 @@
-"""The commands on a repository: init, verify, copy, consolidate, prune, pin, adopt, acknowledge-removed."""
+"""Commands on a repository: init, verify, copy, consolidate, prune, pin, adopt, acknowledge-removed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def init(
         str | None,
         typer.Argument(
             metavar="REPOSITORY",
-            help="A configured repository. Optional if only one is configured.",
+            help="Configured repository. Optional if only one is configured.",
             show_default=False,
             autocompletion=completion.repositories,
         ),
@@ -70,7 +70,7 @@ def verify(
         typer.Option(
             "--older-than",
             metavar="TIME",
-            help="Only backups without a successful verification in this time, for example 30d.",
+            help="Verify only backups without a successful verification in this time, for example 30d.",
             show_default=False,
         ),
     ] = None,
@@ -115,7 +115,7 @@ def verify(
 def copy(
     to: Annotated[
         str,
-        typer.Option("--to", metavar="REPOSITORY", help="The configured repository to copy to.", show_default=False),
+        typer.Option("--to", metavar="REPOSITORY", help="Configured repository to copy to.", show_default=False),
     ],
     instance: InstanceName = None,
     source: Annotated[
@@ -123,7 +123,7 @@ def copy(
         typer.Option(
             "--from",
             metavar="REPOSITORY",
-            help="The configured repository to copy from.",
+            help="Configured repository to copy from.",
             show_default="the instance's own",
         ),
     ] = None,
@@ -158,7 +158,7 @@ def consolidate(
         typer.Argument(
             metavar="BACKUP",
             autocompletion=completion.backups,
-            help="A backup id, or latest: the newest backup with a complete chain.",
+            help="Backup id, or latest: the newest backup with a complete chain.",
         ),
     ] = "latest",
     repository: RepositoryName = None,
@@ -167,10 +167,10 @@ def consolidate(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Make a full backup of a chain of increments, without the server.
+    """Make a full backup from a chain of increments, without the server.
 
     Receive the chain into scratch datasets of this host, store full streams of the same snapshots as a new backup, and
-    remove the datasets. The next backup is an increment of it, and the chain before it may expire.
+    remove the datasets. The next backup is an increment of it, and the earlier chain may expire.
     """
     from zsnapdb.jobs.trial import consolidate as job
     from zsnapdb.report.trial import drill as report
@@ -227,7 +227,7 @@ def prune(
 
 
 def _show_problems(planned: PrunePlan) -> int:
-    """Print to stderr what cannot be read or is missing. Return the exit code that follows."""
+    """Print unreadable and missing objects to stderr. Return the exit code that follows."""
     errors = list(planned.backups.unreadable.values())
     show_errors(errors)
     is_lacking = show_missing(planned.missing)
@@ -239,17 +239,20 @@ def pin(
     backup: Annotated[
         str,
         typer.Argument(
-            metavar="BACKUP", autocompletion=completion.backups, help="A backup id, or latest.", show_default=False
+            metavar="BACKUP", autocompletion=completion.backups, help="Backup id, or latest.", show_default=False
         ),
     ],
     reason: Annotated[
         str | None,
         typer.Option(
-            "--reason", metavar="TEXT", help="Why the backup is kept; `zsnapdb prune` shows this.", show_default=False
+            "--reason",
+            metavar="TEXT",
+            help="Reason to keep the backup, which `zsnapdb prune` shows.",
+            show_default=False,
         ),
     ] = None,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Remove the pin: the retention policy applies to the backup again.")
+        bool, typer.Option("--remove", help="Remove the pin, so the retention policy applies again.")
     ] = False,
     repository: RepositoryName = None,
     config: ConfigFile = None,
@@ -276,7 +279,7 @@ def unpin(
     instance: NamedInstance,
     backup: Annotated[
         str,
-        typer.Argument(metavar="BACKUP", autocompletion=completion.backups, help="A backup id.", show_default=False),
+        typer.Argument(metavar="BACKUP", autocompletion=completion.backups, help="Backup id.", show_default=False),
     ],
     repository: RepositoryName = None,
     config: ConfigFile = None,
@@ -292,19 +295,20 @@ def adopt(
     backups: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="BACKUP...", help="Backup ids. Without any: all without an objection.", show_default=False
+            metavar="BACKUP...", help="Backup ids. Default: all backups without an objection.", show_default=False
         ),
     ] = None,
     repository: RepositoryName = None,
     deep: Annotated[bool, typer.Option("--deep", help="Read every byte of the backups.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Adopt without a question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Adopt without a confirmation.")] = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Know backups that this host did not store, after it was rebuilt or took over.
+    """Adopt backups that this host did not store, after it was rebuilt or took over.
 
-    It shows what is known of each foreign backup. An adopted backup counts for the retention policy and may be removed.
+    The command shows the known facts about each foreign backup. The retention policy applies to adopted backups and may
+    remove them.
     """
     from zsnapdb.jobs.repository import adopt as job
     from zsnapdb.report.repository.list import AdoptView
@@ -322,7 +326,10 @@ def adopt(
 
 
 def _ask(text: str) -> None:
-    """Show the plan and ask. UsageError where nobody can answer, or the answer is no: then nothing was changed."""
+    """Show the plan and ask for a confirmation.
+
+    Raises: UsageError if there is no terminal or the answer is no. Nothing was changed then.
+    """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("adopt asks before it records anything, and nobody can answer here", hint="add --yes")
     for line in text.splitlines():
@@ -335,13 +342,13 @@ def acknowledge_removed(
     instance: NamedInstance,
     backups: Annotated[
         list[str] | None,
-        typer.Argument(metavar="BACKUP...", help="Backup ids. Without any: all that are missing.", show_default=False),
+        typer.Argument(metavar="BACKUP...", help="Backup ids. Default: all missing backups.", show_default=False),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Stop missing backups that were removed from the repository on purpose.
+    """Accept the intended removal of missing backups from the repository.
 
     This host stored them, and another host or a person removed them. The next prune may destroy their local snapshots.
     """
@@ -357,12 +364,12 @@ def forget(
     instance: NamedInstance,
     backups: Annotated[
         list[str] | None,
-        typer.Argument(metavar="BACKUP...", help="Backup ids. Without any: all that are missing.", show_default=False),
+        typer.Argument(metavar="BACKUP...", help="Backup ids. Default: all missing backups.", show_default=False),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Stop missing backups: the old name of `zsnapdb acknowledge-removed`."""
+    """Accept the removal of missing backups: the old name of `zsnapdb acknowledge-removed`."""
     renamed("forget", "acknowledge-removed")
     acknowledge_removed(instance, backups, config, plan, json)

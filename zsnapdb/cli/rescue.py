@@ -1,4 +1,4 @@
-"""`zsnapdb rescue` and `zsnapdb undo`: a part of what was stored comes back."""
+"""`zsnapdb rescue` and `zsnapdb undo`: recovery of single tables, schemas and transactions."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ RescuedTable = Annotated[
     typer.Option(
         "--table",
         metavar="SCHEMA.TABLE",
-        help="The table to rescue.",
+        help="Table to rescue.",
         show_default=False,
         autocompletion=completion.tables,
     ),
 ]
 RescuedSchema = Annotated[
     str | None,
-    typer.Option("--schema", metavar="SCHEMA", help="The schema to rescue, instead of a table.", show_default=False),
+    typer.Option("--schema", metavar="SCHEMA", help="Schema to rescue, instead of a table.", show_default=False),
 ]
-RescuePoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"The point in time: {POINT}.")]
+RescuePoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"Point in time: {POINT}.")]
 RescueTarget = Annotated[
     str | None,
     typer.Option(
         "--into",
         metavar="FILE|URL",
-        help="A new dump file, or mysql://user@host:port/schema (?socket=/path).",
+        help="New dump file, or mysql://user@host:port/schema (?socket=/path).",
         show_default=False,
     ),
 ]
@@ -55,7 +55,7 @@ TargetInstance = Annotated[
     typer.Option(
         "--into-instance",
         metavar="INSTANCE",
-        help="The instance whose server gets the table, instead of --into.",
+        help="Instance whose server gets the table, instead of --into.",
         show_default=False,
     ),
 ]
@@ -64,7 +64,7 @@ TargetUser = Annotated[
     typer.Option(
         "--user",
         metavar="NAME",
-        help="With --into-instance: an account that may make tables there. It logs in where that of the instance does.",
+        help="With --into-instance: account that may create tables there, on the instance's socket or address.",
         show_default="root",
     ),
 ]
@@ -73,7 +73,7 @@ TargetPasswordFile = Annotated[
     typer.Option(
         "--password-file",
         metavar="FILE",
-        help="A file that holds only the password of the account on the live server.",
+        help="File that holds only the password of the account on the live server.",
         show_default=False,
     ),
 ]
@@ -82,14 +82,14 @@ RescuedName = Annotated[
     typer.Option(
         "--as",
         metavar="NAME",
-        help="The new name on the live server.",
+        help="New name on the live server.",
         show_default="the old name and the time of the backup",
     ),
 ]
 TransportName = Annotated[
     str,
     typer.Option(
-        "--transport", metavar="HOW", help="How to copy the table to a live server: auto, tablespace or dump."
+        "--transport", metavar="HOW", help="Transport of the table to a live server: auto, tablespace or dump."
     ),
 ]
 CommandTimeout = Annotated[
@@ -121,7 +121,7 @@ def rescue(
 ) -> None:
     """Copy one table or one schema out of a backup.
 
-    The copy goes to a dump file, or to a live server under a new name. Nothing is overwritten.
+    The copy goes to a dump file, or to a live server under a new name. No existing table or file is overwritten.
     """
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.trial import rescue as job
@@ -150,35 +150,31 @@ def rescue(
 
 
 UndoneTransaction = Annotated[
-    str, typer.Option("--gtid", metavar="GTID", help="The transaction, as `zsnapdb binlog find` prints its GTID.")
+    str, typer.Option("--gtid", metavar="GTID", help="Transaction to undo. `zsnapdb binlog find` prints its GTID.")
 ]
 WrittenInto = Annotated[
     Path | None,
     typer.Option(
         "--into",
         metavar="FILE",
-        help="Prove it (as with --try), and write the SQL that undoes it into this new file.",
+        help="Test the undo (as with --try), and write its SQL into this new file.",
         show_default=False,
     ),
 ]
 TriedFirst = Annotated[
     bool,
-    typer.Option(
-        "--try", help="Run it on a clone of the server, and compare the rows with a clone right before the transaction."
-    ),
+    typer.Option("--try", help="Run it on a clone, and compare the rows with their state before the transaction."),
 ]
 Applied = Annotated[
     bool,
-    typer.Option(
-        "--apply", help="Run it on the server itself, after it passed on a clone; compare again before COMMIT."
-    ),
+    typer.Option("--apply", help="Run it on the server after a test on a clone. Compare again before COMMIT."),
 ]
 UndoingUser = Annotated[
     str | None,
     typer.Option(
         "--user",
         metavar="NAME",
-        help="An account that sees triggers, if that of the instance does not; with --apply: that may change the rows.",
+        help="Account that sees triggers. With --apply it must also be able to change the rows.",
         show_default="root",
     ),
 ]
@@ -187,11 +183,11 @@ UndoingPasswordFile = Annotated[
     typer.Option(
         "--password-file",
         metavar="FILE",
-        help="With --user: a file that holds only the password of that account.",
+        help="With --user: file that holds only the password of that account.",
         show_default=False,
     ),
 ]
-Unasked = Annotated[bool, typer.Option("--yes", "-y", help="With --apply: do not ask.")]
+Unasked = Annotated[bool, typer.Option("--yes", "-y", help="With --apply: skip the confirmation.")]
 
 
 def undo(
@@ -206,9 +202,10 @@ def undo(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Show the rows that a transaction changed, and write the SQL that undoes it, or run it.
+    """Show the rows that a transaction changed, and write or run the SQL that undoes it.
 
-    It undoes all rows or none: a row that was changed since prevents it. Without --apply the server is not changed.
+    It undoes all rows or none. If a row was changed later, the undo is refused. Without --apply the server is not
+    changed.
     """
     from zsnapdb.jobs.binlog import undo
     from zsnapdb.jobs.binlog import undo as job

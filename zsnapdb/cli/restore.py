@@ -52,7 +52,7 @@ RequestedPoint = Annotated[
     typer.Option(
         "--to",
         metavar="POINT",
-        help=f"The point: {POINT}.",
+        help=f"Point: {POINT}.",
     ),
 ]
 ContinueTo = Annotated[
@@ -60,8 +60,7 @@ ContinueTo = Annotated[
     typer.Option(
         "--continue-to",
         metavar="POINT",
-        help="Go on from a finished restore that was left stopped or to look around: to a later time or GTID, `next`"
-        " (by one transaction), or `here` (to hand it over). With --target if there are several.",
+        help="Continue a finished restore to a later time or GTID, `next` transaction, or `here` (handover).",
         show_default=False,
     ),
 ]
@@ -114,8 +113,10 @@ def restore(
 
     The data goes to a new dataset. A server is started there to check that the data is exactly in the requested state.
 
-    With --once the command can be repeated: a restore that the run of this id finished is shown, and one that was
-    interrupted goes on, unless it may have begun to replace the server: then a person continues it with --resume.
+    --continue-to needs a restore that was handed over as stopped or look, and --target if there are several.
+
+    With --once the command can be repeated. A finished restore of that run is shown, and an interrupted one resumes. If
+    it may have started to replace the server, only --resume continues it.
     """
     from zsnapdb.jobs.restore.plan import RestoreRequest, origin_of
     from zsnapdb.report.restore import result as report
@@ -212,7 +213,7 @@ def _refuse_server_options(
 def _later(
     to: str, target: str | None, handover: Handover, origin: RestoreOrigin, history: str | None
 ) -> ContinueRequest:
-    """Return the request to go on from a finished restore."""
+    """Return the request to continue a finished restore."""
     from zsnapdb.jobs.restore.continued import ContinueRequest
 
     return ContinueRequest(to, target, handover, origin, history)
@@ -223,7 +224,7 @@ def _show_plan(
 ) -> None:
     """Show the plan and the findings of its preflight. Exit as the restore would if it were refused.
 
-    What would carry the plan out is not loaded.
+    The modules that execute a plan are not imported.
     """
     from zsnapdb.jobs.restore import plan as restore_plan
     from zsnapdb.jobs.restore import preflight
@@ -249,7 +250,10 @@ def _show_plan(
 def handover_of(
     kind: str, port: int | None, server_id: int | None, source: str | None, user: str, password_file: Path | None
 ) -> Handover:
-    """Return the handover that the options request. UsageError if the options are invalid."""
+    """Return the handover of the options.
+
+    Raises: UsageError if the options are invalid.
+    """
     from zsnapdb.jobs.restore.handover_plan import Handover, SourceAddress
 
     if kind not in HANDOVER_KINDS:
@@ -269,7 +273,7 @@ def handover_of(
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """The options of the command that a restore of a machine has."""
+    """Options of the command for the restore of a machine."""
 
     to: str
     target: str | None
@@ -285,7 +289,7 @@ class MachineOptions:
 
 
 def restore_machine(settings: Settings, instance: Instance, options: MachineOptions, json: bool) -> None:
-    """Restore, resume, abandon, or show the plan, as the options say."""
+    """Restore, resume, abandon, or show the plan, by the options."""
     from zsnapdb.jobs.restore import machine as job
     from zsnapdb.jobs.restore.machine import MachineRestoreRequest
     from zsnapdb.report.restore import result as report
@@ -321,7 +325,7 @@ def restore_machine(settings: Settings, instance: Instance, options: MachineOpti
 
 
 def about_restore(instance: str, to: str, place: str | None, handover: str = "stopped") -> str:
-    """Return what a restore is about, in words that are the same if the command is repeated."""
+    """Return a description of the restore that is equal for a repeated command."""
     where = f" as {place}" if place else ""
     return f"{instance} to {to}{where}, {handover}"
 
@@ -353,12 +357,12 @@ def always_continue(_step: _Step) -> bool:
 
 
 def confirm_on_terminal(step: _Step) -> bool:
-    """Ask whether the step is to be done."""
+    """Ask for a confirmation of the step."""
     return typer.confirm(f"{step.name}: {step.describe()}?", default=True, err=True)
 
 
-RunbookPoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"The point to restore: {POINT}.")]
-OutputFormat = Annotated[str, typer.Option("--format", metavar="FORM", help="The output format: md or html.")]
+RunbookPoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"Point to restore: {POINT}.")]
+OutputFormat = Annotated[str, typer.Option("--format", metavar="FORM", help="Output format: md or html.")]
 
 
 def runbook(
@@ -382,8 +386,8 @@ def runbook(
 ) -> None:
     """Print a restore as numbered steps for a person.
 
-    The steps are those that `zsnapdb restore` would execute now.
-    Each step has its commands, checks, expected duration, and what to do if it fails.
+    The steps are those that `zsnapdb restore` would execute now. Each step has its commands, checks, expected duration,
+    and the actions after a failure.
     """
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore import runbook as job

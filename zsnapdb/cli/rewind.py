@@ -32,7 +32,7 @@ RewindPoint = Annotated[
     typer.Option(
         "--to",
         metavar="POINT",
-        help=f"The point: {POINT}; the id of a set on this host too.",
+        help=f"Point: {POINT}, or the id of a set on this host.",
         show_default=False,
     ),
 ]
@@ -42,19 +42,19 @@ RewindFrom = Annotated[
         "--origin",
         "--from",
         metavar="ORIGIN",
-        help="Where the volumes come from: auto (this host if it can), local (this host alone) or repository.",
+        help="Origin of the volumes: auto (prefers this host), local (only this host) or repository.",
     ),
 ]
 RewoundServerId = Annotated[
     int | None,
     typer.Option(
-        "--server-id", metavar="NUMBER", help="With MariaDB: the server's new server_id.", show_default="random"
+        "--server-id", metavar="NUMBER", help="With MariaDB: new server_id of the server.", show_default="random"
     ),
 ]
 
 ReplicasRebuilt = Annotated[
     bool,
-    typer.Option("--replicas-rebuilt", help="Say that the replicas that doctor names were made anew. Does no more."),
+    typer.Option("--replicas-rebuilt", help="Only confirm that the replicas named by doctor were rebuilt."),
 ]
 
 
@@ -64,10 +64,10 @@ def rewind(
     origin: RewindFrom = "auto",
     history: History = None,
     server_id: RewoundServerId = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted rewind.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Stop the server without a question.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted rewind.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Stop the server without a confirmation.")] = False,
     no_backup: Annotated[
-        bool, typer.Option("--no-backup", help="Make no backup at the end. The next one is urgent.")
+        bool, typer.Option("--no-backup", help="Skip the backup at the end. The next one is urgent.")
     ] = False,
     replicas_will_be_rebuilt: ReplicasWillBeRebuilt = False,
     replicas_rebuilt: ReplicasRebuilt = False,
@@ -77,9 +77,9 @@ def rewind(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Put the server of an instance back to a point, in place. With --plan: 4 if it would be refused.
+    """Rewind the server of an instance to a point, in place. With --plan: 4 if it would be refused.
 
-    The state is prepared and checked beside the running server, from the snapshots and binlogs on this host. Then the
+    The state is prepared and checked next to the running server, from the snapshots and binlogs on this host. Then the
     server is stopped, its datasets are replaced and kept, and it is started again. A backup of the new history follows.
     """
     from zsnapdb.jobs.restore import rewind as job

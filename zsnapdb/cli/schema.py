@@ -1,4 +1,4 @@
-"""`zsnapdb schema`, and what each command prints under `--json`."""
+"""`zsnapdb schema`: the JSON documents of each command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def _types(documents: str) -> Iterator[schemas.DocumentType]:
 
 
 def printed_documents() -> Mapping[str, tuple[schemas.DocumentType, ...]]:
-    """Return what each command prints under `--json` if it succeeds. A command that fails prints an error instead."""
+    """Return the documents that each command prints under `--json` on success.
+
+    A failed command prints an error instead.
+    """
     return {
         words: tuple(_types(entry.documents))
         for words, entry in COMMANDS.items()
@@ -52,14 +55,14 @@ def schema(
         list[str] | None,
         typer.Argument(
             metavar="COMMAND",
-            help="The words of a command, such as clone list. Without them: every document of every command.",
+            help="Words of a command, such as clone list. Default: all documents of all commands.",
             show_default=False,
             autocompletion=completion.documented,
         ),
     ] = None,
 ) -> None:
-    """Print the JSON schema of what a command prints under --json. Needs no configuration.
+    """Print the JSON schema of a command's output under --json. Needs no configuration.
 
-    A program that reads documents must allow fields that it does not know.
+    Programs that read documents must ignore unknown fields.
     """
     print(json.dumps(schema_of(" ".join(command)) if command else whole_schema(), indent=2))

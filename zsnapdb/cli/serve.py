@@ -20,26 +20,28 @@ if TYPE_CHECKING:
 
 _LOOPBACK = ("127.0.0.1", "::1")
 _PATIENCE = 70.0
-"""How many seconds commands have to undo what they began; the unit gives the helper 90."""
+"""Seconds in which running commands can undo their changes. The systemd unit gives the helper 90 s."""
 
 
 def serve(
     socket: Annotated[
-        Path, typer.Option("--socket", metavar="PATH", help="The socket of the helper.", readable=False)
+        Path, typer.Option("--socket", metavar="PATH", help="Socket of the helper.", readable=False)
     ] = Path("/run/zsnapdb-serve/helper.sock"),
     address: Annotated[
         str,
         typer.Option(
-            "--address", metavar="ADDRESS", help="Where to listen. Beyond 127.0.0.1 and ::1 with a certificate alone."
+            "--address",
+            metavar="ADDRESS",
+            help="Address to listen on. Other addresses than loopback need a certificate.",
         ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="NUMBER", min=1, max=65535, help="On which port.")] = 9808,
+    port: Annotated[int, typer.Option("--port", metavar="NUMBER", min=1, max=65535, help="Port to listen on.")] = 9808,
     tls_certificate: Annotated[
         Path | None,
         typer.Option(
             "--tls-certificate",
             metavar="FILE",
-            help="Speak HTTPS with this certificate, which the others of its chain follow (PEM).",
+            help="HTTPS certificate (PEM), followed by the other certificates of its chain.",
             readable=False,
             show_default=False,
         ),
@@ -49,16 +51,16 @@ def serve(
         typer.Option(
             "--tls-key",
             metavar="FILE",
-            help="The private key of the certificate, which no other account reads.",
+            help="Private key of the certificate, readable only by this account.",
             readable=False,
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Serve clones by HTTP to holders of tokens. Runs under an account of its own and reads no configuration.
+    """Serve clones over HTTP to holders of tokens. Runs under its own account and reads no configuration.
 
     It passes requests to `zsnapdb serve-helper`, which decides about them. Needs the extra zsnapdb[serve]. With a
-    certificate it may listen beyond loopback; SIGHUP lets it read certificate and key again.
+    certificate it may listen on other addresses than loopback. SIGHUP reloads certificate and key.
     """
     from zsnapdb.base.errors import ConfigError, UsageError, missing_library
     from zsnapdb.jobs.base.host import THIS_HOST
@@ -82,7 +84,7 @@ def serve(
 def serve_helper(config: ConfigFile = None) -> None:
     """Answer `zsnapdb serve` on a socket, as root, until SIGTERM: check tokens, roles and limits, run commands.
 
-    The limits stand in [serve]. systemd may hand over the socket.
+    [serve] of the configuration has the limits. systemd may pass the socket.
     """
     import math
     import os
@@ -115,10 +117,10 @@ def serve_helper(config: ConfigFile = None) -> None:
     limits = configuration(config).serve
     stop = stop_on_signals((signal.SIGTERM, signal.SIGINT))
     environment = {"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {}
-    # People wait for these: what they need is imported already. What speaks to issuers starts from nothing.
+    # Users wait for these commands, so their modules are already imported. Requests to issuers start a new process.
     starter = JobStarter({**CLEAN, **environment}, frequent=math.inf)
     runner = ChildRunner(starter.apart, environment)
-    # What is read waits for no change.
+    # Reads do not wait for changes.
     reader = ChildRunner(starter.apart, environment, most=4, patience=10.0, grace=5.0)
     fetcher = ChildRunner(apart, environment, most=1)
     exchanger = ChildRunner(apart, environment, most=LOGINS_AT_ONCE, grace=5.0)
@@ -133,13 +135,13 @@ def serve_helper(config: ConfigFile = None) -> None:
         return [SeenCommit(one.set.backup_id, one.owner) for one in seen]
 
     def beat(clone: str) -> None:
-        # A reset by a swap gives the clone another dataset, by whose name its heartbeats are noted.
+        # A reset that swaps datasets changes the dataset, whose name identifies the heartbeats.
         lifecycle.beat(configuration(config), THIS_HOST, clone)
 
     recent = RecentAnswers()
     with exclusive("serve-helper", doing="the helper of `zsnapdb serve`", folder=THIS_HOST.run):
         operations = Operations(THIS_HOST.serve / "operations", THIS_HOST.now, lambda: removal_time(THIS_HOST).at)
-        # A clock that was set back makes no token good again.
+        # Tokens stay expired after the clock is set back.
         now = THIS_HOST.latest
         keys = IssuerKeys(
             THIS_HOST.serve / "issuers", lambda: load(config).serve.issuer, fetch_with(fetcher), THIS_HOST.now
@@ -181,7 +183,10 @@ def serve_helper(config: ConfigFile = None) -> None:
 
 
 def _id_tokens(keys: IssuerKeys, *, is_needed: bool) -> IdTokens | None:
-    """Return the id tokens of issuers. Without the library that checks signatures there are none."""
+    """Return the id tokens of issuers, None if the library for signatures is not installed.
+
+    Raises: ConfigError if an issuer is configured and the library is missing.
+    """
     from zsnapdb.base.errors import ConfigError, how_to_install, libraries_of
 
     try:

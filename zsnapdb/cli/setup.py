@@ -27,52 +27,46 @@ _REFUSED = 4
 RepositoryAddress = Annotated[
     str | None,
     typer.Argument(
-        metavar="ADDRESS", help="Where backups go: s3://bucket/prefix or file:///folder.", show_default=False
+        metavar="ADDRESS", help="Address for backups: s3://bucket/prefix or file:///folder.", show_default=False
     ),
 ]
-NewInstance = Annotated[str, typer.Option("--instance", metavar="NAME", help="The name of the instance.")]
+NewInstance = Annotated[str, typer.Option("--instance", metavar="NAME", help="Name of the instance.")]
 ServerSocket = Annotated[
     str | None,
-    typer.Option("--socket", metavar="PATH", help="The socket of the server.", show_default="that of the only server"),
+    typer.Option("--socket", metavar="PATH", help="Socket of the server.", show_default="that of the only server"),
 ]
 ChosenPool = Annotated[
     str | None,
-    typer.Option("--pool", metavar="NAME", help="The pool for files that are not on ZFS.", show_default="the only one"),
+    typer.Option("--pool", metavar="NAME", help="Pool for files that are not on ZFS.", show_default="the only one"),
 ]
 StoreEndpoint = Annotated[
-    str | None, typer.Option("--endpoint", metavar="URL", help="The endpoint of the S3 store.", show_default=False)
+    str | None, typer.Option("--endpoint", metavar="URL", help="Endpoint of the S3 store.", show_default=False)
 ]
 CredentialsFile = Annotated[
     str | None,
     typer.Option(
-        "--credentials-file", metavar="FILE", help="The file with the credentials of the store.", show_default=False
+        "--credentials-file", metavar="FILE", help="File with the credentials of the store.", show_default=False
     ),
 ]
 PlainBackups = Annotated[bool, typer.Option("--plain", help="Do not encrypt the backups.")]
 Unsigned = Annotated[
-    bool, typer.Option("--no-signing", help="Make no signing key: believe what anybody writes to the repository.")
+    bool, typer.Option("--no-signing", help="Create no signing key: trust every writer of the repository.")
 ]
 NewConfigFile = Annotated[
     Path | None,
-    typer.Option(
-        "--config", metavar="FILE", help="The configuration to write.", show_default="/etc/zsnapdb/zsnapdb.toml"
-    ),
+    typer.Option("--config", metavar="FILE", help="Configuration to write.", show_default="/etc/zsnapdb/zsnapdb.toml"),
 ]
-MovedFiles = Annotated[
-    bool, typer.Option("--move", help="Stop the server and move its files to ZFS, if they are not there.")
-]
+MovedFiles = Annotated[bool, typer.Option("--move", help="Stop the server and move its files to ZFS if necessary.")]
 BinlogsOn = Annotated[
-    bool, typer.Option("--binlogs", help="Turn on the binlogs of a server that writes none, with one restart.")
+    bool, typer.Option("--binlogs", help="Enable binlogs with one restart if the server writes none.")
 ]
-Unproved = Annotated[
-    bool, typer.Option("--no-proof", help="Leave doctor, the first backup and the first drill to you.")
-]
+Unproved = Annotated[bool, typer.Option("--no-proof", help="Skip doctor, the first backup and the first drill.")]
 Notified = Annotated[
     str | None,
     typer.Option(
         "--notify",
         metavar="WHERE",
-        help="Who hears of failures: an address of e-mail, a URL, or the path of a program.",
+        help="Target of failure messages: an e-mail address, a URL or a program.",
         show_default=False,
     ),
 ]
@@ -81,14 +75,14 @@ AnswersFile = Annotated[
     typer.Option(
         "--answers",
         metavar="FILE",
-        help="A file with all answers, in place of ADDRESS and options.",
+        help="File with all answers, instead of ADDRESS and options.",
         show_default=False,
     ),
 ]
 Removed = Annotated[
-    bool, typer.Option("--remove", help="Take the instance out of schedule and configuration; all data and keys stay.")
+    bool, typer.Option("--remove", help="Remove the instance from schedule and configuration. All data and keys stay.")
 ]
-Unasked = Annotated[bool, typer.Option("--yes", "-y", help="Do the steps without a question.")]
+Unasked = Annotated[bool, typer.Option("--yes", "-y", help="Do the steps without a confirmation.")]
 
 
 def setup(
@@ -114,13 +108,16 @@ def setup(
 ) -> None:
     """Find the server of this host and set up its protection, from the identity to the schedule.
 
-    Setup prints its plan, asks, and does the steps that are its own: identity, configuration, account on the server,
-    repository, schedule. Then it runs doctor, makes a backup, and proves it by a drill. It prints what is left to you.
-    The same setup again goes on where one was interrupted. A server whose files lie on ZFS is adopted: its files are
-    not touched. The files of another one are moved with --move: setup creates datasets, stops the server, copies the
-    files, compares every copy, and starts the server on them. The old files are kept. A configuration that is there
-    gets the instance added; what an earlier setup wrote of the same instance is replaced. With --plan: 4 if the setup
-    would be refused.
+    Setup prints its plan, asks, and does its own steps: identity, configuration, account on the server, repository,
+    schedule. Then it runs doctor, makes a backup, and proves it by a drill. It prints the steps that remain for you.
+    The same setup resumes after an interruption.
+
+    A server whose files are on ZFS is adopted without touching its files. Otherwise --move moves the files: setup
+    creates datasets, stops the server, copies the files, compares every copy, and starts the server on them. The old
+    files are kept.
+
+    An existing configuration gets the instance added. An earlier setup of the same instance is replaced. With --plan:
+    exit code 4 if the setup would be refused.
     """
     from zsnapdb.jobs.setup import find as job
     from zsnapdb.jobs.setup import steps as setup_answers
@@ -168,7 +165,7 @@ def setup(
 
 
 def _shown(results: Iterable[ProofResult], terminal: Terminal, json: bool) -> list[ProofResult]:
-    """Return the results of the proof. Each is shown at once, unless one document shows all of them at the end."""
+    """Return the results of the proof. Each is shown at once, unless --json prints one document at the end."""
     from zsnapdb.report import setup as report
 
     proof = []
@@ -196,7 +193,10 @@ def _remove(repository: str | None, instance: str, config: Path | None, *, yes: 
 
 
 def _ask(view: View, json: bool) -> None:
-    """Print the plan and ask. UsageError where nobody can answer, or the answer is no: then nothing was changed."""
+    """Print the plan and ask for a confirmation.
+
+    Raises: UsageError if there is no terminal or the answer is no. Nothing was changed then.
+    """
     if json or not _has_reader():
         raise UsageError("setup asks before it changes anything, and nobody can answer here", hint="add --yes")
     print(printed(view.text()), file=sys.stderr)
@@ -205,5 +205,5 @@ def _ask(view: View, json: bool) -> None:
 
 
 def _has_reader() -> bool:
-    """Whether somebody can read a question here and answer it."""
+    """Whether stdin and stderr are a terminal for a question."""
     return sys.stdin.isatty() and sys.stderr.isatty()

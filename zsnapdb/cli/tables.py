@@ -1,4 +1,4 @@
-"""Tables on a terminal, by rich. A pipe or a file gets plain text instead, which programs have learned to read."""
+"""Tables on a terminal, by rich. A pipe or a file gets plain text instead, for programs that parse it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ _STYLES = {
         "bold red",
     ),
 }
-"""The styles of cells with exactly this text. rich leaves out colours where NO_COLOR is set (no-color.org)."""
+"""Styles of cells with exactly this text. rich omits colours if NO_COLOR is set (no-color.org)."""
 
 
 def are_wanted() -> bool:
-    """Whether stdout is a terminal that can show more than plain lines."""
+    """Whether stdout is a terminal that can show tables."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def show_parts(parts: Sequence[Part], file: TextIO, width: int | None = None) -> None:
-    """Print lines as they are, and tables fitted to the terminal. `width`: its columns, if it cannot be asked."""
+    """Print lines unchanged, and tables fitted to the terminal.
+
+    `width`: columns, if the terminal does not report them.
+    """
     from rich.console import Console
 
     console = Console(file=file, force_terminal=True, markup=False, highlight=False, emoji=False, width=width)
@@ -53,6 +56,6 @@ def _show_table(console: object, part: PlainTable) -> None:
     for heading in part.headings or ("",) * len(part.rows[0]):
         shown.add_column(Text(heading), overflow="fold")
     for row in part.rows:
-        # A cell is text of others: a Text is never read as markup.
+        # Cells have untrusted text: a Text is never parsed as markup.
         shown.add_row(*(Text(printed(cell), style=_STYLES.get(cell, "")) for cell in row))
     console.print(shown)

@@ -1,4 +1,4 @@
-"""`zsnapdb token …`: who may ask `zsnapdb serve`."""
+"""`zsnapdb token …`: the tokens for `zsnapdb serve`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_OF_GRANT = 16 * 1024
 
 
 class RoleOption(Enum):
-    """What the holder of a token is."""
+    """Role of the holder of a token."""
 
     VIEWER = "viewer"
     DEVELOPER = "developer"
@@ -29,7 +29,7 @@ def create_token(
         typer.Option(
             "--for",
             metavar="SUBJECT",
-            help="Who gets it: unix:ACCOUNT, user:MAIL-ADDRESS or ci:PROJECT/PATH.",
+            help="Holder of the token: unix:ACCOUNT, user:MAIL-ADDRESS or ci:PROJECT/PATH.",
             show_default=False,
         ),
     ],
@@ -37,15 +37,15 @@ def create_token(
         RoleOption,
         typer.Option(
             "--role",
-            help="viewer reads, developer has clones of its own, operator may all with all clones, auditor reads all.",
+            help="Role: viewer (read), developer (own clones), operator (all clones), auditor (read all).",
         ),
     ] = RoleOption.DEVELOPER,
     expires: Annotated[
-        str, typer.Option("--expires", metavar="DURATION", help="How long it is valid, for example 90d.")
+        str, typer.Option("--expires", metavar="DURATION", help="Validity of the token, for example 90d.")
     ] = "90d",
     json: AsJson = False,
 ) -> None:
-    """Make a token and print it, this once. Only its SHA-256 is kept."""
+    """Create a token and print it once. Only its SHA-256 is kept."""
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.report import tokens as report
@@ -58,7 +58,7 @@ def create_token(
 
 
 def list_tokens(json: AsJson = False) -> None:
-    """List the tokens, oldest first, also those that expired or were revoked."""
+    """List the tokens, oldest first, also expired and revoked ones."""
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.report import tokens as report
     from zsnapdb.serve.tokens import TokenBook
@@ -67,9 +67,7 @@ def list_tokens(json: AsJson = False) -> None:
 
 
 def revoke_token(
-    token_id: Annotated[
-        str, typer.Argument(metavar="TOKEN", help="The id of a token, as `zsnapdb token list` shows it.")
-    ],
+    token_id: Annotated[str, typer.Argument(metavar="TOKEN", help="Token id from `zsnapdb token list`.")],
     json: AsJson = False,
 ) -> None:
     """Revoke a token: the next request with it is refused. Its subject's clones stay until their leases end."""
@@ -81,11 +79,11 @@ def revoke_token(
 
 
 def issuer_keys(
-    issuer: Annotated[str, typer.Argument(metavar="ISSUER", help="The NAME of a section [serve.issuer.NAME].")],
+    issuer: Annotated[str, typer.Argument(metavar="ISSUER", help="NAME of a section [serve.issuer.NAME].")],
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Fetch the public keys with which an issuer signs id tokens, and show them. The helper fetches them like this."""
+    """Fetch and show the public keys with which an issuer signs id tokens. The helper fetches them in the same way."""
     from zsnapdb.base.errors import UsageError
     from zsnapdb.report import tokens as report
     from zsnapdb.serve.issuer_requests import UnprivilegedHttps, fetched, tls_context
@@ -100,11 +98,11 @@ def issuer_keys(
 
 
 def exchange_code(
-    issuer: Annotated[str, typer.Argument(metavar="ISSUER", help="The NAME of a section [serve.issuer.NAME].")],
+    issuer: Annotated[str, typer.Argument(metavar="ISSUER", help="NAME of a section [serve.issuer.NAME].")],
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Exchange the code of a log-in for an id token, for the helper: it sends the code by stdin."""
+    """Exchange the code of a login for an id token, for the helper, which sends the code on stdin."""
     import sys
 
     from zsnapdb.base.errors import UsageError

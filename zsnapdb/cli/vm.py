@@ -13,15 +13,13 @@ from zsnapdb.cli.opened import configuration, on_host
 from zsnapdb.cli.options import AsJson, ConfigFile, LeaseFromNow, PlanOnly, ProtectionFromNow, WithForeignSnapshots
 from zsnapdb.cli.output import show
 
-MachineName = Annotated[
-    str, typer.Argument(metavar="NAME", help="The name of the virtual machine.", show_default=False)
-]
-BaseName = Annotated[str, typer.Argument(metavar="BASE", help="The name of the base.", show_default=False)]
+MachineName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the virtual machine.", show_default=False)]
+BaseName = Annotated[str, typer.Argument(metavar="BASE", help="Name of the base.", show_default=False)]
 CloneSourceName = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="A base; or an instance that is a virtual machine, as INSTANCE[@BACKUP]: its newest backup, or that one.",
+        help="Base, or INSTANCE[@BACKUP] of a virtual machine. Default: its newest backup.",
         show_default=False,
     ),
 ]
@@ -30,8 +28,7 @@ WaitFor = Annotated[
     typer.Option(
         "--wait-for",
         metavar="WHAT",
-        help="When a started machine is ready: started, agent (the agent inside answers), serial:TEXT (its serial"
-        " line prints TEXT), or server:PORT (a MySQL or MariaDB server greets on this TCP port).",
+        help="Readiness of a machine: started, agent, serial:TEXT (serial output), or server:PORT (database greeting).",
     ),
 ]
 
@@ -40,14 +37,14 @@ def create(
     name: BaseName,
     image: Annotated[
         Path | None,
-        typer.Option("--image", metavar="FILE", help="Copy this image (raw or qcow2) to a zvol.", show_default=False),
+        typer.Option("--image", metavar="FILE", help="Image (raw or qcow2) to copy to a zvol.", show_default=False),
     ] = None,
     from_domain: Annotated[
         str | None,
         typer.Option(
             "--from-domain",
             metavar="DOMAIN",
-            help="Clone the zvols of this domain of libvirt, which must be shut off.",
+            help="Domain of libvirt whose zvols are cloned. It must be shut off.",
             show_default=False,
         ),
     ] = None,
@@ -56,21 +53,19 @@ def create(
         typer.Option(
             "--domain-xml",
             metavar="FILE",
-            help="With --image: the XML of the machine.",
+            help="With --image: XML file of the machine.",
             show_default="a plain machine with virtio devices",
         ),
     ] = None,
     memory: Annotated[
-        str, typer.Option("--memory", metavar="SIZE", help="With --image: the memory of the plain machine.")
+        str, typer.Option("--memory", metavar="SIZE", help="With --image: memory of the plain machine.")
     ] = "2GiB",
-    cpus: Annotated[
-        int, typer.Option("--cpus", metavar="N", min=1, help="With --image: its number of processors.")
-    ] = 2,
+    cpus: Annotated[int, typer.Option("--cpus", metavar="N", min=1, help="With --image: number of processors.")] = 2,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Make a base from an image, or from a domain that is shut off. Machines are cloned from a base."""
+    """Create a base from an image, or from a domain that is shut off. Machines are cloned from a base."""
     from zsnapdb.base.quantities import parse_size
     from zsnapdb.jobs.vm import base as job
     from zsnapdb.report.vm import machines as report
@@ -108,32 +103,32 @@ NameTemplate = Annotated[
     typer.Option(
         "--name-template",
         metavar="TEMPLATE",
-        help="The name of each clone; {n} becomes its number.",
+        help="Name of each clone; {n} becomes its number.",
         show_default=False,
     ),
 ]
 MachineTtl = Annotated[
     str | None,
-    typer.Option(
-        "--ttl", metavar="DURATION", help="How long the lease lasts, for example 2h.", show_default="clones.ttl"
-    ),
+    typer.Option("--ttl", metavar="DURATION", help="Length of the lease, for example 2h.", show_default="clones.ttl"),
 ]
 MachineOwner = Annotated[
-    str | None, typer.Option("--owner", metavar="NAME", help="The owner of the clones.", show_default="the caller")
+    str | None, typer.Option("--owner", metavar="NAME", help="Owner of the clones.", show_default="the caller")
 ]
 MachineMemory = Annotated[
-    str | None, typer.Option("--memory", metavar="SIZE", help="The memory.", show_default="that of the base")
+    str | None, typer.Option("--memory", metavar="SIZE", help="Memory of each clone.", show_default="that of the base")
 ]
 MachineProcessors = Annotated[
     int | None,
-    typer.Option("--cpus", metavar="N", min=1, help="The number of processors.", show_default="that of the base"),
+    typer.Option(
+        "--cpus", metavar="N", min=1, help="Number of processors of each clone.", show_default="that of the base"
+    ),
 ]
 MachineNetwork = Annotated[
     str | None,
     typer.Option(
         "--network",
         metavar="NAME",
-        help="A network of libvirt, or bridge:NAME of this host, for all interfaces.",
+        help="Network of libvirt, or bridge:NAME of this host, for all interfaces.",
         show_default="vms.network, else a network that leads to other clones only",
     ),
 ]
@@ -142,8 +137,7 @@ GuestIdentityOption = Annotated[
     typer.Option(
         "--identity",
         metavar="HOW",
-        help="How the guest gets a host name, a machine-id and ssh host keys of its own: none (it keeps those"
-        " of the source), or cloud-init (by a NoCloud CD; the guest needs cloud-init).",
+        help="Host name, machine-id and ssh keys: none (those of the source) or cloud-init (NoCloud CD).",
     ),
 ]
 
@@ -152,7 +146,7 @@ def clone(
     source: CloneSourceName,
     name_template: NameTemplate,
     count: Annotated[
-        int, typer.Option("--count", metavar="N", help="How many clones to make: all of them, or none.")
+        int, typer.Option("--count", metavar="N", help="Number of clones. All of them are created, or none.")
     ] = 1,
     ttl: MachineTtl = None,
     owner: MachineOwner = None,
@@ -160,7 +154,7 @@ def clone(
     cpus: MachineProcessors = None,
     network: MachineNetwork = None,
     identity: GuestIdentityOption = "none",
-    no_start: Annotated[bool, typer.Option("--no-start", help="Define the machines and do not start them.")] = False,
+    no_start: Annotated[bool, typer.Option("--no-start", help="Define the machines without a start.")] = False,
     wait_for: WaitFor = "started",
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -195,7 +189,7 @@ def clone(
 
 
 def list_machines(config: ConfigFile = None, json: AsJson = False) -> None:
-    """List the virtual machines that were cloned."""
+    """List the cloned virtual machines."""
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.vm import life
     from zsnapdb.report.vm import machines as report
@@ -222,7 +216,7 @@ def start(
 
 
 def stop(name: MachineName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
-    """Shut a virtual machine down; take its power if its guest does not end in time."""
+    """Shut down a virtual machine. Power it off if its guest does not end in time."""
     from zsnapdb.jobs.vm import life
     from zsnapdb.report.vm import machines as report
 
@@ -239,7 +233,7 @@ def reset(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Give a virtual machine the disks again that it was cloned with. Name, addresses and lease stay."""
+    """Reset a virtual machine to the disks that it was cloned with. Name, addresses and lease stay."""
     from zsnapdb.jobs.vm import life, readiness
     from zsnapdb.report.vm import machines as report
 

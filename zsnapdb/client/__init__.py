@@ -1,1 +1,1 @@
-"""For programs of users: clones of this host, by the commands that people use."""
+"""For programs of users: clones of this host, by the same commands that people use."""

@@ -1,7 +1,7 @@
-"""Clones for programs: made, reset and destroyed by the commands of this host, whose JSON says what became of them.
+"""Clones for programs: created, reset and destroyed by the commands of this host, whose JSON has the results.
 
-As root it is `zsnapdb clone`; for a member of the group of `zsnapdb-clone` it is that, by sudo. Nothing of a server, a
-pool or a configuration is read here.
+root runs `zsnapdb clone`. A member of the group of `zsnapdb-clone` runs that program by sudo. This module reads no
+server, pool or configuration.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from zsnapdb.documents.api import ShownLogin
 ROOT = ("zsnapdb", "clone")
 MEMBER = ("sudo", "-n", "zsnapdb-clone")
 _SECONDS = 3600.0
-"""The longest that a command may take: a clone of a backup that must be received first takes as long as that."""
+"""Longest time of a command in seconds. A clone of a backup that must be received first may take that long."""
 
 
 @dataclass(frozen=True)
 class LocalClones:
-    """The clones of this host. `command` is how they are asked for (None: `ROOT` for root, else `MEMBER`)."""
+    """The clones of this host. `command` is the command to run (None: `ROOT` for root, otherwise `MEMBER`)."""
 
     command: Sequence[str] | None = None
     _holders: dict[str, CloneHolder] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """The processes that hold clones for a block, by the ids of the clones."""
+    """Processes that hold clones for a block, by clone id."""
 
     @property
     def _words(self) -> tuple[str, ...]:
@@ -43,7 +43,10 @@ class LocalClones:
         name: str,
         **options: Unpack[CloneOptions],
     ) -> ReachableClone:
-        """Return a new clone of the instance of that name. CloneCommandError says why there is none."""
+        """Return a new clone of the named instance.
+
+        Raises: CloneCommandError if the clone was not created.
+        """
         words = [instance, name] if "zsnapdb-clone" in self._words[-1] else [instance, "--name", name]
         for option, value in given_options(options).items():
             words += [f"--{option}"] if value is True else [f"--{option}", value]
@@ -55,10 +58,10 @@ class LocalClones:
         return replace(clone, port=shown.port, user=shown.user, password=shown.password)
 
     def reset(self, clone: ReachableClone) -> int | None:
-        """Give the clone its first data again. Address and password stay, sessions end.
+        """Reset the clone to its original data. Address and password stay, sessions end.
 
-        Return how many changes of rows were undone; None if its data was replaced. Where a process holds the clone, it
-        does that, and no command need start.
+        Return the number of undone row changes, None if the data was replaced. If a process holds the clone, it does
+        the reset, and no command starts.
         """
         holder = self._holders.get(clone.id)
         if holder is None or not holder.is_there:
@@ -66,11 +69,11 @@ class LocalClones:
         return parsed(CloneReset, holder.ask("reset", _SECONDS), f"`{self._words[-1]} keep`").undone
 
     def beat(self, clone: ReachableClone) -> None:
-        """Say that the holder of the clone is there."""
+        """Send a heartbeat for the clone."""
         self._run("heartbeat", clone.name)
 
     def destroy(self, clone: ReachableClone) -> None:
-        """Destroy the clone. One that is gone is no error."""
+        """Destroy the clone. A clone that no longer exists is no error."""
         self._run("destroy", clone.name)
 
     @contextlib.contextmanager
@@ -80,10 +83,10 @@ class LocalClones:
         name: str,
         **options: Unpack[CloneOptions],
     ) -> Iterator[ReachableClone]:
-        """Yield a new clone, which a process holds until the block ends; then it is destroyed.
+        """Yield a new clone, which a process holds until the end of the block. Then the clone is destroyed.
 
-        If this process is killed, that one ends, and the clone goes with the next `zsnapdb reap` after `heartbeat`
-        seconds.
+        If this process is killed, the holding process ends too. The next `zsnapdb reap` after `heartbeat` seconds
+        destroys the clone.
         """
         options.setdefault("heartbeat", HEARTBEAT)
         made = self.create(instance, name, **options)
@@ -99,7 +102,10 @@ class LocalClones:
         return parsed(model, self._run(verb, *words), f"`{self._words[-1]} {verb}`")
 
     def _run(self, verb: str, *words: str) -> str:
-        """Run a command and return its JSON. CloneCommandError if it does not end with 0."""
+        """Run a command and return its JSON.
+
+        Raises: CloneCommandError if it does not end with 0.
+        """
         argv = [*self._words, verb, *words, "--json"]
         try:
             done = subprocess.run(

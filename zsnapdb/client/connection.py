@@ -1,4 +1,4 @@
-"""Where the API is, and by which token it is asked."""
+"""Address and token of the API."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from zsnapdb.client.errors import CloneCommandError
 URL, TOKEN = "ZSNAPDB_URL", "ZSNAPDB_TOKEN"
 _ROOT = "/api/v1"
 _FORM = re.compile(r"[!-~]{1,8192}")
-"""What a header can have. An id token of a CI is long."""
+"""Allowed text of a header. An id token of a CI is long."""
 _USAGE = 2
 
 
 @dataclass(frozen=True)
 class ApiConnection:
-    """Whom to ask. `host` is the host of the URL, `ca_file` has the authority of its certificate (None: any known)."""
+    """Base URL, host and token of the API. `ca_file` has the CA of its certificate (None: the known CAs)."""
 
     base: str
     host: str
@@ -37,7 +37,7 @@ class ApiConnection:
         return {
             "Authorization": f"Bearer {self.token}",
             "Accept": "application/json",
-            # What is compressed can be a thousand times as long as what was received.
+            # Compressed data can expand to a thousand times the received size.
             "Accept-Encoding": "identity",
         }
 
@@ -50,10 +50,10 @@ def connection(
     ca_file: Path | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> ApiConnection:
-    """Return whom to ask: what is given, else what ZSNAPDB_URL and ZSNAPDB_TOKEN say.
+    """Return the connection from the arguments, or else from ZSNAPDB_URL and ZSNAPDB_TOKEN.
 
-    CloneCommandError if one is missing or has another form, or if the token would leave this host unencrypted. No error
-    has the token.
+    Raises: CloneCommandError if one is missing or invalid, or if the token would leave this host unencrypted. No error
+    contains the token.
     """
     where = url if url is not None else environment.get(URL, "")
     if not where:
@@ -81,7 +81,7 @@ def connection(
 def _parts(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        # It is read here for its error alone.
+        # The port is read only for its error.
         _ = parts.port
     except ValueError:
         raise other_form() from None
@@ -96,10 +96,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def other_form() -> CloneCommandError:
-    """Return the error that a URL names no service."""
+    """Return the error for an invalid URL of the service."""
     return unusable("the URL of `zsnapdb serve` has another form", "give it as https://clones.example.org")
 
 
 def unusable(message: str, hint: str) -> CloneCommandError:
-    """Return the error that what was given cannot be used. Nothing was sent."""
+    """Return the error for unusable arguments. No request was sent."""
     return CloneCommandError(message, hint, _USAGE, code="usage")

@@ -1,12 +1,12 @@
-"""What a program is told when a clone cannot be had or changed."""
+"""Errors of commands on clones, for programs."""
 
 from __future__ import annotations
 
 
 class CloneCommandError(Exception):
-    """A command ended with an exit code that is not 0: what it said, what helps, and the code.
+    """A command ended with an exit code other than 0. The error has its message, hint and exit code.
 
-    `code` is the word for the kind of error ("" if there is none), `status` that of HTTP, if HTTP was the way.
+    `code` is the kind of the error ("" if there is none). `status` is the HTTP status if the request was sent by HTTP.
     """
 
     def __init__(

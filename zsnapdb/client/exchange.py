@@ -1,7 +1,7 @@
-"""What is asked of the API, and what its answers mean: as generators, without any input and output.
+"""Requests to the API and the meaning of its answers, as generators without input and output.
 
-A generator yields requests and pauses. Whoever drives it sends each request, waits as long as a pause says, and gives
-back the answer. So one logic serves programs with threads and programs with asyncio.
+A generator yields requests and pauses. Its driver sends each request, waits for the length of a pause, and sends back
+the answer. So the same logic serves programs with threads and programs with asyncio.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zsnapdb.documents.api import BegunOperation, LogsDocument, PointsDocument, 
 from zsnapdb.verbs import requests as verbs
 
 SECONDS = 3600.0
-"""The longest that is waited for one thing: a clone of a backup that must be received first takes as long as that."""
+"""Longest wait for one result in seconds. A clone of a backup that must be received first may take that long."""
 _ATTEMPTS = 6
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
 _MOST_RETRY_AFTER = 30.0
@@ -33,7 +33,7 @@ _WHO = "the API"
 
 @dataclass(frozen=True)
 class ApiRequest:
-    """A request. A second one does nothing that the first has not done: it reads, or has a key."""
+    """A request that can be repeated safely: it only reads, or has a key."""
 
     method: str
     path: str
@@ -43,14 +43,14 @@ class ApiRequest:
 
 @dataclass(frozen=True)
 class ApiPause:
-    """A time in seconds before the next request."""
+    """A pause in seconds before the next request."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class ApiAnswer:
-    """The answer to a request, and the host that gave it. `retry_after` (seconds) is None if it does not say it."""
+    """The answer to a request, and the host that gave it. `retry_after` is in seconds, None if the answer has none."""
 
     status: int
     body: bytes = field(repr=False)
@@ -60,7 +60,7 @@ class ApiAnswer:
 
 @dataclass(frozen=True)
 class LostAnswer:
-    """There was no answer, and why. What was asked for may have been done."""
+    """A missing answer with the reason. The request may have been executed."""
 
     reason: str
 
@@ -72,22 +72,24 @@ AnyClone = str | models.KnownClone | models.ReachableClone
 
 
 class CloneOptions(TypedDict, total=False):
-    """What a new clone may be asked for beside its instance and its name: the fields of `NewClone`, by their names.
+    """Options of a new clone besides instance and name: the fields of `NewClone`, by their names.
 
-    It is of the newest set, as of the point `at`, or of the set or commit `source`. With `heartbeat` (seconds) it goes
-    soon after nobody has said for so long that its holder is there.
+    The clone has the newest set, the point `at`, or the set or commit `source`. With `heartbeat` (seconds) it is
+    destroyed soon after this time without a heartbeat.
     """
 
-    at: Annotated[str | None, Field(description="Which data: 2h (so long ago), a time with its zone, a GTID.")]
-    source: Annotated[str | None, Field(description="Which data: the id of a set or commit, not with at.")]
-    ttl: Annotated[str | None, Field(description="How long it stays, for example 4h.")]
-    profile: Annotated[str | None, Field(description="How large its server is: tiny or normal.")]
-    mask: Annotated[bool | None, Field(description="Mask it also where the site does not demand it.")]
+    at: Annotated[
+        str | None, Field(description="Point of the data: 2h (2 hours ago), a time with its zone, or a GTID.")
+    ]
+    source: Annotated[str | None, Field(description="Id of a set or commit with the data; excludes at.")]
+    ttl: Annotated[str | None, Field(description="Length of the lease, for example 4h.")]
+    profile: Annotated[str | None, Field(description="Size of its server: tiny or normal.")]
+    mask: Annotated[bool | None, Field(description="Mask it even if the site does not require it.")]
     heartbeat: float | None
 
 
 def given_options(options: CloneOptions) -> Mapping[str, str | Literal[True]]:
-    """Return what is given of the options, by the names that the API and the command line have for them."""
+    """Return the given options by their names in the API and the command line."""
     given: dict[str, str | Literal[True]] = {}
     for name, value in options.items():
         if value is not None and value is not False:
@@ -97,17 +99,17 @@ def given_options(options: CloneOptions) -> Mapping[str, str | Literal[True]]:
 
 
 def new_key() -> str:
-    """Return a key by which the same request is known when it comes again."""
+    """Return a key that identifies repetitions of the same request."""
     return secrets.token_urlsafe(18)
 
 
 def create(
     instance: str, name: str | None = None, *, key: str | None = None, **options: Unpack[CloneOptions]
 ) -> Exchange[models.ReachableClone]:
-    """Return a new clone: of the newest set, as of the point `at`, or of the set or commit `source`.
+    """Return a new clone with the newest set, the point `at`, or the set or commit `source`.
 
-    `key` is the Idempotency-Key (None: one of this call): a second call with it has the clone of the first. A lost
-    answer is asked for again by the same key, so it makes no second clone.
+    `key` is the Idempotency-Key (None: a new one). A second call with the same key returns the clone of the first.
+    After a lost answer the same key is used, so no second clone is created.
     """
     answer = yield from _followed(_creation(key or new_key(), instance, name, options))
     return _reachable(parsed(models.MadeClone, answer.body, _WHO), answer.host)
@@ -120,14 +122,14 @@ def _reachable(made: models.MadeClone, host: str) -> models.ReachableClone:
 
 
 def take_back(key: str, instance: str, name: str | None, options: CloneOptions) -> Exchange[None]:
-    """End the making of the clone that was asked for by this key, and destroy the clone if it is made already."""
+    """Cancel the creation of the clone with this key, and destroy the clone if it already exists."""
     answer = yield from _answered(_creation(key, instance, name, options))
     if answer.status == _ACCEPTED:
         operation = parsed(BegunOperation, answer.body, _WHO).operation
         try:
             yield from _followed(_request(verbs.CancelOperationVerb, operation))
         except CloneCommandError:
-            # It had ended: with a clone, or with an error.
+            # The operation had ended with a clone or with an error.
             answer = yield from _answered(_request(verbs.GetOperationVerb, operation))
     if answer.status < _LEAST_ERROR and answer.status != _ACCEPTED:
         yield from destroy(parsed(models.CloneChange, answer.body, _WHO).clone)
@@ -141,9 +143,9 @@ def _creation(key: str, instance: str, name: str | None, options: CloneOptions) 
 def _request(
     verb: type[verbs.RoleVerb], of: AnyClone = "", sent: Mapping[str, object] | None = None, key: str | None = None
 ) -> ApiRequest:
-    """Return the request for a verb about what has that name. `sent` stands where the route of the verb has it.
+    """Return the request for a verb about the named object. `sent` goes to the query or the body, by the route.
 
-    What changes something has this key (None: one of its own): it is done once.
+    A change has this key (None: a new one), so it is executed only once.
     """
     route = verb.route
     assert route is not None
@@ -156,12 +158,12 @@ def _request(
 
 
 def instances() -> Exchange[tuple[models.KnownInstance, ...]]:
-    """Return the instances that clones can be made of."""
+    """Return the instances that can be cloned."""
     return (yield from _document(models.KnownInstances, _request(verbs.ListInstancesVerb))).instances
 
 
 def points(instance: str) -> Exchange[PointsDocument]:
-    """Return the states of the instance of which clones can be made."""
+    """Return the states of the instance that can be cloned."""
     return (yield from _document(PointsDocument, _request(verbs.InstancePointsVerb, instance)))
 
 
@@ -171,7 +173,7 @@ def clones() -> Exchange[tuple[models.KnownClone, ...]]:
 
 
 def get(clone: AnyClone) -> Exchange[models.KnownClone]:
-    """Return the clone as it is now."""
+    """Return the present state of the clone."""
     return (yield from _document(models.CloneChange, _request(verbs.GetCloneVerb, clone))).clone
 
 
@@ -186,18 +188,18 @@ def login(clone: AnyClone, *, new: bool = False) -> Exchange[models.ReachableClo
 
 
 def reset(clone: AnyClone) -> Exchange[int | None]:
-    """Give the clone its first data again. Return how many changes of rows were undone; None if it was replaced."""
+    """Reset the clone to its original data. Return the number of undone row changes, None if it was replaced."""
     return (yield from _document(models.CloneReset, _request(verbs.ResetCloneVerb, clone))).undone
 
 
 def extend(clone: AnyClone, ttl: str | None = None) -> Exchange[models.KnownClone]:
-    """Let the lease end `ttl` from now (None: as long as that of a new clone). It is never made shorter."""
+    """Let the lease end `ttl` from now (None: as long as that of a new clone). It is never shortened."""
     sent = {"ttl": ttl} if ttl is not None else {}
     return (yield from _document(models.CloneChange, _request(verbs.ExtendCloneVerb, clone, sent))).clone
 
 
 def protect(clone: AnyClone, duration: str) -> Exchange[models.KnownClone]:
-    """Keep the clone from `zsnapdb reap` for that time, such as 2d."""
+    """Protect the clone from `zsnapdb reap` for that time, such as 2d."""
     return (yield from _document(models.CloneChange, _request(verbs.ProtectCloneVerb, clone, {"for": duration}))).clone
 
 
@@ -207,7 +209,7 @@ def unprotect(clone: AnyClone) -> Exchange[models.KnownClone]:
 
 
 def commit(clone: AnyClone, message: str = "") -> Exchange[models.CloneCommit]:
-    """Keep the present state of the clone: `source` of a new clone takes the id."""
+    """Commit the present state of the clone. `source` of a new clone takes its id."""
     return (yield from _document(models.CloneCommit, _request(verbs.CommitCloneVerb, clone, {"message": message})))
 
 
@@ -217,40 +219,40 @@ def branches(clone: AnyClone) -> Exchange[models.KnownBranches]:
 
 
 def create_branch(clone: AnyClone, branch: str, start: str | None = None) -> Exchange[models.KnownBranches]:
-    """Begin a branch at a branch or commit (None: at the present state, which is committed if need be)."""
+    """Create a branch at a branch or commit (None: at the present state, which is committed if necessary)."""
     sent = {"branch": branch, **({"from": start} if start is not None else {})}
     return (yield from _document(models.KnownBranches, _request(verbs.CreateBranchVerb, clone, sent)))
 
 
 def switch_branch(clone: AnyClone, branch: str) -> Exchange[models.SwitchedClone]:
-    """Give the clone the newest commit of another branch. What was written on the one that is left is committed."""
+    """Switch the clone to the newest commit of another branch. Uncommitted changes are first committed."""
     return (yield from _document(models.SwitchedClone, _request(verbs.SwitchBranchVerb, clone, {"branch": branch})))
 
 
 def delete_branch(clone: AnyClone, branch: str) -> Exchange[models.KnownBranches]:
-    """Forget a branch of the clone; its commits stay."""
+    """Delete a branch of the clone; its commits stay."""
     return (yield from _document(models.KnownBranches, _request(verbs.DeleteBranchVerb, clone, {"branch": branch})))
 
 
 def commits(clone: AnyClone, state: str | None = None) -> Exchange[tuple[models.BranchCommit, ...]]:
-    """Return the commits that lead to a branch or a commit (None: the branch that it is on), newest first."""
+    """Return the commits that lead to a branch or a commit (None: the present branch), newest first."""
     sent = {"of": state} if state is not None else {}
     return (yield from _document(models.BranchLog, _request(verbs.LogBranchVerb, clone, sent))).commits
 
 
 def diff(clone: AnyClone, before: str, after: str, limit: int = 10) -> Exchange[models.StateDifference]:
-    """Compare two branches or commits of the clone; at most `limit` rows that differ are told of each table."""
+    """Compare two branches or commits of the clone. `limit` is the highest number of shown rows of each table."""
     sent = {"before": before, "after": after, "limit": limit}
     return (yield from _document(models.StateDifference, _request(verbs.DiffBranchesVerb, clone, sent)))
 
 
 def logs(clone: AnyClone, lines: int = 100) -> Exchange[tuple[str, ...]]:
-    """Return the last lines of the error log of the clone's server. Others chose their text."""
+    """Return the last lines of the error log of the clone's server. Their text is untrusted."""
     return (yield from _document(LogsDocument, _request(verbs.CloneLogsVerb, clone, {"lines": lines}))).lines
 
 
 def beat(clone: AnyClone) -> Exchange[None]:
-    """Say that the holder of the clone is there. It is tried once: another beat comes soon."""
+    """Send a heartbeat for the clone. A failed heartbeat is not repeated, because another one follows soon."""
     answer = yield _request(verbs.BeatCloneVerb, clone)
     if not isinstance(answer, ApiAnswer):
         raise CloneCommandError(answer.reason if answer is not None else "no answer", exit_code=6, code="unreachable")
@@ -259,7 +261,7 @@ def beat(clone: AnyClone) -> Exchange[None]:
 
 
 def destroy(clone: AnyClone) -> Exchange[None]:
-    """Destroy the clone. One that is gone is no error."""
+    """Destroy the clone. A clone that no longer exists is no error."""
     try:
         yield from _followed(_request(verbs.DestroyCloneVerb, clone))
     except CloneCommandError as error:
@@ -272,7 +274,7 @@ def _document(model: type[models.D], request: ApiRequest) -> Exchange[models.D]:
 
 
 def _followed(request: ApiRequest) -> Exchange[ApiAnswer]:
-    """Return the answer to the request, after the end of its operation if it takes longer."""
+    """Return the answer to the request. If an operation was started, wait for its end."""
     deadline, pause = time.monotonic() + SECONDS, _FIRST_PAUSE
     answer = yield from _answered(request)
     operation = ""
@@ -292,7 +294,7 @@ def _followed(request: ApiRequest) -> Exchange[ApiAnswer]:
 
 
 def _answered(request: ApiRequest) -> Exchange[ApiAnswer]:
-    """Return the answer. What got none, or may come later, is tried again a few times."""
+    """Return the answer. A lost or unavailable answer is requested again a few times."""
     pause, answer = _FIRST_PAUSE, (yield request)
     for _ in range(_ATTEMPTS - 1):
         if isinstance(answer, ApiAnswer) and answer.status != _UNAVAILABLE:
@@ -326,7 +328,7 @@ def _error(answer: ApiAnswer) -> CloneCommandError:
 
 
 class WithThreads:
-    """A client whose methods return when what they ask for is done."""
+    """A client whose methods return after the end of the request."""
 
     def _run(self, asked: Exchange[T]) -> T:
         raise NotImplementedError
@@ -340,7 +342,7 @@ class WithAsyncio:
 
 
 class Asked(Generic[P, T]):
-    """A method of both clients: it drives the exchange that a function makes."""
+    """A method of both clients, which drives the exchange of a function."""
 
     def __init__(self, make: Callable[P, Exchange[T]]) -> None:
         self._make, self.__doc__ = make, make.__doc__
@@ -362,7 +364,7 @@ class Asked(Generic[P, T]):
 
 
 class CloneMethods:
-    """What both clients can do with clones."""
+    """Methods of both clients."""
 
     create = Asked(create)
     instances = Asked(instances)

@@ -1,7 +1,7 @@
-"""The process that keeps a clone: `zsnapdb clone keep` sends heartbeats, and resets the clone when asked.
+"""The process that keeps a clone for this program: `zsnapdb clone keep`.
 
-A test resets its clone in less time than a command needs to start. If this program is killed, stdin of the process
-ends, and with it the process.
+It sends heartbeats and resets the clone on request. A test resets its clone in less time than a command needs to start.
+If this program is killed, stdin of the process is closed, and the process ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class CloneHolder:
-    """The running process. One thread asks it at a time."""
+    """The running process. Only one thread uses it at a time."""
 
     process: subprocess.Popen[bytes]
     _turn: threading.Lock = field(init=False, repr=False, compare=False, default_factory=threading.Lock)
@@ -37,7 +37,10 @@ class CloneHolder:
         return self.process.poll() is None
 
     def ask(self, word: str, seconds: float) -> bytes:
-        """Return the document that answers the word. CloneCommandError if it is an error, or if none comes in time."""
+        """Return the document that answers the word.
+
+        Raises: CloneCommandError if it is an error, or if no answer comes in time.
+        """
         with self._turn:
             assert self.process.stdin is not None
             try:
@@ -60,7 +63,7 @@ class CloneHolder:
             if left > 0 and select.select([descriptor], [], [], left)[0]:
                 part = os.read(descriptor, 1 << 16)
             if not part or len(line) > _MOST_BYTES:
-                # What comes later would be taken for the answer to another word.
+                # A late answer would be read as the answer to the next word.
                 self.process.kill()
                 raise CloneCommandError("the process that holds the clone did not answer")
             line += part
@@ -69,7 +72,10 @@ class CloneHolder:
 
 @contextlib.contextmanager
 def holding(argv: Sequence[str]) -> Iterator[CloneHolder]:
-    """Hold a clone by this command for the block. CloneCommandError if there is no such program."""
+    """Hold a clone by this command for the block.
+
+    Raises: CloneCommandError if the program does not exist.
+    """
     try:
         process = subprocess.Popen(
             argv,
@@ -96,16 +102,16 @@ def holding(argv: Sequence[str]) -> Iterator[CloneHolder]:
 
 
 HEARTBEAT = 30.0
-"""Seconds after which a clone goes whose holder is gone. With a `zsnapdb reap` each 20 s none stays for a minute."""
+"""Seconds until a clone without a holder is destroyed. With a `zsnapdb reap` every 20 s, none stays for a minute."""
 _PER_BEAT = 3
-"""So many beats fall into that time: one that is late, or lost, ends no clone."""
+"""Heartbeats in that time: a late or lost one ends no clone."""
 _PATIENCE = 10.0
-"""How long the end waits for a beat that is under way, in seconds."""
+"""Longest wait for a running heartbeat at the end, in seconds."""
 
 
 @contextlib.contextmanager
 def beating(beat: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Let a thread beat while the block runs. Whoever uses a clone that is gone learns it there."""
+    """Send heartbeats from a thread during the block. Failed heartbeats are ignored."""
     ended = threading.Event()
 
     def run() -> None:
@@ -124,7 +130,7 @@ def beating(beat: Callable[[], None], seconds: float) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def beating_task(beat: Callable[[], Awaitable[None]], seconds: float) -> AsyncIterator[None]:
-    """Let a task beat while the block runs, as `beating` does. The loop of the program must not be blocked for long."""
+    """Send heartbeats from a task during the block, like `beating`. The event loop must not be blocked for long."""
 
     async def run() -> None:
         while True:

@@ -1,6 +1,6 @@
 """Clones of a host by HTTP, for programs with threads (`Client`) and with asyncio (`AsyncClient`).
 
-Both need the extra `client` (httpx). What they do is the same, and stands in `exchange.py`.
+Both need the extra `client` (httpx). Their common logic is in `exchange.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Limit what this thread does by clients that `limit` was called for. They raise httpx.TimeoutException then."""
+    """Limit the time of this thread's requests by clients from `limit`. They then raise httpx.TimeoutException."""
     _thread.ends = time.monotonic() + seconds
     try:
         yield
@@ -44,7 +44,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def limit(client: httpx.Client) -> httpx.Client:
-    """Let every connection of the client end with the exchange of its thread, also by a proxy. Return the client."""
+    """Apply the time limit of the thread to every connection of the client, also by a proxy. Return the client."""
     for transport in (client._transport, *client._mounts.values()):
         if isinstance(transport, httpx.HTTPTransport):
             transport._pool._network_backend = _Backend(transport._pool._network_backend)
@@ -103,22 +103,22 @@ class _Backend(httpcore.NetworkBackend):
 
 
 _SECONDS = 120.0
-"""How long one answer may take: the API itself answers that something goes on after ten seconds."""
+"""Longest time of one answer in seconds. The API answers after ten seconds that an operation continues."""
 _MOST_BYTES = 16 << 20
-"""How long one answer may be: that is a list of some ten thousand clones."""
+"""Largest size of one answer in bytes: a list of some ten thousand clones."""
 
 
 def _options(to: ApiConnection) -> Mapping[str, Any]:
-    """Return the options of httpx. It follows no redirect: the token is for this host alone."""
+    """Return the options of httpx. It follows no redirect, because the token is only for this host."""
     try:
         url = httpx.URL(to.base)
-        # Both are done for their errors alone, which httpx and the resolver of names would raise at each request.
+        # Both lines raise errors early, which httpx and the resolver would otherwise raise at each request.
         _ = url.host
         url.raw_host.decode("ascii").encode("idna")
     except (httpx.InvalidURL, UnicodeError):
         raise other_form() from None
     verify = _authority(to.ca_file) if to.ca_file is not None else True
-    # A proxy of the environment is no way to this host, and would see the token.
+    # A proxy of the environment does not lead to this host, and would see the token.
     return {"timeout": _SECONDS, "verify": verify, "trust_env": not to.is_local, "follow_redirects": False}
 
 
@@ -139,7 +139,10 @@ def _sent(to: ApiConnection, request: exchange.ApiRequest) -> Mapping[str, Any]:
 
 
 def _add(body: bytearray, part: bytes) -> None:
-    """Add a part of an answer to those before. Who answers without end fills no memory."""
+    """Append a part of an answer. An endless answer does not fill the memory.
+
+    Raises: CloneCommandError if the answer is too long.
+    """
     body += part
     if len(body) > _MOST_BYTES:
         raise CloneCommandError(
@@ -158,7 +161,7 @@ def _lost(error: Exception) -> exchange.LostAnswer:
 
 
 class _Connected:
-    """`url` and `token` are those of ZSNAPDB_URL and ZSNAPDB_TOKEN if they are not given."""
+    """Base of both clients. `url` and `token` default to ZSNAPDB_URL and ZSNAPDB_TOKEN."""
 
     def __init__(
         self,
@@ -179,10 +182,10 @@ class _Connected:
 
 
 class Client(_Connected, exchange.CloneMethods, exchange.WithThreads):
-    """The clones of a host. `url` and `token` are those of ZSNAPDB_URL and ZSNAPDB_TOKEN if they are not given.
+    """The clones of a host. `url` and `token` default to ZSNAPDB_URL and ZSNAPDB_TOKEN.
 
-    A clone is named by its name, or by the object that stands for it. Each method ends when what it asks for is done,
-    and raises CloneCommandError if it cannot be done.
+    Methods take a clone by its name or by its object. Each method returns after the end of its request, and raises
+    CloneCommandError on a failure.
     """
 
     def _open(self) -> None:
@@ -204,10 +207,10 @@ class Client(_Connected, exchange.CloneMethods, exchange.WithThreads):
     def clone(
         self, instance: str, name: str | None = None, **options: Unpack[exchange.CloneOptions]
     ) -> Iterator[ReachableClone]:
-        """Yield a new clone, which is destroyed at the end of the block, also if the block, or the wait for it, raises.
+        """Yield a new clone and destroy it at the end of the block, even if the block or the wait for the clone raises.
 
-        It beats meanwhile. If this process is killed, the clone goes with the next `zsnapdb reap` after `heartbeat`
-        seconds (None: no beats, and it goes when its lease ends).
+        Heartbeats are sent during the block. If this process is killed, the next `zsnapdb reap` after `heartbeat`
+        seconds destroys the clone. None: no heartbeats, and the clone is destroyed when its lease ends.
         """
         every = options.setdefault("heartbeat", HEARTBEAT)
         key = exchange.new_key()
@@ -251,10 +254,10 @@ class Client(_Connected, exchange.CloneMethods, exchange.WithThreads):
 
 
 class AsyncClient(_Connected, exchange.CloneMethods, exchange.WithAsyncio):
-    """The clones of a host, for asyncio: what `Client` is, with methods that are awaited.
+    """The clones of a host, for asyncio: `Client` with methods that are awaited.
 
-    A clone is named by its name, or by the object that stands for it. Each method ends when what it asks for is done,
-    and raises CloneCommandError if it cannot be done.
+    Methods take a clone by its name or by its object. Each method returns after the end of its request, and raises
+    CloneCommandError on a failure.
     """
 
     def _open(self) -> None:
@@ -276,10 +279,10 @@ class AsyncClient(_Connected, exchange.CloneMethods, exchange.WithAsyncio):
     async def clone(
         self, instance: str, name: str | None = None, **options: Unpack[exchange.CloneOptions]
     ) -> AsyncIterator[ReachableClone]:
-        """Yield a new clone, which is destroyed at the end of the block, also if the block, or the wait for it, raises.
+        """Yield a new clone and destroy it at the end of the block, even if the block or the wait for the clone raises.
 
-        It beats meanwhile. If this process is killed, the clone goes with the next `zsnapdb reap` after `heartbeat`
-        seconds (None: no beats, and it goes when its lease ends).
+        Heartbeats are sent during the block. If this process is killed, the next `zsnapdb reap` after `heartbeat`
+        seconds destroys the clone. None: no heartbeats, and the clone is destroyed when its lease ends.
         """
         every = options.setdefault("heartbeat", HEARTBEAT)
         key = exchange.new_key()

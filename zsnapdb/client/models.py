@@ -1,4 +1,4 @@
-"""Clones as a program sees them, of the documents that zsnapdb prints and answers."""
+"""Models of clones for programs, from the documents that zsnapdb prints and returns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERY_ADDRESS = ("*", "::", "0.0.0.0")  # noqa: S104 - it is recognised, and not
 
 
 class KnownClone(ListedClone):
-    """A clone as it is listed. Times are UTC. `name` is what people call it, `id` never changes."""
+    """A listed clone. Times are UTC. Users choose `name`; `id` never changes."""
 
     instance: str
     backup_id: str
@@ -36,7 +36,7 @@ class MadeClone(Document):
 
 
 class CloneReset(Document):
-    """A clone that was reset. `undone`: how many changes of rows (None: its data was replaced)."""
+    """A clone after a reset. `undone`: number of undone row changes (None: the data was replaced)."""
 
     undone: int | None
     reason: str | None
@@ -49,13 +49,13 @@ class CloneChange(Document):
 
 
 class KnownClones(Document):
-    """All clones that one may see."""
+    """All clones that the caller may see."""
 
     clones: tuple[KnownClone, ...]
 
 
 class CloneCommit(Document):
-    """The state of a clone that was kept: `source` of a new clone takes its id."""
+    """A committed state of a clone. `source` of a new clone takes its id."""
 
     id: str
     clone: str
@@ -71,7 +71,7 @@ class CloneBranch(Document):
 
 
 class KnownBranches(Document):
-    """The branches of a clone. `made`: the commit that was made for it (None: none)."""
+    """The branches of a clone. `made`: the commit that was created for the new branch (None: none)."""
 
     clone: str
     current: str
@@ -80,7 +80,7 @@ class KnownBranches(Document):
 
 
 class SwitchedClone(Document):
-    """A clone on another branch than before. `committed`: the branch that was left got a new commit, `left_head`."""
+    """A clone after a switch. `committed`: the previous branch got a new commit, `left_head`."""
 
     clone: KnownClone
     branch: str
@@ -91,7 +91,7 @@ class SwitchedClone(Document):
 
 
 class BranchCommit(Document):
-    """A commit of a branch. `branches` are those whose newest commit it is."""
+    """A commit of a branch. `branches` are those with this commit as their newest."""
 
     id: str
     parent: str | None
@@ -107,13 +107,13 @@ class BranchLog(Document):
 
 
 class TableDifference(TableDifferenceFields):
-    """A table at two states. Others chose the values in it."""
+    """A table at two states. Its values are untrusted text."""
 
     reason: str | None = None
 
 
 class StateDifference(BranchDifferenceDocument):
-    """Two states of a clone compared."""
+    """Comparison of two states of a clone."""
 
     clone: str = ""
     tables: tuple[TableDifference, ...]
@@ -121,7 +121,7 @@ class StateDifference(BranchDifferenceDocument):
 
 
 class KnownInstance(Document):
-    """An instance that clones can be made of, whether these are masked, and whether some of them wait for who asks."""
+    """An instance that can be cloned. `masked`: its clones are masked. `pool`: prepared clones are available."""
 
     name: str
     masked: bool
@@ -129,7 +129,7 @@ class KnownInstance(Document):
 
 
 class KnownInstances(Document):
-    """All instances that clones can be made of."""
+    """All instances that can be cloned."""
 
     instances: tuple[KnownInstance, ...]
 
@@ -159,9 +159,9 @@ class Problem(Document):
 
 @dataclass(frozen=True)
 class ReachableClone:
-    """A running clone, and how it is reached from here. `of_pool`: it had waited for whoever asks.
+    """A running clone with its address and login. `of_pool`: it came from the pool.
 
-    `expires` (UTC) is when its lease ended as it was made. `local_only`: only clients on its host reach it.
+    `expires` (UTC) is the end of its lease at its creation. `local_only`: only clients on its host reach it.
     """
 
     name: str
@@ -185,7 +185,7 @@ class ReachableClone:
 
 
 def reachable(made: MadeClone, host: str) -> ReachableClone:
-    """Return the new clone, which is reached at that host."""
+    """Return the new clone with the host of its address."""
     clone = made.clone
     return ReachableClone(
         name=clone.name,
@@ -207,7 +207,10 @@ D = TypeVar("D", bound=Document)
 
 
 def parsed(model: type[D], text: str | bytes, what: str) -> D:
-    """Return the document in the text. CloneCommandError if it is another one; `what` names who answered."""
+    """Return the document in the text. `what` names the sender in the error.
+
+    Raises: CloneCommandError if the text is another document.
+    """
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
@@ -218,7 +221,7 @@ def parsed(model: type[D], text: str | bytes, what: str) -> D:
 
 
 def failure_in(document: str | bytes, said: str, exit_code: int) -> CloneCommandError:
-    """Return what the document of a command that failed says; if it is none, what the command `said` on stderr."""
+    """Return the error in the document of a failed command, or the text `said` from stderr if there is no document."""
     try:
         failure = CommandFailure.model_validate_json(document).error
     except ValidationError:

@@ -1,8 +1,8 @@
 """Fixtures of pytest: a clone of a real server for each worker, and clean data for each test.
 
-`zsnapdb_clone` is one clone for the whole session of a worker (of pytest-xdist; without it, of the session).
-`zsnapdb_data` is that clone with its first data: what the test before wrote is undone. A session that is killed leaves
-a clone that goes with the next `zsnapdb reap` after the time of a heartbeat.
+`zsnapdb_clone` is one clone for the whole session of a worker (of pytest-xdist; otherwise of the session).
+`zsnapdb_data` is that clone with its original data: the changes of the previous test are undone. If a session is
+killed, the next `zsnapdb reap` after the time of a heartbeat destroys its clone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INSTANCE, _COMMAND, _AT, _URL, _TTL = (f"zsnapdb_{name}" for name in ("instance
 
 
 class SessionClones(Protocol):
-    """Where clones come from: this host, or one that is asked by HTTP."""
+    """Source of clones: this host, or a host by HTTP."""
 
     def clone(
         self, instance: str, name: str, **options: Unpack[CloneOptions]
@@ -32,11 +32,11 @@ class SessionClones(Protocol):
         """Yield a new clone until the block ends."""
 
     def reset(self, clone: ReachableClone) -> int | None:
-        """Give a clone its first data again."""
+        """Reset a clone to its original data."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options that say of which instance the clones are."""
+    """Add the options that select the instance of the clones."""
     parser.addini(_INSTANCE, "The instance of zsnapdb that the clones are of.", default="main")
     parser.addini(
         _AT, "The point that they show: a time, a duration ago or a GTID (empty: the newest set).", default=""
@@ -65,7 +65,7 @@ def zsnapdb_clones(pytestconfig: pytest.Config) -> Iterator[SessionClones]:
 
 @pytest.fixture(scope="session")
 def zsnapdb_clone(pytestconfig: pytest.Config, zsnapdb_clones: SessionClones) -> Iterator[ReachableClone]:
-    """Yield a clone for this worker. Its tests share it: what one writes the next one sees."""
+    """Yield a clone for this worker. Its tests share it with all changes."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "one")
     name = f"pytest-{worker}-{secrets.token_hex(4)}"[:32]
     at, ttl = (str(pytestconfig.getini(one)) or None for one in (_AT, _TTL))
@@ -75,6 +75,9 @@ def zsnapdb_clone(pytestconfig: pytest.Config, zsnapdb_clones: SessionClones) ->
 
 @pytest.fixture
 def zsnapdb_data(zsnapdb_clones: SessionClones, zsnapdb_clone: ReachableClone) -> Iterator[ReachableClone]:
-    """Yield the clone of this worker as it was at first. After the test its sessions are ended, its changes undone."""
+    """Yield the clone of this worker with its original data.
+
+    After the test its sessions are ended and its changes undone.
+    """
     yield zsnapdb_clone
     zsnapdb_clones.reset(zsnapdb_clone)

@@ -1,1 +1,1 @@
-"""The JSON documents that commands print: one model for each, which also reads what another zsnapdb printed."""
+"""The JSON documents that commands print: one model for each, which also reads the output of another zsnapdb."""

@@ -1,4 +1,4 @@
-"""The documents of the agent: its jobs, a job that was run at once, a pause, and whom notifications reached."""
+"""The documents of the agent: its jobs, an immediate run, a pause, and the targets of notifications."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _held(held: Mapping[str, str]) -> list[dict[str, object]]:
 
 
 class AgentJobFields(Document):
-    """A job of the agent. `instance` is null if the job is of the host; `next` if it runs all the time."""
+    """A job of the agent. `instance` is null for a job of the host. `next` is null for a job that runs continuously."""
 
     instance: Annotated[str | None, At("job.name.own_instance")]
     job: Annotated[str, At("job.name.kind")]
@@ -41,14 +41,14 @@ class PauseFields(Document):
 
 
 class HeldFields(Document):
-    """An instance of which no job begins now: its server is being replaced and is down."""
+    """An instance whose jobs do not start: its server is being replaced and is down."""
 
     instance: str
     reason: str
 
 
 class AgentDocument(Document):
-    """The jobs of the agent. `difference`: how the running agent's configuration differs from the file."""
+    """The jobs of the agent. `difference`: the difference between the running agent's configuration and the file."""
 
     is_running: bool
     difference: Annotated[str | None, At("difference", or_null)]
@@ -58,14 +58,14 @@ class AgentDocument(Document):
 
 
 class AgentPauseDocument(Document):
-    """Until when no job of an instance begins; null: the pause has ended."""
+    """End of the pause of an instance's jobs; null: the pause has ended."""
 
     instance: str
     until: Annotated[str | None, At("until", iso)]
 
 
 class AgentRunDocument(Document):
-    """A job of the agent that was run at once: its exit code, and the file with what it printed."""
+    """An immediate run of a job: its exit code, and the file with its output."""
 
     job: Annotated[str, At("name", str)]
     exit_code: int
@@ -73,7 +73,7 @@ class AgentRunDocument(Document):
 
 
 class NotifiedDocument(Document):
-    """The targets that a message was sent to, as far as that is known, and those that it did not reach."""
+    """The targets of a message, as far as known, and those that it did not reach."""
 
     targets: tuple[str, ...]
     failed: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The documents of the API that no command prints. The helper writes them, the API, the pages and clients show them."""
+"""Documents of the API that no command prints. The helper writes them; the API, the pages and clients show them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from zsnapdb.documents.base import Document
 
 
 class ListedClone(Document):
-    """What programs of all releases read of a clone (`CloneFields`). What a host does not say has its default."""
+    """Fields of a clone that programs of all releases read (`CloneFields`).
+
+    Fields that a host omits have their default.
+    """
 
     name: str
     id: str
@@ -37,7 +40,7 @@ class ListedClone(Document):
 
 
 class PointsRange(Document):
-    """Every time from `from` to `to` can be given as `at`, and each of the backups as `from`."""
+    """A range of recoverable times. `at` accepts every time from `from` to `to`, and `from` each of the backups."""
 
     begin: Annotated[str, Field(alias="from")]
     to: str
@@ -45,7 +48,7 @@ class PointsRange(Document):
 
 
 class PointsGap(Document):
-    """A time whose states are lost, and why."""
+    """A period without recoverable states, with the reason."""
 
     begin: Annotated[str, Field(alias="from")]
     to: str
@@ -53,14 +56,14 @@ class PointsGap(Document):
 
 
 class UsableSet(Document):
-    """A snapshot set that lies on this host: a clone of it needs nothing of a repository."""
+    """A snapshot set on this host. A clone of it needs no repository."""
 
     id: Annotated[str, Field(validation_alias=AliasChoices("id", "backup_id"))]
     state: str
 
 
 class PointsDocument(Document):
-    """The states of an instance of which clones can be made, as they were known at `at`."""
+    """The states of an instance that can be cloned, as known at `at`."""
 
     instance: str
     at: str
@@ -70,7 +73,10 @@ class PointsDocument(Document):
 
 
 class ToldObjective(Document):
-    """An objective, and whether it is met. `since` (UTC) is the time whose age is judged, as of the newest backup."""
+    """An objective and its state.
+
+    `since` (UTC) is the time whose age is judged, for example that of the newest backup.
+    """
 
     objective: str
     subject: str
@@ -82,7 +88,7 @@ class ToldObjective(Document):
 
 
 class InstanceObjectives(Document):
-    """The objectives of an instance. `error` is the code of what prevents knowing them."""
+    """The objectives of an instance. `error` is the code of the error that prevented their judgement."""
 
     instance: str
     verdict: str | None = None
@@ -97,14 +103,14 @@ class ObjectivesDocument(Document):
 
 
 class ToldStep(Document):
-    """A step of a drill: of which kind, and how many seconds it took."""
+    """A step of a drill: its kind and its seconds."""
 
     kind: str
     seconds: float
 
 
 class ToldDrill(Document):
-    """A drill: what was restored, when, how it went, and how long each step took."""
+    """A drill: its backup, times, outcome and steps."""
 
     drill_id: str
     backup_id: str
@@ -123,7 +129,7 @@ class ToldDrills(Document):
 
 
 class EvidenceDocument(Document):
-    """Records of an evidence log by number. `next` is what `after` asks for the later ones (null: there are none)."""
+    """Records of an evidence log by number. `next` is the `after` of the next request (null: no more records)."""
 
     instance: str
     records: tuple[Mapping[str, JsonValue], ...]
@@ -132,7 +138,7 @@ class EvidenceDocument(Document):
 
 
 class LogsDocument(Document):
-    """The last lines of the error log of a clone's server. The server, and who uses the clone, chose their text."""
+    """The last lines of the error log of a clone's server. The server and the users of the clone wrote their text."""
 
     clone: str
     lines: tuple[str, ...]
@@ -150,20 +156,20 @@ class ShownLogin(Document):
 
 
 class HeartbeatDocument(Document):
-    """A clone whose holder is there, and how many seconds may pass until he says so again."""
+    """A clone with a heartbeat, and the longest time in seconds until the next one."""
 
     clone: str
     heartbeat: int
 
 
 class BegunOperation(Document):
-    """A request that is under way. `Location` names where it is followed."""
+    """A running request. The `Location` header has its address."""
 
     operation: str
 
 
 class CancelledOperation(Document):
-    """A request that was ended early."""
+    """A cancelled request."""
 
     operation: str
     state: Literal["cancelled"]

@@ -1,4 +1,4 @@
-"""The documents of backups and of snapshot sets on a host, and of their plans."""
+"""Documents of backups, local snapshot sets and their plans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zsnapdb.documents.manifest import ManifestFields
 
 
 class BackupDocument(Document):
-    """A finished backup. `repeat`: the run of this id had begun it before, and this command made none."""
+    """A finished backup. `repeat`: an earlier command started the run of this id, and this command made no backup."""
 
     backup: Annotated[ManifestFields, At("manifest")]
     repeat: Annotated[bool, At("is_repeat")]
@@ -22,7 +22,7 @@ class BackupDocument(Document):
 
 
 class InterruptedFields(Document):
-    """An interrupted backup, and what becomes of it."""
+    """An interrupted backup, and the decision about it."""
 
     backup_id: str
     decision: Annotated[str, At("judgement.decision")]
@@ -31,7 +31,7 @@ class InterruptedFields(Document):
 
 
 class ReasonFields(Document):
-    """Why the backup is full or incremental."""
+    """Reason for a full or incremental backup."""
 
     why: str
     text: str
@@ -46,7 +46,7 @@ class WrittenPathFields(Document):
 
 
 class LockChoiceFields(Document):
-    """How the server is held still, and what is tried if that fails."""
+    """The lock strategy of the server, with its fallback."""
 
     strategy: Annotated[str, At("name")]
     reason: str
@@ -63,7 +63,7 @@ def _sizes(counts: Mapping[int, int]) -> dict[str, int]:
 
 
 class BackupPlanDocument(Document):
-    """What a backup would do."""
+    """The plan of a backup."""
 
     server: Annotated[str | None, At("server.facts", described)]
     paths: Annotated[tuple[WrittenPathFields, ...], At("server", _paths, LEFT_OUT)] = may_lack()
@@ -96,7 +96,7 @@ class LocalSnapshotDocument(Document):
 
 
 class KeptSetFields(Document):
-    """Whether a local snapshot set stays, and why."""
+    """The retention decision about a local snapshot set, with the reasons."""
 
     backup_id: str
     keep: bool
@@ -104,7 +104,7 @@ class KeptSetFields(Document):
 
 
 class LocalSnapshotPlanDocument(Document):
-    """What `zsnapdb snapshot` would do."""
+    """The plan of `zsnapdb snapshot`."""
 
     volumes: Annotated[dict[str, str], At("observed.volumes")]
     findings: Annotated[tuple[FindingFields, ...], At("observed.findings")]

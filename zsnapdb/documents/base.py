@@ -1,4 +1,4 @@
-"""What a document is: a pydantic model that is read from a result by attribute, or from the JSON of another zsnapdb."""
+"""Base of documents: pydantic models that read attributes of a result, or the JSON of another zsnapdb."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationInfo, WithJsonSchema, model_validator
 
 Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
-"""A number that is printed as it is: a float would make 0.0 of the sum of nothing."""
+"""A number that is printed unchanged: a float would print 0.0 for the sum of nothing."""
 LEFT_OUT = object()
-"""What a converter makes of a value if the document is to lack the field, whose default is `may_lack()`."""
+"""The result of a converter for a field that the document omits. The default of the field is `may_lack()`."""
 
 
 def may_lack() -> Any:
-    """Return the default of a field that a document may lack. Its schema names no default."""
+    """Return the default of a field that a document may omit. Its schema names no default."""
     return Field(default_factory=type(None))
 
 
 @dataclass(frozen=True)
 class At:
-    """Says where the field of a document is in the result: a path of attributes, and what makes the field of it.
+    """Source of a document's field: a path of attributes in the result, and a converter.
 
-    `default` is the field if the path, or what is made of it, ends at None. Without At, a field is the attribute of
-    its name. Paths become text and members of an enumeration their values. The path "" leads to the result itself.
+    `default` is the field if the path or the converter ends at None. Without At, a field is the attribute of its name.
+    Paths become text and members of an enumeration their values. The path "" leads to the result itself.
     """
 
     path: str
@@ -42,7 +42,10 @@ class At:
         return tuple(filter(None, self.path.split(".")))
 
     def read(self, result: object) -> object:
-        """Return the field. AttributeError if the result has no such attribute."""
+        """Return the field.
+
+        Raises: AttributeError if the result has no such attribute.
+        """
         value = result
         for name in self.names:
             value = getattr(value, name)
@@ -55,10 +58,10 @@ class At:
 
 @dataclass(frozen=True)
 class Dumped:
-    """Annotates a field as a printed model or dataclass: the schema of the field is that of the class.
+    """Annotates a field as a printed model or dataclass, whose schema becomes the schema of the field.
 
-    A document is also read where that class is not: then `printed` is its full name, and the schema alone looks it up.
-    `without` are the names of fields that are not printed, `adding` is a type of fields that are printed as well.
+    Documents are also read where that class is not installed. Then `printed` is its full name, and only the schema
+    imports it. `without` names fields that are not printed. `adding` is a type with additional printed fields.
     """
 
     printed: type | str
@@ -66,7 +69,7 @@ class Dumped:
     adding: type | None = None
 
     def __get_pydantic_json_schema__(self, _schema: Any, handler: Any) -> dict[str, Any]:
-        """Return the schema of the class. pydantic calls it."""
+        """Return the schema of the class. pydantic calls this."""
         printed = self.printed
         if isinstance(printed, str):
             module, _, name = printed.rpartition(".")
@@ -90,7 +93,7 @@ def _plain(value: object) -> object:
 
 
 class Document(BaseModel):
-    """Fields of a document. What is read from JSON may have more: later releases add fields."""
+    """Fields of a document. JSON may have more fields, because later releases add some."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True, hide_input_in_errors=True)
 
@@ -107,13 +110,13 @@ class Document(BaseModel):
         return cls.model_validate(result)
 
     def json_fields(self) -> dict[str, Any]:
-        """Return the fields as JSON has them, without those that were left out."""
+        """Return the fields as in JSON, without omitted ones."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 @cache
 def _places(document: type[Document]) -> tuple[tuple[str, At], ...]:
-    """Return where each field of the document is read, by its name in JSON."""
+    """Return the source of each field of the document, by its name in JSON."""
     return tuple(
         (field.alias or name, next((one for one in field.metadata if isinstance(one, At)), At(name)))
         for name, field in document.model_fields.items()
@@ -121,7 +124,7 @@ def _places(document: type[Document]) -> tuple[tuple[str, At], ...]:
 
 
 def read(document: type[Document], result: object) -> dict[str, object]:
-    """Return the fields of the document as they are read off the result, before they are checked."""
+    """Return the fields of the document from the result, before their validation."""
     return {name: one for name, at in _places(document) if (one := at.read(result)) is not LEFT_OUT}
 
 
@@ -131,28 +134,28 @@ def stamp(moment: datetime) -> str:
 
 
 def iso(moment: datetime) -> str:
-    """Return a time as ISO 8601 writes it, with all its digits."""
+    """Return a time in ISO 8601 with all its digits."""
     return moment.isoformat()
 
 
 def moment(microseconds: int) -> str:
-    """Return a time as ISO 8601 in UTC, to the microsecond."""
+    """Return a time in ISO 8601 and UTC, to the microsecond."""
     whole, part = divmod(microseconds, 1_000_000)
     return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{part:06d}Z"
 
 
 def given(value: object) -> bool:
-    """Whether the value is none of None, empty and 0."""
+    """Whether the value is not None, empty or 0."""
     return bool(value)
 
 
 def or_null(value: Any) -> Any:
-    """Return None for what is empty."""
+    """Return None for an empty value."""
     return value or None
 
 
 def milliseconds(seconds: float) -> float:
-    """Return a number of seconds to the millisecond."""
+    """Return seconds, rounded to the millisecond."""
     return round(seconds, 3)
 
 
@@ -167,28 +170,28 @@ def full_names(snapshots: Mapping[str, Any]) -> dict[str, str]:
 
 
 def described(one: Any) -> str:
-    """Return the words that it has for itself."""
+    """Return the description that the object has of itself."""
     return str(one.describe())
 
 
 def total(name: str) -> Callable[[Iterable[Any]], int]:
-    """Return what adds up one attribute of several objects."""
+    """Return a function that adds up one attribute of several objects."""
     return lambda several: sum(getattr(one, name) for one in several)
 
 
 def each(path: str) -> Callable[[Any], list[object]]:
-    """Return what makes of several objects the list of one attribute of each."""
+    """Return a function that lists one attribute of several objects."""
     at = At(path)
     return lambda several: [at.read(one) for one in several]
 
 
 def dumped(model: BaseModel) -> dict[str, Any]:
-    """Return the fields of another model as JSON has them."""
+    """Return the fields of another model as in JSON."""
     return model.model_dump(mode="json")
 
 
 def rows(*names: str) -> Callable[[Any], list[dict[str, object]]]:
-    """Return what makes a row of each item of a mapping, or of each tuple: its values under these names."""
+    """Return a function that converts each item of a mapping, or each tuple, to a row with these names."""
 
     def made(several: Mapping[Any, Any] | Iterable[tuple[Any, ...]]) -> list[dict[str, object]]:
         items = several.items() if isinstance(several, Mapping) else several

@@ -11,14 +11,14 @@ from zsnapdb.documents.errors import ErrorFields, errors_fields
 
 
 class UnprotectedFields(Document):
-    """Why what the server writes now cannot be restored."""
+    """The reason why present changes of the server cannot be restored."""
 
     kind: str
     reason: str
 
 
 class RepeatedGtidsFields(Document):
-    """GTIDs that an earlier history has as well."""
+    """GTIDs that an earlier history also has."""
 
     history: str
     gtids: str
@@ -43,7 +43,7 @@ class ArchivingDocument(Document):
 
 
 class ArchivedBinlogFields(Document):
-    """An archived binlog. `gap` says what is missing right before it."""
+    """An archived binlog. `gap` describes the missing part right before it."""
 
     name: Annotated[str, At("file.name")]
     rotated: Annotated[bool, At("file.is_rotated")]
@@ -82,7 +82,7 @@ class BinlogArchiveDocument(Document):
 
 
 class PurgeDocument(Document):
-    """The binlogs that a purge removes or removed, and which of their archived copies are read before."""
+    """The binlogs that a purge removes or removed. `read`: archived copies that it reads first."""
 
     names: tuple[str, ...]
     stays: str
@@ -91,7 +91,7 @@ class PurgeDocument(Document):
 
 
 class ChangedTableFields(Document):
-    """How many rows of a table a transaction changed."""
+    """Numbers of rows of a table that a transaction changed."""
 
     of_schema: Annotated[str, At("schema")] = Field(alias="schema")
     table: str
@@ -102,7 +102,7 @@ class ChangedTableFields(Document):
 
 
 class StatementFields(Document):
-    """A statement in the binlog. `cut`: the text is only its beginning."""
+    """A statement in the binlog. `cut`: the text is truncated."""
 
     kind: str
     of_schema: Annotated[str | None, At("schema")] = Field(alias="schema")
@@ -167,7 +167,7 @@ class RowChangeFields(Document):
 
 
 class ConflictFields(RowChangeFields):
-    """A row that prevents the undoing: `exists-again` or `differs`."""
+    """A row that prevents the undo: `exists-again` or `differs`."""
 
     reason: str
 

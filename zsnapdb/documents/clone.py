@@ -10,7 +10,7 @@ from zsnapdb.documents.base import At, Document, each, full_names, given, millis
 
 
 def _for_administrators(value: Any) -> Any:
-    """Return what can be of anybody; None for those who see their own alone."""
+    """Return the value for a reader who may see all clones, None for a reader of own clones only."""
     return value if audience.current_audience().sees_all else None
 
 
@@ -20,16 +20,16 @@ def _names(attribute: str) -> Callable[[Any], Any]:
 
 
 class CloneFields(Document):
-    """A clone. `name` is what people call it, `id` never changes. `port` is where clients reach it.
+    """A clone. Users choose `name`; `id` never changes. `port` is the port for clients.
 
-    `kept_port`: the port that it keeps through a reset (null: none), `server_port` that of its server. They differ from
-    `port` where HAProxy is away, or leads the kept port elsewhere.
-
-    `address` is where clients reach it, HOST:PORT. `local_only`: only clients on the host of the clone do.
-
-    `own_bytes` are those that it does not share with its source, `quota` how many it may have (0: any). `heartbeat`
-    (seconds): the clone goes if its holder does not say so often that it is there (null: it need not). `waits`: it
-    waits in the pool of its instance.
+    - `kept_port`: the port that the clone keeps through a reset (null: none).
+    - `server_port`: the port of its server. Both differ from `port` if HAProxy is down or forwards the kept port
+      elsewhere.
+    - `address`: HOST:PORT for clients. `local_only`: only clients on the host of the clone reach it.
+    - `own_bytes`: bytes that it does not share with its source.
+    - `quota`: highest value of `own_bytes` (0: unlimited).
+    - `heartbeat` (seconds): the clone is destroyed after this time without a heartbeat (null: no heartbeats needed).
+    - `waits`: the clone is in the pool of its instance.
     """
 
     name: Annotated[str, At("label")]
@@ -72,7 +72,10 @@ class CloneFields(Document):
 
 
 class CommitFields(Document):
-    """A commit of a clone, and the clones that were made of it: for administrators, since they can be of anybody."""
+    """A commit of a clone, and the clones created from it.
+
+    Only administrators see these, because they may have any owner.
+    """
 
     id: Annotated[str, At("set.backup_id")]
     clone: str
@@ -82,7 +85,7 @@ class CommitFields(Document):
 
 
 class UnreadableFields(Document):
-    """A clone or machine whose properties were changed so that they cannot be read. It stays until they are right."""
+    """A clone or machine with unreadable properties. It is kept until they are repaired."""
 
     name: str
     dataset: Annotated[str, At("anchor")]
@@ -92,14 +95,14 @@ class UnreadableFields(Document):
 
 
 class ClonesDocument(Document):
-    """All clones, and those whose properties cannot be read."""
+    """All clones, and those with unreadable properties."""
 
     clones: tuple[CloneFields, ...]
     unreadable: tuple[UnreadableFields, ...]
 
 
 class CloneDetailDocument(Document):
-    """A clone, the branch that it is on (null: that cannot be read), and its commits."""
+    """A clone, its present branch (null: unreadable), and its commits."""
 
     clone: Annotated[CloneFields, At("info")]
     branch: str | None
@@ -116,7 +119,7 @@ class MaskingStepFields(Document):
 
 
 class MaskingFields(Document):
-    """What masking did. `remains`: where old values may remain."""
+    """The result of masking. `remains`: places that may still have old values."""
 
     seconds: float
     steps: tuple[MaskingStepFields, ...]
@@ -125,7 +128,7 @@ class MaskingFields(Document):
 
 
 class CreationSecondsFields(Document):
-    """How long each phase of making a clone took."""
+    """Seconds of each phase of a clone's creation."""
 
     source: Annotated[float, At("source", milliseconds)]
     clone: Annotated[float, At("clone", milliseconds)]
@@ -134,14 +137,17 @@ class CreationSecondsFields(Document):
 
 
 class MaskingWayFields(Document):
-    """How a clone is masked (none, prepared, prepares, alone), and why in this way."""
+    """The way in which a clone is masked (none, prepared, prepares, alone), with the reason."""
 
     way: str
     reason: str
 
 
 class CreatedDocument(Document):
-    """A new clone. Its user and password are null if its server was not started, `masked_how` if it was made before."""
+    """A new clone. User and password are null if its server was not started.
+
+    `masked_how` is null for an existing clone.
+    """
 
     clone: Annotated[CloneFields, At("result.info")]
     user: Annotated[str | None, At("result.login.user")]
@@ -153,14 +159,14 @@ class CreatedDocument(Document):
 
 
 class HandOutPlanDocument(Document):
-    """Which clone would come out of the pool."""
+    """The clone that would be handed out from the pool."""
 
     name: str
     slot: CloneFields
 
 
 class ClonePlanDocument(Document):
-    """What making a clone would do. `backup_id` is null if the snapshot set is taken then."""
+    """The plan of a new clone. `backup_id` is null if the snapshot set is taken at its creation."""
 
     name: str
     instance: str
@@ -194,23 +200,23 @@ class PreparedDocument(Document):
 
 
 class RemovedFormsDocument(Document):
-    """Prepared forms that are removed, or would be (`done`)."""
+    """Prepared forms that are removed, or would be removed (`done` false)."""
 
     removed: Annotated[tuple[str, ...], At("forms", each("anchor"))]
     done: Annotated[bool, At("is_done")]
 
 
 class ChangedDocument(Document):
-    """A clone after a change; `done` says which, as a participle."""
+    """A clone after a change; `done` names the change, as a participle."""
 
     done: str
     clone: Annotated[CloneFields, At("info")]
 
 
 class ResetDocument(ChangedDocument):
-    """A clone that was reset. `way`: by `undo` of rows, `swap` for a waiting clone, or `replace` of its data.
+    """A clone after a reset. `way`: `undo` of rows, `swap` for a pool clone, or `replace` of its data.
 
-    `undone`: the changes of rows that were undone (null: it was another way). `reason`: why it was no cheaper way.
+    `undone`: number of undone row changes (null: another way). `reason`: the reason against a cheaper way.
     """
 
     way: Annotated[str, At("result.way")]
@@ -221,7 +227,7 @@ class ResetDocument(ChangedDocument):
 
 
 class IntentionDocument(Document):
-    """What a change of a clone would do. `clone` is null if there is none yet."""
+    """The plan of a change. `clone` is null if it does not exist yet."""
 
     what: str
     clone: Annotated[CloneFields | None, At("intention.clone")]
@@ -229,9 +235,9 @@ class IntentionDocument(Document):
 
 
 class ResetPlanDocument(Document):
-    """What a reset would do. `backup_id` is null if the snapshot set is taken at the reset.
+    """The plan of a reset. `backup_id` is null if the snapshot set is taken at the reset.
 
-    `way` and `reason` are those of a reset. `slot` is the id of the waiting clone that would take the place.
+    `way` and `reason` are those of a reset. `slot` is the id of the pool clone that would replace the clone.
     """
 
     clone: Annotated[CloneFields, At("intention.info")]
@@ -246,7 +252,7 @@ class ResetPlanDocument(Document):
 
 
 class DetachDocument(Document):
-    """What detaching costs, or cost."""
+    """The planned or actual cost of a detachment."""
 
     clone: Annotated[CloneFields, At("plan.info")]
     cost_bytes: Annotated[int, At("plan.cost")]
@@ -263,9 +269,10 @@ class CommittedDocument(Document):
 
 
 class RemovalFields(Document):
-    """A clone that goes. Commits that are needed are handed over to another clone (commit to clone).
+    """A clone to be removed. Commits that another clone needs are handed over to it (commit to clone).
 
-    What can be of anybody (`handed_over`, `promotes`, `foreign_snapshots`) is for administrators: others get it empty.
+    `handed_over`, `promotes` and `foreign_snapshots` may concern any owner. Only administrators see them, others get
+    them empty.
     """
 
     clone: Annotated[CloneFields, At("info")]
@@ -276,14 +283,14 @@ class RemovalFields(Document):
 
 
 class DestroyDocument(Document):
-    """The clones that are destroyed, or would be."""
+    """The clones that are destroyed, or would be destroyed."""
 
     name: str
     clones: Annotated[tuple[RemovalFields, ...], At("plans")]
 
 
 class SweptFields(Document):
-    """What the reaper does with a clone or machine, and why."""
+    """The action of the reaper on a clone or machine, with the reason."""
 
     what: str
     name: str
@@ -293,14 +300,14 @@ class SweptFields(Document):
 
 
 class ReapDocument(Document):
-    """A sweep of the reaper."""
+    """A run of the reaper."""
 
     swept: Annotated[tuple[SweptFields, ...], At("outcomes")]
     reaped: int
 
 
 class LoginDocument(Document):
-    """How a client on the host of a clone reaches it, and the `address` for others unless it is `local_only`."""
+    """Address and login of a clone. `address` is for clients on other hosts, unless it is `local_only`."""
 
     host: str
     port: int
@@ -313,7 +320,7 @@ class LoginDocument(Document):
 
 
 class KeptPortFields(Document):
-    """A port: the clone that keeps it (null: none), where it must lead, and where HAProxy leads it (null: nowhere)."""
+    """A kept port: its clone (null: none), its required target, and its target in HAProxy (null: none)."""
 
     port: int
     clone: Annotated[str | None, At("clone.label")]
@@ -323,7 +330,7 @@ class KeptPortFields(Document):
 
 
 class AddressesDocument(Document):
-    """The ports that clones keep. `error`: why HAProxy does not say where they lead."""
+    """The ports that clones keep. `error`: the error that prevented the query of HAProxy."""
 
     ports: tuple[KeptPortFields, ...]
     error: Annotated[str | None, At("error.message")]
@@ -337,7 +344,7 @@ class ServerLogDocument(Document):
 
 
 class DroppedSlotFields(Document):
-    """A clone that waited and goes."""
+    """A pool clone that is removed."""
 
     name: str
     reason: str
@@ -348,7 +355,10 @@ def _dropped(drops: Any) -> list[Mapping[str, str]]:
 
 
 class PoolDocument(Document):
-    """What filling a pool does, or did: the clones that wait on, that go, and that are made (null: only planned)."""
+    """The plan or result of filling a pool: kept, removed and created clones.
+
+    `made` is null in a plan.
+    """
 
     waiting: Annotated[tuple[str, ...], At("plan.keeps", each("name"))]
     dropped: Annotated[tuple[DroppedSlotFields, ...], At("drops", _dropped)]
@@ -358,7 +368,7 @@ class PoolDocument(Document):
 
 
 class CloneSetPlanDocument(Document):
-    """What making a set of clones would do."""
+    """The plan of a set of clones."""
 
     names: tuple[str, ...]
     topology: str
@@ -381,7 +391,7 @@ class MemberFields(Document):
 
 
 class CloneSetDocument(Document):
-    """A new set of clones. `arrival_seconds`: until a row of the source was at every replica."""
+    """A new set of clones. `arrival_seconds`: time until a row of the source had reached every replica."""
 
     name: str
     topology: str

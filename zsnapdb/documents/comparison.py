@@ -1,4 +1,4 @@
-"""The documents of queries, of states that are compared, of branches, and of rehearsed migrations and upgrades."""
+"""The documents of queries, comparisons, branches, and rehearsals of migrations and upgrades."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from zsnapdb.documents.base import At, Document, each, iso, or_null
 from zsnapdb.documents.clone import CloneFields
 
 PlainValue = str | int | float | None
-"""A value in a document: numbers as numbers, everything else as text."""
+"""A value in a document. Numbers stay numbers, everything else is text."""
 
 
 def plain(value: Any) -> Any:
     """Return a value for a JSON document.
 
-    Numbers stay numbers. Decimals and times become text. Bytes, which only columns without a character set have
-    (BINARY, BLOB, BIT), become 0x and hexadecimal digits, whatever they contain: so a column has one form.
+    Numbers stay numbers. Decimals and times become text. Bytes come only from columns without a character set (BINARY,
+    BLOB, BIT). They become 0x and hexadecimal digits for every content, so a column has one form.
     """
     if isinstance(value, bytes | bytearray):
         return "0x" + bytes(value).hex()
@@ -69,7 +69,7 @@ class AnswerDocument(Document):
 
 
 class ChangeFields(Document):
-    """A row that differs. `before` and `after` are null where the row is not."""
+    """A differing row. `before` or `after` is null if the row does not exist there."""
 
     change: Annotated[str, At("kind")]
     key: Annotated[tuple[PlainValue, ...], At("key", _plain_values)]
@@ -93,7 +93,7 @@ class DifferenceDocument(Document):
 
 
 class BranchFields(Document):
-    """A branch. `head` is its newest commit (null: none yet), `created` and `message` are those of that commit."""
+    """A branch. `head` is its newest commit (null: none yet). `created` and `message` are those of that commit."""
 
     name: str
     head: str | None
@@ -103,7 +103,7 @@ class BranchFields(Document):
 
 
 class BranchesDocument(Document):
-    """The branches of a clone, and the one that it is on. `made`: the commit that was made for it (null: none)."""
+    """The branches of a clone, with the present one. `made`: the commit that was created for it (null: none)."""
 
     clone: Annotated[str, At("seen.info.label")]
     current: Annotated[str, At("seen.branches.current")]
@@ -112,7 +112,7 @@ class BranchesDocument(Document):
 
 
 class SwitchedDocument(Document):
-    """A clone on another branch than before. `committed`: the branch that was left got a new commit, `left_head`."""
+    """A clone after a switch. `committed`: the previous branch got a new commit, `left_head`."""
 
     clone: Annotated[CloneFields, At("info")]
     branch: Annotated[str, At("branches.current")]
@@ -123,7 +123,7 @@ class SwitchedDocument(Document):
 
 
 class LoggedCommitFields(Document):
-    """A commit in the log of a branch; `branches` are those whose newest commit it is."""
+    """A commit in the log of a branch; `branches` are those with this commit as their newest."""
 
     id: str
     parent: str | None
@@ -133,7 +133,7 @@ class LoggedCommitFields(Document):
 
 
 class BranchLogDocument(Document):
-    """The commits that lead to a branch or a commit, newest first. `begins`: what the oldest of them followed."""
+    """The commits that lead to a branch or a commit, newest first. `begins`: the state before the oldest of them."""
 
     clone: Annotated[str, At("seen.info.label")]
     of: str
@@ -142,10 +142,10 @@ class BranchLogDocument(Document):
 
 
 class TableDifferenceFields(Document):
-    """A table at two commits; a number of rows is null where the table is not.
+    """A table at two commits. A number of rows is null if the table does not exist there.
 
-    `by`: `key` (rows are told apart by primary key), `checksum` (they are not, as `reason` says), or `presence`.
-    `added`, `removed` and `changed` are null unless it is `key`. `columns` are those of the values of `changes`.
+    `by`: `key` (rows are compared by primary key), `checksum` (with the `reason`), or `presence`. `added`, `removed`
+    and `changed` are null unless `by` is `key`. `columns` are those of the values of `changes`.
     """
 
     table: Annotated[str, At("name", str)]
@@ -162,9 +162,9 @@ class TableDifferenceFields(Document):
 
 
 class BranchDifferenceDocument(Document):
-    """Two commits of a clone compared. `schema_difference` is that of all definitions, as diff(1) writes it.
+    """Comparison of two commits of a clone. `schema_difference` covers all definitions, in the format of diff(1).
 
-    `left_out`: rows or definitions that differ are not shown, because they are too many.
+    `left_out`: some differing rows or definitions are omitted, because there are too many.
     """
 
     clone: Annotated[str, At("info.label")]
@@ -177,14 +177,14 @@ class BranchDifferenceDocument(Document):
 
 
 class MigratedTableFields(Document):
-    """A table that the migration touches: created, dropped, redefined, rewritten, written."""
+    """A table that the migration affects: created, dropped, redefined, rewritten, written."""
 
     table: Annotated[str, At("name", str)]
     effects: Annotated[tuple[str, ...], At("effects", sorted)]
 
 
 class WaitFields(Document):
-    """The longest wait of a reader or a writer of a table, in seconds, and before the migration began."""
+    """The longest wait of a reader or writer of a table, in seconds, during and before the migration."""
 
     table: Annotated[str, At("table", str)]
     access: str
@@ -196,10 +196,12 @@ class WaitFields(Document):
 
 
 class RecordedLoadFields(Document):
-    """The recorded load beside the migration: so many transactions were applied, of so many seconds of production.
+    """The recorded load during the migration: the number of applied transactions, and the seconds of production.
 
-    `late_seconds` is how late one was at most during the migration, `late_before_seconds` in the seconds before. It is
-    through if all of it was applied before the migration ended. `error` is what stopped it.
+    - `late_seconds`: longest delay of a transaction during the migration.
+    - `late_before_seconds`: longest delay in the seconds before it.
+    - `through`: all of the load was applied before the migration ended.
+    - `error`: the error that stopped the load.
     """
 
     transactions: int
@@ -211,10 +213,10 @@ class RecordedLoadFields(Document):
 
 
 class MigrationDocument(Document):
-    """What a migration does. `second_run` is what running it again does.
+    """The effects of a migration. `second_run` is the effect of a repetition.
 
-    `without_table_seconds` is the longest wait of a statement that needs no table: so busy was the host. `load` is null
-    if there was none beside it.
+    `without_table_seconds` is the longest wait of a statement without a table, as a measure of the host's load. `load`
+    is null if no load was replayed.
     """
 
     backup_id: str
@@ -241,7 +243,7 @@ class PhaseFields(Document):
 
 
 class CheckedTableFields(Document):
-    """A table that was checked, and the server's answer."""
+    """A checked table, and the answer of the server."""
 
     table: Annotated[str, At("table", str)]
     answer: str

@@ -1,4 +1,4 @@
-"""The documents of the doctor and of the load of an instance."""
+"""Documents of doctor and of an instance's load."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zsnapdb.documents.errors import FindingFields
 
 
 class DoctorFindingFields(FindingFields):
-    """A finding of the doctor, with the rule it comes from, if it comes from one."""
+    """A finding of doctor, with its rule if it has one."""
 
     rule: str = may_lack()
     reason: str = may_lack()
@@ -25,7 +25,7 @@ class DiagnosisFields(Document):
 
 
 class DoctorDocument(Document):
-    """The findings of the doctor, and the commands of `--fix` that ran or would run."""
+    """The findings of doctor, and the commands of `--fix` that ran or would run."""
 
     instances: tuple[DiagnosisFields, ...]
     fixed: Annotated[tuple[str, ...], At("fixed", each("command"))]
@@ -33,7 +33,7 @@ class DoctorDocument(Document):
 
 
 class LoadAdviceFields(Document):
-    """What a change would bring: `gain`, `no gain` or `unknown`. At most `saved` of `of` events of the while."""
+    """The effect of a change: `gain`, `no gain` or `unknown`. It avoids at most `saved` of `of` observed events."""
 
     topic: str
     prospect: str
@@ -45,7 +45,7 @@ class LoadAdviceFields(Document):
 
 
 class LoadDocument(Document):
-    """The load of an instance in a while, and what it shows. A part of the counters is null if it could not be read."""
+    """The observed load of an instance, with advice. A group of counters is null if it could not be read."""
 
     instance: str
     seconds: Annotated[Number, At("load.seconds")]

@@ -1,4 +1,4 @@
-"""Errors and findings in documents: what a reader may know of them."""
+"""Errors and findings in documents, as far as the reader may see them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zsnapdb.documents.base import At, Document, iso
 
 
 class ErrorFields(TypedDict):
-    """An error: its code, what happened, and what to do about it.
+    """An error: its code, message and hint.
 
     `audience` is the owner of clones who may read the text, if the command ran for one.
     """
@@ -40,7 +40,7 @@ def errors_fields(errors: Iterable[ZsnapdbError]) -> list[ErrorFields]:
 class ErrorDocument(Document):
     """The failure of a command. It is printed instead of the result.
 
-    `retry`: whether the same command is worth repeating: again, never, or twice (two attempts in all).
+    `retry`: whether to repeat the same command: again, never, or twice (two attempts in total).
     """
 
     error: Annotated[ErrorFields, At("", error_fields)]
@@ -58,7 +58,7 @@ class FindingFields(Document):
 
 
 class MissingFields(Document):
-    """A difference between a repository and what this host stored in it."""
+    """A difference between a repository and the backups that this host stored in it."""
 
     kind: str
     text: str

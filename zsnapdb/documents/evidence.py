@@ -1,4 +1,4 @@
-"""The documents of the evidence of an instance: a report, a check of the log, and records of it."""
+"""The documents of an instance's evidence: a report, a check of the log, and records of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _dumped(records: Any) -> list[dict[str, Any]]:
 
 
 class ObjectiveStateFields(Document):
-    """Whether an objective is met now."""
+    """The present state of an objective."""
 
     objective: Annotated[str, At("name")]
     verdict: str
@@ -26,7 +26,7 @@ def _kept(objectives: Any) -> dict[str, bool]:
 
 
 class DayFields(Document):
-    """What was done in a day (UTC), and which objectives were kept."""
+    """The runs and drills of a day (UTC), and the objectives that were kept."""
 
     day: Annotated[str, At("day.day", iso)]
     good: Annotated[int, At("day.good")]
@@ -49,14 +49,14 @@ class ReportedDrillFields(Document):
 
 
 class ExceptionFields(Document):
-    """What an auditor asks about."""
+    """An exception for an audit."""
 
     when: str
     what: str
 
 
 class PolicyChangeFields(Document):
-    """A change of keys or policy. `before` and `after` are null where there was, or is, nothing."""
+    """A change of keys or policy. `before` or `after` is null if there was or is no value."""
 
     at: str
     what: str
@@ -84,7 +84,7 @@ def _changes(records: Any) -> list[dict[str, object]]:
 
 
 class EvidenceReportDocument(Document):
-    """What was done in some days, and what is protected now."""
+    """The runs of some days, and the present protection."""
 
     instance: Annotated[str, At("report.log.instance")]
     repository: Annotated[str, At("report.log.repository")]
@@ -101,14 +101,14 @@ class EvidenceReportDocument(Document):
 
 
 class EvidenceFindingFields(Document):
-    """A record of the evidence log that is not as it was written."""
+    """An altered, removed or moved record of the evidence log."""
 
     number: int | None
     text: str
 
 
 class EvidenceCheckDocument(Document):
-    """Whether the evidence log is whole."""
+    """Result of the check of the evidence log."""
 
     instance: str
     repository: str
@@ -117,7 +117,7 @@ class EvidenceCheckDocument(Document):
 
 
 class UnbelievedRecordFields(Document):
-    """A record that cannot be believed, and why."""
+    """A record that cannot be trusted, with the reason."""
 
     number: int
     problem: str
@@ -128,7 +128,7 @@ def _believed(records: Any) -> list[dict[str, Any]]:
 
 
 class EvidencePageDocument(Document):
-    """Some records of the evidence log in a row. `next`: what asks for the later ones (null: none)."""
+    """Consecutive records of the evidence log. `next`: the number for the next request (null: no more records)."""
 
     instance: str
     repository: str

@@ -1,4 +1,4 @@
-"""The documents of a fleet: its state, and what an operator asked for."""
+"""The documents of a fleet: its state, and the results of operator commands."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from zsnapdb.documents.errors import ErrorFields, error_fields
 
 
 class FleetRepositoryFields(Document):
-    """A repository. `read`: when it was read last. `changed`: how many instances were read anew by this command.
+    """A repository. `read`: the time of the last read. `changed`: number of instances that this command read again.
 
-    `opaque`: its backups are encrypted, and here is no key that opens them. `signed`: only what known keys signed is
-    believed. `foreign_folders` have names that are those of no instance.
+    - `opaque`: its backups are encrypted, and no key for them is available.
+    - `signed`: only objects with the signature of a known key are trusted.
+    - `foreign_folders`: number of folders whose names are no instance.
     """
 
     repository: Annotated[str, At("name")]
@@ -29,7 +30,7 @@ class FleetRepositoryFields(Document):
 
 
 class FleetHostFields(Document):
-    """A host that the newest backup of some instance names."""
+    """A host that the newest backup of at least one instance names."""
 
     host: str
     heard: Annotated[str | None, At("heard", iso)]
@@ -38,7 +39,7 @@ class FleetHostFields(Document):
 
 
 class FleetReasonFields(Document):
-    """Why an instance is not good."""
+    """The reason why an instance is not good."""
 
     what: str
     verdict: str
@@ -56,9 +57,9 @@ class FleetDrillFields(Document):
 
 
 class FleetInstanceFields(Document):
-    """An instance in a repository. `objectives`: who says them: its backups, or the configuration of the fleet.
+    """An instance in a repository. `objectives`: their source, its backups or the configuration of the fleet.
 
-    `problem`: why it could not be read now ("": it could).
+    `problem`: the reason why it could not be read now ("": it was read).
     """
 
     instance: str
@@ -86,7 +87,7 @@ class FleetInstanceFields(Document):
 
 
 class FleetCountsFields(Document):
-    """Of all instances, also those that were not asked for: how many are what, and what they take in the store."""
+    """Numbers of all instances by state, also of unselected ones, and their stored bytes."""
 
     broken: int
     warnings: int
@@ -95,9 +96,9 @@ class FleetCountsFields(Document):
 
 
 class FleetDocument(Document):
-    """The state of a fleet. `total` counts the instances, also those that were not asked for.
+    """The state of a fleet. `total` counts all instances, also unselected ones.
 
-    `chosen` counts those that were asked for, also if only some of them are shown.
+    `chosen` counts the selected ones, even if only some of them are shown.
     """
 
     at: Annotated[str, At("at", iso)]
@@ -111,7 +112,7 @@ class FleetDocument(Document):
 
 
 class FleetChangeFields(Document):
-    """A change of a schedule, or of the limit of a bucket. `wave`: its place in the order of the rollout."""
+    """A change of a schedule or of a bucket's limit. `wave`: its wave in the rollout."""
 
     change: Annotated[str, At("kind")]
     name: str
@@ -120,7 +121,7 @@ class FleetChangeFields(Document):
 
 
 class FleetPlanDocument(Document):
-    """What is changed. `unchanged` are right already; `left` belong to later waves."""
+    """The planned changes. `unchanged`: already right. `left`: changes of later waves."""
 
     changes: tuple[FleetChangeFields, ...]
     unchanged: int
@@ -128,7 +129,7 @@ class FleetPlanDocument(Document):
 
 
 class JobRunFields(Document):
-    """A run of a job. `host` is where it ended, or the only host that may do it."""
+    """A run of a job. `host` is its host, or the only host that may run it."""
 
     id: Annotated[str, At("workflow_id")]
     verb: Annotated[str, At("job.verb", default="")]

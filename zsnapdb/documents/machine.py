@@ -1,4 +1,4 @@
-"""The documents of bases and of virtual machines that were cloned from them."""
+"""The documents of bases and of cloned virtual machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zsnapdb.documents.clone import UnreadableFields
 
 
 class MachineFields(Document):
-    """A virtual machine that was cloned."""
+    """A cloned virtual machine."""
 
     name: Annotated[str, At("machine.name")]
     base: Annotated[str, At("machine.base")]
@@ -52,7 +52,7 @@ class SpaceFields(Document):
 
 
 class PlannedMachineFields(Document):
-    """A machine that would be cloned; `domain` is its XML."""
+    """A machine to be cloned; `domain` is its XML."""
 
     name: str
     uuid: str
@@ -62,7 +62,7 @@ class PlannedMachineFields(Document):
 
 
 class MachinesPlanDocument(Document):
-    """What cloning machines would do."""
+    """The plan of cloned machines."""
 
     base: Annotated[str, At("origin.name")]
     grade: Annotated[str | None, At("origin.grade")]
@@ -77,7 +77,7 @@ class MachinesPlanDocument(Document):
 
 
 class MachinesMadeDocument(Document):
-    """Machines that were cloned."""
+    """Cloned machines."""
 
     base: Annotated[str, At("plan.origin.name")]
     grade: Annotated[str | None, At("plan.origin.grade")]
@@ -87,14 +87,14 @@ class MachinesMadeDocument(Document):
 
 
 class MachinesDocument(Document):
-    """All machines, and those whose properties cannot be read."""
+    """All machines, and those with unreadable properties."""
 
     machines: tuple[MachineFields, ...]
     unreadable: tuple[UnreadableFields, ...]
 
 
 class MachineStepDocument(Document):
-    """What a command would do to a machine."""
+    """The plan of a command on a machine."""
 
     verb: str
     machine: Annotated[MachineFields, At("step.seen")]
@@ -109,7 +109,7 @@ class MachineChangedDocument(Document):
 
 
 class MachineDestroyDocument(Document):
-    """The machine that is destroyed, or would be; null if there is none."""
+    """The machine that is destroyed, or would be destroyed; null if it does not exist."""
 
     name: str
     machine: Annotated[MachineFields | None, At("plan.seen")]
@@ -117,7 +117,7 @@ class MachineDestroyDocument(Document):
 
 
 class BasePlanDocument(Document):
-    """What making a base does, or did."""
+    """The plan or result of the creation of a base."""
 
     name: str
     dataset: Annotated[str, At("anchor")]
@@ -134,7 +134,7 @@ class BasesDocument(Document):
 
 
 class BaseDestroyDocument(Document):
-    """The base that is removed, or would be; null if there is none."""
+    """The base that is removed, or would be removed; null if it does not exist."""
 
     name: str
     base: BaseFields | None

@@ -14,13 +14,13 @@ StoredPart = dict[str, Any]
 
 
 def _server(path: str, convert: Callable[[Any], object] | None = None, otherwise: object = None) -> At:
-    """Return what reads a fact of a server off the source of a backup."""
+    """Return the source of a field of a server's backup."""
     at = At(path, convert)
     return At("source", lambda source: at.read(source) if source.kind == "server" else otherwise)
 
 
 def _machine(path: str, convert: Callable[[Any], object] | None = None) -> At:
-    """Return what reads a fact of a virtual machine off the source of a backup. A server has no such field."""
+    """Return the source of a field of a machine's backup. A server's backup omits the field."""
     at = At(path, convert)
     return At("source", lambda source: at.read(source) if source.kind == "vm" else LEFT_OUT)
 

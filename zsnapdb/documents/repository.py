@@ -1,4 +1,4 @@
-"""The documents of a repository and what is stored in it: backups, copies, keys, pins, prunes and verifications."""
+"""The documents of a repository and its objects: backups, copies, keys, pins, prunes and verifications."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _binlogs(files: Any) -> list[str]:
 
 
 class CandidateFields(Document):
-    """A foreign backup. `objection`: why it is adopted only by its id, or not at all."""
+    """A foreign backup. `objection`: the reason to adopt it only by its id, or not at all."""
 
     backup_id: str
     adopted: bool
@@ -44,7 +44,7 @@ def _numbers(documents: Any) -> dict[str, int]:
 
 
 class AdoptDocument(Document):
-    """The foreign backups and binlogs, and with `planned` what would be adopted.
+    """The foreign backups and binlogs. `planned`: they would be adopted.
 
     `documents` counts the small documents by kind: drills, checks, pins, marks, and parts of the archive.
     """
@@ -58,7 +58,7 @@ class AdoptDocument(Document):
 
 
 class CopyPlanDocument(Document):
-    """What a copy would do. `left_out`: the backups that are not copied, with the reason."""
+    """The plan of a copy. `left_out`: the backups that are not copied, with the reason."""
 
     instance: str
     missing: Annotated[tuple[str, ...], At("missing", each("backup_id"))] = Field(alias="copy")
@@ -91,7 +91,7 @@ class CopyDocument(Document):
 
 
 class ForgetDocument(Document):
-    """The forgotten backups, or with `planned` those that would be."""
+    """The acknowledged backups. `planned`: they would be acknowledged."""
 
     instance: Annotated[str, At("result.instance")]
     backups: Annotated[tuple[str, ...], At("result.backups")]
@@ -107,7 +107,7 @@ class MarkerFields(Document):
 
 
 class InitDocument(Document):
-    """What `init` does, or did."""
+    """The plan or result of `init`."""
 
     repository: Annotated[str, At("name")]
     url: str
@@ -120,7 +120,7 @@ class InitDocument(Document):
 
 
 class KeyFields(Document):
-    """The public parts of the keys of a repository, or of two files."""
+    """The public parts of a repository's keys, or of two files."""
 
     repository: str | None
     identity_file: Annotated[str | None, At("identity")]
@@ -136,20 +136,23 @@ class KeysDocument(Document):
 
 
 class KeyFileFields(Document):
-    """A key file that would be written."""
+    """A key file to be written."""
 
     what: str
     file: str
 
 
 class KeysPlanDocument(Document):
-    """The key files that would be written."""
+    """The key files to be written."""
 
     files: Annotated[tuple[KeyFileFields, ...], At("files", rows("what", "file"))]
 
 
 class ListedBackupFields(ManifestFields):
-    """A backup in a list. `local`: its snapshots are on this host. `foreign`: why this host does not know it."""
+    """A backup in a list. `local`: its snapshots are on this host.
+
+    `foreign`: the reason why this host does not know it.
+    """
 
     local: bool
     foreign: str | None
@@ -157,7 +160,7 @@ class ListedBackupFields(ManifestFields):
 
 
 class SnapshotMarkFields(Document):
-    """A snapshot of a backup that is not finished."""
+    """A snapshot of an unfinished backup."""
 
     name: str
     guid: int
@@ -165,7 +168,7 @@ class SnapshotMarkFields(Document):
 
 
 class UnfinishedFields(Document):
-    """A backup that is not finished."""
+    """An unfinished backup."""
 
     backup_id: str
     host: str
@@ -222,13 +225,13 @@ class PinFields(Document):
 
 
 class PinDocument(Document):
-    """A pin that was made or removed."""
+    """A pin that was created or removed."""
 
     pin: Annotated[PinFields, At("pinned")]
 
 
 class RetentionFields(Document):
-    """Whether a backup stays, and why."""
+    """The retention decision about a backup, with the reasons."""
 
     backup_id: str
     keep: bool
@@ -237,7 +240,7 @@ class RetentionFields(Document):
 
 
 class LeftoverFields(Document):
-    """What is left of a backup that never was whole, or was removed."""
+    """The leftovers of a backup that was never complete, or was removed."""
 
     backup_id: Annotated[str, At("leftover.backup_id")]
     remove: bool
@@ -257,7 +260,7 @@ class LocalLeftoverFields(Document):
 
 
 class PrunedBinlogFields(Document):
-    """Whether an archived binlog goes, and why."""
+    """The decision about an archived binlog, with the reason."""
 
     name: Annotated[str, At("file.name")]
     incarnation: Annotated[str, At("file.incarnation")]
@@ -267,7 +270,7 @@ class PrunedBinlogFields(Document):
 
 
 class BinlogLeftoverFields(Document):
-    """What is left of an archived binlog."""
+    """The leftovers of an archived binlog."""
 
     name: Annotated[str, At("leftover.name")]
     incarnation: Annotated[str, At("leftover.incarnation")]
@@ -278,7 +281,7 @@ class BinlogLeftoverFields(Document):
 
 
 class BetterCycleFields(Document):
-    """How often a full backup would cost less."""
+    """The interval of full backups that would need less space."""
 
     seconds: Annotated[float, At("every")]
     backups: Annotated[int, At("fewer")]
@@ -286,7 +289,7 @@ class BetterCycleFields(Document):
 
 
 class OnlyNeededFields(Document):
-    """The backups that stay only because others are increments of them."""
+    """The backups that are kept only because other backups are increments of them."""
 
     backups: Annotated[tuple[str, ...], At("only_needed")]
     bytes: Annotated[int, At("size")]
@@ -294,7 +297,7 @@ class OnlyNeededFields(Document):
 
 
 class VersionsFields(Document):
-    """Whether the bucket keeps old versions, and for how many days. Null: not known."""
+    """Whether the bucket keeps old versions, and for how many days. Null: unknown."""
 
     kept: Annotated[bool | None, At("keeps_versions")]
     days: int | None
@@ -309,7 +312,7 @@ def _decided(plan: Any) -> list[dict[str, object]]:
 
 
 class PrunePlanDocument(Document):
-    """What a prune would do. `base` is the backup that the next increment needs."""
+    """The plan of a prune. `base` is the backup that the next increment needs."""
 
     instance: str
     backups: Annotated[tuple[RetentionFields, ...], At("", _decided)]
@@ -338,7 +341,7 @@ class PruneDocument(Document):
 
 
 class VerifyPlanDocument(Document):
-    """What a verification would check."""
+    """The plan of a verification."""
 
     instance: str
     depth: str
@@ -370,7 +373,7 @@ class VerifiedBinlogsFields(Document):
 
 
 class DamagedDocumentFields(Document):
-    """A damaged document that is no manifest, by its key."""
+    """A damaged document other than a manifest, by its key."""
 
     file: str
     damage: tuple[str, ...]
@@ -393,9 +396,9 @@ def _damaged(result: Any) -> list[dict[str, object]]:
 
 
 class VerifyDocument(Document):
-    """The result of a verification. `unrecorded`: why the findings could not be saved.
+    """The result of a verification. `unrecorded`: the reason why the findings were not saved.
 
-    `raw`: the verified backups that are stored as ZFS encrypted them. That they can be decrypted, a drill alone proves.
+    `raw`: the verified backups in ZFS's own encryption. Only a drill proves that they can be decrypted.
     """
 
     instance: Annotated[str, At("plan.instance")]

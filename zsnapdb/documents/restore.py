@@ -14,7 +14,7 @@ from zsnapdb.documents.manifest import ManifestFields
 class RestoredTransactionFields(Document):
     """A transaction at the point of a restore.
 
-    `committed` is its commit time if `time_of` is `transaction`, or the latest commit time in its binlog.
+    `committed` is its commit time if `time_of` is `transaction`, otherwise the latest commit time in its binlog.
     """
 
     gtid: str | None
@@ -25,7 +25,7 @@ class RestoredTransactionFields(Document):
 
 
 class PointFields(Document):
-    """The point of a restore: the last transaction that is included, and the first that is left out."""
+    """The point of a restore: the last included transaction, and the first excluded one."""
 
     gtids: str | None
     last: RestoredTransactionFields | None
@@ -42,7 +42,7 @@ class StepFields(Document):
 
 
 class ReplayedBinlogFields(Document):
-    """A binlog that is replayed, from the `host` or the `archive`."""
+    """A replayed binlog, from the `host` or the `archive`."""
 
     incarnation: str
     file: str
@@ -62,7 +62,7 @@ def _step_seconds(done: Any) -> dict[str, Any]:
 
 
 class RestoreFields(Document):
-    """What a restore makes of what.
+    """Sources, targets and steps of a restore.
 
     `buffer_pool` (bytes) is that of the server that recovers and replays; null: its own.
     """
@@ -86,11 +86,11 @@ class _ExaminedChain(Document):
 
 
 class RestorePlanDocument(RestoreFields, _ExaminedChain):
-    """What a restore would do, and the findings of its preflight."""
+    """The plan of a restore, and the findings of its preflight."""
 
 
 class RestoreDocument(RestoreFields):
-    """A restore that is finished, or that waits before `next_step`."""
+    """A finished restore, or one that waits before `next_step`."""
 
     finished: Annotated[bool, At("is_finished")]
     next_step: Annotated[str | None, At("next_step.name")]
@@ -130,7 +130,7 @@ class MachineRestoreStepFields(Document):
 
 
 class MachineRestoreFields(Document):
-    """What the restore of a machine makes of what."""
+    """Sources, targets and steps of a machine's restore."""
 
     restore_id: Annotated[str, At("plan.restore_id")]
     instance: Annotated[str, At("plan.instance")]
@@ -146,14 +146,14 @@ class MachineRestoreFields(Document):
 
 
 class MachineRestorePlanDocument(MachineRestoreFields):
-    """What a restore of a machine would do, and the findings of its preflight."""
+    """The plan of a machine's restore, and the findings of its preflight."""
 
     target: Annotated[str, At("plan.backup_id")]
     findings: tuple[FindingFields, ...]
 
 
 class MachineRestoreDocument(MachineRestoreFields):
-    """A restore of a machine that is finished, or that waits before `next_step`."""
+    """A finished restore of a machine, or one that waits before `next_step`."""
 
     finished: Annotated[bool, At("next_step", lambda _: False, default=True)]
     next_step: Annotated[str | None, At("next_step.name")]
@@ -168,14 +168,14 @@ class MachineAbandonedDocument(Document):
 
 
 class ReplicasRebuiltDocument(Document):
-    """The readers of an instance that are no longer reminded of, in words."""
+    """The replicas of an instance whose reminder has ended, as text."""
 
     instance: str
     readers: Annotated[tuple[str, ...], At("readers", each("who"))]
 
 
 class BinlogCountFields(Document):
-    """How many binlogs are replayed from this host, and how many are fetched."""
+    """Numbers of binlogs that are replayed from this host and from the archive."""
 
     host: int
     archive: int
@@ -192,7 +192,7 @@ def _counted(replays: Any) -> dict[str, int]:
 
 
 class RewindPlanDocument(Document):
-    """What a rewind would do. `stop` and `start` are the words of commands."""
+    """The plan of a rewind. `stop` and `start` are the arguments of commands."""
 
     restore_id: Annotated[str, At("planned.restore.restore_id")]
     backup_id: Annotated[str, At("planned.restore.backup_id")]
@@ -211,7 +211,7 @@ def _replaced(parts: Any) -> dict[str, str | None]:
 
 
 class RewindDocument(Document):
-    """A rewound server, or one that is prepared and waits. `replaced`: the old dataset of each volume."""
+    """A rewound server, or a prepared one that waits. `replaced`: the old dataset of each volume."""
 
     restore_id: Annotated[str, At("plan.restore_id")]
     instance: Annotated[str, At("plan.instance")]
@@ -230,7 +230,7 @@ class RewindDocument(Document):
 
 
 class CheckFields(Document):
-    """A command that checks, and what it prints."""
+    """A command of a check, and its expected output."""
 
     command: str
     expected: str | None

@@ -1,4 +1,4 @@
-"""The documents of a setup and of its removal, of the configuration, and of examples."""
+"""Documents of setup, removal, configuration and examples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _steps(steps: Any) -> list[dict[str, Any]]:
 
 
 class SetupPlanDocument(Document):
-    """What was found on the host, and every step."""
+    """The findings on the host, and every step."""
 
     way: Annotated[str, At("plan.way")]
     server: Annotated[
@@ -36,7 +36,7 @@ class _ProofFields(Document):
 
 
 class DoctorProofFields(DoctorDocument, _ProofFields):
-    """What the doctor said at the end of a setup."""
+    """The findings of doctor at the end of a setup."""
 
     kind: Literal["doctor"]
 
@@ -54,7 +54,7 @@ class DrillProofFields(DrillDocument, _ProofFields):
 
 
 class SetupDocument(SetupPlanDocument):
-    """What was done, the results that prove it, and the steps that are left."""
+    """The completed steps, the results that prove them, and the remaining steps."""
 
     done: tuple[str, ...]
     recipient: Annotated[str | None, At("result.recipient")]
@@ -63,7 +63,7 @@ class SetupDocument(SetupPlanDocument):
 
 
 class RemovalDocument(Document):
-    """The instance and every step that gives it up, or, after a removal, those that are left."""
+    """The instance and every step of its removal. After a removal: the remaining steps."""
 
     instance: Annotated[str, At("plan.facts.instance")]
     configuration: Annotated[str, At("plan.facts.configuration")]
@@ -94,7 +94,7 @@ class ExampleDocument(Document):
 
 
 class GrantsDocument(Document):
-    """The statements that make an account."""
+    """The statements that create an account."""
 
     flavour: str
     statements: str

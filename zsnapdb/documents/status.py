@@ -12,7 +12,7 @@ from zsnapdb.documents.errors import DamageFields, ErrorFields, MissingFields, e
 
 
 class EndFields(Document):
-    """Why a range of recoverable points ends."""
+    """The reason for the end of a range of recoverable points."""
 
     kind: str
     reason: str
@@ -28,7 +28,7 @@ class RangeFields(Document):
 
 
 class GapFields(Document):
-    """A time whose points cannot be restored."""
+    """A period whose points cannot be restored."""
 
     start: Annotated[str, At("start", moment)] = Field(alias="from")
     end: Annotated[str, At("end", moment)] = Field(alias="to")
@@ -37,7 +37,7 @@ class GapFields(Document):
 
 
 class UnprotectedSinceFields(Document):
-    """Since when nothing can be restored before the next backup."""
+    """Start of the present period that cannot be restored before the next backup."""
 
     since: Annotated[str | None, At("ranges", lambda ranges: moment(ranges[-1].end) if ranges else None)]
     kind: Annotated[str, At("unprotected.kind")]
@@ -65,7 +65,7 @@ class NewestBackupFields(Document):
 
 
 class NewestBinlogFields(Document):
-    """How far binlogs are archived."""
+    """The end of the archived binlogs."""
 
     file: Annotated[str, At("last.name")]
     offset: Annotated[int, At("last.end")]
@@ -104,7 +104,7 @@ def _failed(deliveries: Any) -> list[dict[str, object]]:
 
 
 def _own_failed(of: Any) -> list[dict[str, object]]:
-    """Return those of a status: one of several has none, as they are said once for all."""
+    """Return the failed notifications of a single status. The status of several instances has them in one place."""
     return _failed(getattr(of, "failed_notifications", ()))
 
 

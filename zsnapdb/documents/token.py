@@ -1,4 +1,4 @@
-"""The documents of tokens of `zsnapdb serve`, and of the keys of issuers."""
+"""Documents of tokens for `zsnapdb serve` and of issuers' keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zsnapdb.documents.base import At, Document, secret, stamp
 class TokenFields(Document):
     """A token, without its text. `revoked` is null if it is not revoked.
 
-    `kind` is `token`, or `session` of who logged in to the page by `issuer` ("": the token is of this host).
+    `kind` is `token`, or `session` for a login to the page by `issuer` ("": the token is of this host).
     """
 
     id: str
@@ -24,7 +24,7 @@ class TokenFields(Document):
 
 
 class NewTokenDocument(Document):
-    """A token that was just made. `text` is shown this once."""
+    """A new token. `text` is shown only once."""
 
     token: Annotated[TokenFields, At("stored")]
     text: Annotated[str, At("text", secret)]
@@ -37,7 +37,7 @@ class TokensDocument(Document):
 
 
 class RevokedTokenDocument(Document):
-    """A token that was revoked."""
+    """A revoked token."""
 
     token: TokenFields
 
@@ -57,16 +57,16 @@ class IssuerKeyFields(Document):
 
 
 class LoginPlacesFields(Document):
-    """Where a browser is sent that logs in, and where a code is exchanged for an id token."""
+    """Endpoints for a browser's login and for the exchange of a code for an id token."""
 
     authorization_endpoint: str
     token_endpoint: str
 
 
 class IssuerKeysDocument(Document):
-    """The keys with which an issuer signs id tokens, as far as they can be used, and where they are.
+    """The usable keys with which an issuer signs id tokens, and their URL.
 
-    `login` is null if nobody logs in to the page by this issuer.
+    `login` is null if this issuer has no login to the page.
     """
 
     issuer: str

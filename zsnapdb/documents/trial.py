@@ -11,7 +11,7 @@ from zsnapdb.documents.restore import PointFields
 
 
 class ConsolidatePlanDocument(Document):
-    """What a consolidation would do. `chain`: the backups to receive, the full one first. Bytes are of that chain."""
+    """The plan of a consolidation. `chain`: the backups to receive, the full one first. Bytes are of that chain."""
 
     instance: str
     original: Annotated[str, At("original.backup_id")]
@@ -34,7 +34,7 @@ class ConsolidateDocument(Document):
 
 
 class DrillPlanDocument(Document):
-    """What a drill would do. `sample_bytes` null: everything is checked."""
+    """The plan of a drill. `sample_bytes` null: everything is checked."""
 
     instance: Annotated[str, At("restore.instance")]
     backup_id: Annotated[str, At("restore.backup_id")]
@@ -48,7 +48,7 @@ class DrillPlanDocument(Document):
 
 
 class DrillVerdictFields(Document):
-    """What is computed of the evidence of a drill."""
+    """The computed result of a drill's evidence."""
 
     outcome: str
     seconds: float
@@ -74,10 +74,11 @@ class DrillsDocument(Document):
 
 
 class MachineDrillPlanDocument(Document):
-    """What a drill of a virtual machine would do. `patience` is in seconds.
+    """The plan of a virtual machine's drill. `patience` is in seconds.
 
-    `client` asks the server inside (null: none is asked). `has_bounds`: what the server had published is known.
-    `sample_bytes` null: all tables are checked.
+    - `client`: command that queries the server in the machine (null: no query).
+    - `has_bounds`: the published state of the server is known.
+    - `sample_bytes` null: all tables are checked.
     """
 
     instance: Annotated[str, At("restore.instance")]
@@ -97,7 +98,7 @@ class MachineDrillPlanDocument(Document):
 
 
 class RescueFields(Document):
-    """What is rescued, from where, and where it goes."""
+    """Source, object and destination of a rescue."""
 
     instance: Annotated[str, At("plan.restore.instance")]
     backup_id: Annotated[str, At("plan.restore.backup_id")]
@@ -108,7 +109,7 @@ class RescueFields(Document):
 
 
 class RescueDocument(RescueFields):
-    """A finished rescue. `rows`: how many of each table."""
+    """A finished rescue. `rows`: number of rows of each table."""
 
     delivered: Annotated[str, At("delivered.where")]
     transport: Annotated[str, At("delivered.choice.transport")]

@@ -48,9 +48,9 @@ class StartedVolume(Part):
 
 
 class StreamFormat(Part):
-    """How the streams are cut into chunks and compressed. All runs of one backup use the same format.
+    """Cutting and compression of the streams. All runs of one backup use the same format.
 
-    Chunks grow from `first_chunk` to `chunk_size` (None: all have that, as those of a run of an earlier version).
+    Chunks grow from `first_chunk` to `chunk_size`. None: all chunks have `chunk_size`, as in earlier versions.
     """
 
     chunk_size: int
@@ -61,7 +61,7 @@ class StreamFormat(Part):
 
 
 class StartedBackup(Part):
-    """A backup whose snapshots are made and proved.
+    """A backup with verified snapshots.
 
     `draft` is its manifest without keys and volumes. `volumes` are the streams to send. `base` is the id of the backup
     that this one is an increment of, or None.
@@ -84,7 +84,10 @@ class StartedBackup(Part):
 
 
 class JournalDisk:
-    """How a journal changes its file. OSError where the disk refuses."""
+    """File operations of a journal.
+
+    Raises: OSError if the disk refuses.
+    """
 
     def append(self, out: BinaryIO, line: bytes) -> None:
         """Write the whole line. It is durable on return."""
@@ -93,7 +96,7 @@ class JournalDisk:
         os.fsync(out.fileno())
 
     def remove(self, file: Path) -> None:
-        """Remove the file, if there is one. That is durable on return."""
+        """Remove the file, if it exists. The removal is durable on return."""
         file.unlink(missing_ok=True)
         sync_folder(file.parent)
 
@@ -166,9 +169,9 @@ class BackupJournal:
         return journal
 
     def go_on(self) -> None:
-        """Open a journal that was read, to append to it. A torn last line is cut off first.
+        """Open a journal after `read`, to append to it. A torn last line is cut off first.
 
-        PreflightError if the file cannot be opened or written.
+        Raises: PreflightError if the file cannot be opened or written.
         """
         try:
             good_size = 0
@@ -188,7 +191,7 @@ class BackupJournal:
             ) from error
 
     def _take(self, entry: object) -> None:
-        """Apply one line that was read."""
+        """Apply one line of the file."""
         if not isinstance(entry, dict) or len(entry) != 1:
             raise ValueError("not a line of a journal")
         ((kind, value),) = entry.items()
@@ -203,7 +206,7 @@ class BackupJournal:
         elif kind == "volume":
             volume = VolumePart.model_validate(value)
             self.finished[volume.role] = volume
-        # A newer version may write other kinds of lines. They add facts and make none of these untrue.
+        # A newer version may write other kinds of lines. They add facts and do not contradict these lines.
 
     def known(self, role: str) -> dict[int, KnownChunk]:
         """Return the stored chunks of the volume, by index."""
@@ -234,7 +237,7 @@ class BackupJournal:
             self._note("key", part.model_dump(mode="json"))
 
     def stored(self, role: str, index: int, chunk: KnownChunk) -> None:
-        """Record a chunk that is stored."""
+        """Record a stored chunk."""
         with self._writing:
             self._known[role, index] = chunk
             self._note("chunk", [role, index, chunk.last, chunk.chunk])
@@ -246,7 +249,7 @@ class BackupJournal:
             self._note("volume", volume.model_dump(mode="json"))
 
     def completed(self, draft: Manifest) -> Manifest | None:
-        """Return the draft with the volumes and the keys that they need. None unless all volumes are done."""
+        """Return the draft with the volumes and their keys. None unless all volumes are done."""
         volumes = tuple(self.finished[one.role] for one in self.started.volumes if one.role in self.finished)
         used = {chunk.key_id for volume in volumes for chunk in volume.chunks}
         keys = tuple(part for key_id, part in self.keys.items() if key_id in used)
@@ -306,9 +309,9 @@ def _fields(entry: object, kind: str) -> object:
 
 
 def journals(folder: Path) -> list[Path]:
-    """Return the journals in the folder, oldest backup first. A file whose name is not a backup id is passed over.
+    """Return the journals in the folder, oldest backup first. A file whose name is not a backup id is ignored.
 
-    PreflightError if the folder cannot be read.
+    Raises: PreflightError if the folder cannot be read.
     """
     try:
         return sorted(file for file in folder.iterdir() if is_backup_id(file.name) and file.is_file())

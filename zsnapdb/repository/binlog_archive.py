@@ -1,7 +1,6 @@
-"""Reads and writes the binlog archive of one instance.
+"""The binlog archive of one instance: reads and writes.
 
-`binlog_descriptions` defines the objects of the archive, `binlog_contents` reads all descriptions, and
-`binlog_removal` removes objects.
+`binlog_descriptions` defines the objects of the archive, and `binlog_contents` reads all descriptions.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ Load = Callable[[], Body]
 
 
 class ArchivedBytes(io.RawIOBase):
-    """An archived binlog, open for reading. `parts` has the size of each chunk and what loads it, proved by its hashes.
+    """An archived binlog, open for reading. `parts` has the size and the loader of each chunk, which checks its hashes.
 
-    Two chunks are in memory: a reader goes forward, and returns at most by one event.
+    Two chunks are in memory: readers go forward, and back by one event at most.
     """
 
     def __init__(self, name: str, parts: Sequence[tuple[int, Load]]) -> None:
@@ -61,21 +60,24 @@ class ArchivedBytes(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """Whether it can be read: always."""
+        """Whether it is readable: always."""
         return True
 
     def seekable(self) -> bool:
-        """Whether it can be read anywhere: always."""
+        """Whether it is seekable: always."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Set the place to read next, in bytes. Return it."""
+        """Set the offset of the next read, in bytes. Return it."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._ends[-1] if self._ends else 0}[whence]
         self._at = start + offset
         return self._at
 
     def readinto(self, target: Buffer, /) -> int:
-        """Read into the target as much as one chunk has at this place. DamagedError if the chunk is damaged."""
+        """Read into the target, at most to the end of the present chunk.
+
+        Raises: DamagedError if the chunk is damaged.
+        """
         number = bisect_right(self._ends, self._at)
         view = memoryview(target).cast("B")
         if number == len(self._ends) or not len(view):
@@ -87,7 +89,10 @@ class ArchivedBytes(io.RawIOBase):
         return len(piece)
 
     def load_rest(self) -> None:
-        """Load every chunk that was not needed. DamagedError if one is damaged."""
+        """Load every chunk that was not read.
+
+        Raises: DamagedError if one is damaged.
+        """
         for number in range(len(self._loads)):
             if number not in self._loaded:
                 self._chunk(number)
@@ -106,9 +111,9 @@ _PIECE = 1 << 20
 
 @contextlib.contextmanager
 def _new_file(target: Path, end: int) -> Iterator[BinaryIO]:
-    """Open a new file. After the block it is cut at `end` and durable; after an error there is no file.
+    """Open a new file. After the block it is truncated to `end` and durable; after an error it is removed.
 
-    ExistsError if `target` exists.
+    Raises: ExistsError if `target` exists.
     """
     try:
         with server_files.create(target) as out:
@@ -196,11 +201,11 @@ class BinlogArchive:
         return (load() for _, load in self._loads(file))
 
     def open(self, file: ArchivedFile) -> ArchivedBytes:
-        """Return the archived bytes of the file, to be read anywhere. Reading raises what `plain` raises."""
+        """Return the archived bytes of the file, for random access. Reads raise the errors of `plain`."""
         return ArchivedBytes(file.name, list(self._loads(file)))
 
     def _loads(self, file: ArchivedFile) -> Iterator[tuple[int, Load]]:
-        """Yield the size of each chunk or segment in order, and what loads and proves its plain bytes."""
+        """Yield the size of each chunk or segment in order, and its loader, which checks the hashes."""
         return self._loads_of_chunks(file) if file.is_rotated else self._loads_of_segments(file)
 
     def _loads_of_chunks(self, file: ArchivedFile) -> Iterator[tuple[int, Load]]:
@@ -245,7 +250,7 @@ class BinlogArchive:
         self._put(self.segment_key(incarnation, segment), segment.encode(), place)
 
     def note_complete(self, complete: CompleteUntil) -> None:
-        """Store until when an incarnation is complete, durably. An older record is replaced."""
+        """Store the end of an incarnation's complete part, durably. An older record is replaced."""
         record = CompleteRecord(
             repository_id=self.repository.id,
             instance=self.instance,
@@ -269,7 +274,7 @@ class BinlogArchive:
     def commit(self, file: ArchivedFile) -> None:
         """Store the description of a rotated file, never over another one, and read it back.
 
-        ConsistencyError if the repository then holds another description of the file.
+        Raises: ConsistencyError if the repository then has another description of the file.
         """
         key = self.file_key(file)
         with contextlib.suppress(ExistsError):
@@ -368,16 +373,16 @@ class BinlogArchive:
 
 
 ListedPart: TypeAlias = ListedObject[BinlogChunkKey] | ListedObject[SegmentBodyKey] | ListedObject[SegmentKey]
-"""An object that holds a part of a binlog."""
+"""An object with a part of a binlog."""
 
 
 def remove(archive: BinlogArchive, file: ArchivedFile) -> int:
     """Remove a binlog from the archive. Return the number of removed objects.
 
-    If this is interrupted at any moment, either the complete file is left, or only garbage below its name. A killed run
-    may have left segments of a rotated file: they are removed before the file's description, because without it they
-    would count as the file again. Of an active file, the segment with the first byte is removed first. With the file
-    goes the record that its incarnation is complete there.
+    An interruption leaves either the complete file, or only garbage below its name. A killed run may have left segments
+    of a rotated file. They are removed before the file's description, because without it they would count as the file
+    again. For an active file, the segment with the first byte is removed first. If the incarnation's record of
+    completeness names the file, it is removed too.
     """
     repository, place = archive.repository, (archive.instance, file.incarnation, file.name)
     _remove_complete_record(archive, file)
@@ -412,7 +417,7 @@ def remove_segments(archive: BinlogArchive, incarnation: str, segments: Sequence
 
 
 def remove_unneeded(archive: BinlogArchive, file: ArchivedFile) -> int:
-    """Remove the objects that a rotated file no longer needs. Return their number.
+    """Remove the unneeded objects of a rotated file. Return their number.
 
     These are its segments, descriptions first, and the chunks of other attempts.
     """
@@ -428,11 +433,10 @@ def remove_unneeded(archive: BinlogArchive, file: ArchivedFile) -> int:
 
 
 def undescribed(archive: BinlogArchive) -> dict[tuple[str, str], list[ListedPart]]:
-    """Return the objects below names that no description makes a file, by incarnation and name.
+    """Return the objects below names without a file description, by incarnation and name.
 
-    A killed run left them, or a running archiver has not described them yet. A name is a file's name if there is a
-    description of the rotated file, readable or not, or of a segment with its first byte. Only described incarnations
-    are searched.
+    A killed run left them, or a running archiver has not described them yet. A name is a file's name if the rotated
+    file has a description, readable or not, or a segment has the first byte. Only described incarnations are searched.
     """
     described = archive.repository.list(layout.incarnations(archive.instance))
     return {
@@ -469,7 +473,7 @@ def sweep(archive: BinlogArchive, incarnation: str, name: str, keys: Collection[
     now: list[BinlogKey] = sorted(part.key for part in _undescribed(archive, incarnation).get(name, []))
     if not now or not set(now) <= set(keys):
         return 0
-    # The description is read itself, because a listing may lag.
+    # The description itself is read, because a listing may lag.
     if archive.repository.exists(layout.rotated_binlog(archive.instance, incarnation, name)):
         return 0
     archive.repository.delete_many(now)
@@ -492,7 +496,7 @@ def stored_sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[
 
 
 def listed_damage(archive: BinlogArchive, file: ArchivedFile, sizes: Mapping[BinlogKey, int]) -> tuple[str, ...]:
-    """Return which bodies are missing or have a wrong size, by the result of `stored_sizes`."""
+    """Return the missing bodies and those of a wrong size, by the result of `stored_sizes`."""
     damage = []
     for key, chunk in archive.bodies(file):
         if key not in sizes:
@@ -503,7 +507,7 @@ def listed_damage(archive: BinlogArchive, file: ArchivedFile, sizes: Mapping[Bin
 
 
 def stored_damage(archive: BinlogArchive, file: ArchivedFile) -> tuple[str, ...]:
-    """Read the stored bytes of a rotated file, without any key. Return which are not those that were written."""
+    """Read the stored bytes of a rotated file, without any key. Return the damaged bodies."""
     damage = []
     for key, chunk in archive.bodies(file):
         try:

@@ -1,4 +1,4 @@
-"""Reads the contents of a binlog archive: every described incarnation and binlog, rotated or active."""
+"""The contents of a binlog archive: every described incarnation and binlog, rotated or active."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _READINGS = 5
 class Archive:
     """The contents of an instance's binlog archive: its incarnations, oldest first, and their files in order.
 
-    `damaged` has an error for each description that cannot be read, and for each part of an active binlog that is
-    missing before a later part. `state` says where in the archive these are, and until when the archive is complete.
-    `lines` has the SHA-256 of the line of each description that was read, by key.
+    `damaged` has an error for each unreadable description, and for each missing part of an active binlog before a later
+    part. `state` has their places in the archive, and the end of its complete part. `lines` has the SHA-256 of each
+    description's line, by key.
     """
 
     incarnations: tuple[Incarnation, ...]
@@ -67,7 +67,7 @@ def load(repository: Repository, instance: str) -> Archive:
         else:
             damages.append(_Damage(read, Unreadable(key.incarnation, None, 0, read.message)))
     incarnations = order.by_number(incarnations, lambda one: one.sequence, lambda one: (one.began, one.id))
-    # Before the binlogs: what is archived meanwhile makes no record of a place that was not read.
+    # Read before the binlogs: a binlog archived in between would give a record of an unread place.
     complete, unread = _complete(reading, [layout.complete(instance, one.id) for one in incarnations])
     files: list[ArchivedFile] = []
     for incarnation in incarnations:
@@ -85,14 +85,14 @@ def load(repository: Repository, instance: str) -> Archive:
 
 @dataclass(frozen=True)
 class _Reading:
-    """A repository that is read, and the SHA-256 of each line so far, by key."""
+    """A repository during a read, and the SHA-256 of each line so far, by key."""
 
     repository: Repository
     lines: dict[str, str] = field(default_factory=dict)
 
 
 def _complete(reading: _Reading, keys: Sequence[CompleteKey]) -> tuple[tuple[CompleteUntil, ...], list[DamagedError]]:
-    """Return until when incarnations are complete, as far as they say so, and the errors of unreadable records."""
+    """Return the ends of complete incarnations' parts, and the errors of unreadable records."""
     records: list[CompleteUntil] = []
     errors: list[DamagedError] = []
     for _, read in _read_all(reading, keys, _complete_record):
@@ -105,7 +105,7 @@ def _complete(reading: _Reading, keys: Sequence[CompleteKey]) -> tuple[tuple[Com
 
 @dataclass(frozen=True)
 class _Damage:
-    """A part of the archive that cannot be read, and its place."""
+    """An unreadable part of the archive, and its place."""
 
     error: DamagedError
     place: Unreadable
@@ -118,8 +118,10 @@ class _Damage:
 def _files(reading: _Reading, instance: str, incarnation: Incarnation) -> tuple[list[ArchivedFile], list[_Damage]]:
     """Return the files of an incarnation, in order.
 
-    The binlogs are read again if a listed description is gone when it is read, or if a segment seems to be missing: the
-    archiver may have replaced it meanwhile. ConsistencyError if this happens every time.
+    The binlogs are read again if a listed description no longer exists, or if a segment seems to be missing: the
+    archiver may have replaced it in between.
+
+    Raises: ConsistencyError if this happens every time.
     """
     for attempt in range(1, _READINGS + 1):
         # Segments are listed before rotated files: a file that is rotated in between is in both lists, not in none.
@@ -151,7 +153,7 @@ def _files(reading: _Reading, instance: str, incarnation: Incarnation) -> tuple[
 
 @dataclass(frozen=True)
 class _Active:
-    """The readable part of an active binlog, from its beginning, and why the rest cannot be read, if so.
+    """The readable part of an active binlog, from its start, and the damage after it, if any.
 
     `is_changed`: a segment was removed after it was listed. `is_cut`: a segment is missing before another one.
     """
@@ -187,7 +189,10 @@ def _active(
 
 
 def _at(kind: type[D], key_of: Callable[[D], str]) -> Callable[[bytes, str], D]:
-    """Return what decodes the descriptions of that kind. DamagedError if one lies under the key of another object."""
+    """Return a decoder of that kind of description.
+
+    It raises DamagedError for a description under another object's key.
+    """
 
     def decode(body: bytes, key: str) -> D:
         description = kind.decode(body, key)
@@ -222,7 +227,7 @@ def _check_place(key: str, described: str) -> None:
 
 
 def _check_origin(repository: Repository, description: Description, key: str) -> None:
-    """Raise DamagedError if a description is of another repository, or of plain bytes that this host refuses."""
+    """Raise DamagedError if a description is of another repository, or has plain bytes that this host refuses."""
     if description.repository_id != repository.id:
         raise DamagedError(
             f"{key} belongs to repository {description.repository_id}, this is repository {repository.id}",
@@ -237,7 +242,7 @@ def _check_origin(repository: Repository, description: Description, key: str) ->
 def _read_all(
     reading: _Reading, keys: Sequence[K], decode: Callable[[bytes, K], T]
 ) -> list[tuple[K, T | DamagedError]]:
-    """Return the decoded objects in order, without those that were removed since they were listed."""
+    """Return the decoded objects in order, without those that were removed after the listing."""
     repository = reading.repository
 
     def read(key: K) -> tuple[K, T | DamagedError] | None:

@@ -1,7 +1,7 @@
 """The stored form of archived binlogs. Keys below <instance>/binlogs/:
 
     incarnations/<incarnation>.json                         one unbroken binlog history of one server; written first
-    <incarnation>/complete.json                             until when the history is archived completely; replaced
+    <incarnation>/complete.json                             end of the completely archived part; replaced
     <incarnation>/files/<name>.json                         a rotated binlog; written last, never over another
     <incarnation>/chunks/<name>/<attempt>/00000001          the chunks of a rotated binlog, from 1
     <incarnation>/active/<name>/<start>-<end>.json          a segment of an active binlog, by its bytes in the file;
@@ -13,8 +13,8 @@ first. Readers start at byte 0 and take each time the longest segment that start
 longer segment may replace several shorter ones at any time. An attempt is four random hexadecimal digits, so that no
 body is ever written over another.
 
-`repository_id` is the repository that a description was written to. It is part of the associated data of encrypted
-chunks, so that they can be read without the marker, and also in a copy of the repository.
+`repository_id` is the repository that a description was written to. The associated data of encrypted chunks contains
+it. So they can be read without the marker, and also in a copy of the repository.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from zsnapdb.stream.chunks import Chunk, Codec
 
 
 class Incarnation(Part):
-    """One unbroken binlog history of one server. `reason` says why a new one was begun.
+    """One unbroken binlog history of one server. `reason` is the reason for a new one.
 
     `sequence` is its place among the histories of the instance; those of earlier versions have none.
     """
@@ -74,9 +74,9 @@ class Incarnation(Part):
 class HeadPart(Part):
     """The facts in the head of a binlog file, before its first transaction.
 
-    `created` is when the server created the file (seconds UTC). `previous_gtids` are the GTIDs before the file, as the
-    server prints them (None if the head does not say). `fingerprint` is the SHA-256 of the file's first bytes up to
-    `end`; it distinguishes the file from another file of the same name.
+    - `created`: time when the server created the file (seconds UTC).
+    - `previous_gtids`: the GTIDs before the file, in the server's form (None if the head has none).
+    - `fingerprint`: SHA-256 of the file's first bytes up to `end`, which distinguishes files of the same name.
     """
 
     server_uuid: ServerUuid | None
@@ -89,9 +89,9 @@ class HeadPart(Part):
 
 
 class UndatedPart(Part):
-    """Transactions of a binlog, from byte `start` to `end`, whose events do not have the time of their commit.
+    """Transactions of a binlog, from byte `start` to `end`, whose events lack their commit time.
 
-    They were committed between `earliest` (None: not known) and `latest`, in microseconds UTC, as the archiver saw.
+    The archiver observed that they were committed between `earliest` (None: unknown) and `latest`, in microseconds UTC.
     """
 
     start: Count
@@ -107,12 +107,12 @@ class UndatedPart(Part):
 
     @property
     def stretch(self) -> Stretch:
-        """The stretch that is described."""
+        """The described stretch."""
         return Stretch(self.start, self.end, Sighting(self.earliest, self.latest))
 
 
 class MadeTablePart(Part):
-    """A table whose engine no event says, and what the server said of it: the event at byte `offset` made it."""
+    """A table whose engine no event names, with the server's answer. The event at byte `offset` created it."""
 
     offset: Count
     engine: ServerWord
@@ -121,19 +121,21 @@ class MadeTablePart(Part):
 
     @property
     def record(self) -> RecordedTable:
-        """What the server said of the table."""
+        """The server's answer about the table."""
         return RecordedTable(self.engine, self.collation, self.row_format)
 
 
 class SpanPart(Part):
     """The contents of a stretch of a binlog file, from byte `start` to `end`.
 
-    `end` is the end of a transaction or of the head. `gtids` are the GTIDs of the stretch's transactions alone (None if
-    there are none): a set (MySQL), or the last GTID of each domain (MariaDB). `first_commit` and `last_commit` are the
-    earliest and latest commit time in microseconds UTC, rounded to seconds where `is_exact` is False. Transactions in
-    `undated` count with the times between which they were committed. `made` are tables of statements without ENGINE, as
-    far as the server told the archiver of them. `without_engine` are the offsets of such statements whose tables are in
-    no transactional engine, as the transactions of the stretch show, or lost all their options in the binlog.
+    - `end`: end of a transaction or of the head.
+    - `gtids`: GTIDs of the stretch's own transactions (None: none): a set (MySQL), or the last GTID of each domain
+      (MariaDB).
+    - `first_commit`, `last_commit`: earliest and latest commit time in microseconds UTC, rounded to seconds if
+      `is_exact` is False. Transactions in `undated` count with the bounds of their commit times.
+    - `made`: tables of statements without ENGINE, as far as the server described them to the archiver.
+    - `without_engine`: offsets of such statements whose tables have no transactional engine by the transactions of the
+      stretch, or whose options the binlog lacks.
     """
 
     start: Count
@@ -151,19 +153,20 @@ class SpanPart(Part):
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
-        """The stretches whose events do not have the time of the commits."""
+        """The stretches whose events lack the commit times."""
         return tuple(part.stretch for part in self.undated)
 
     def has_unknown_engine(self, start: int, stop: int | None) -> bool:
-        """Whether nothing says what a table was that was made between these offsets.
+        """Whether the options of a table created between these offsets are unknown.
 
-        Its engine if it has no transactions, or the options that the server left out of its statement.
+        This concerns the engine of a table without transactions, and options that the server omitted from its
+        statement.
         """
         known = {part.offset for part in self.made if part.collation or not fits(part.engine, is_transactional=True)}
         return any(start <= at and (stop is None or at < stop) for at in self.without_engine if at not in known)
 
     def with_made(self, made: Sequence[MadeTablePart]) -> SpanPart:
-        """Return the stretch with what the server said of these tables."""
+        """Return the stretch with the server's answers about these tables."""
         return self.model_copy(update={"made": tuple(made)[:MOST_MADE]})
 
     def then(self, more: SpanPart, flavour: Flavour) -> SpanPart:
@@ -197,11 +200,14 @@ def _parsed(text: str | None, flavour: Flavour) -> Gtids | None:
 class Segment(Part):
     """A segment of an active binlog: its bytes from `start` to `end`, as one chunk.
 
-    `span` ends with the last complete transaction in the segment. Only a transaction that is longer than a chunk makes
-    a segment end inside of that transaction: then `span` ends where it starts, or before the segment's end. `attempt`
-    names the object of the body. The first segment of a file has the `head` of the file; its `gap` says in words what
-    is missing before the file. `is_merged`: the segment replaced shorter ones. `seen` is when the archiver looked at
-    the binlog: what follows the segment was committed after that (microseconds UTC; None: not recorded).
+    - `span`: ends with the last complete transaction in the segment. Only a transaction longer than a chunk makes a
+      segment end inside it. Then `span` ends at its start, or before the segment's end.
+    - `attempt`: part of the name of the body.
+    - `head`: head of the file, in its first segment.
+    - `gap`: text about the missing part before the file, in its first segment.
+    - `is_merged`: the segment replaced shorter ones.
+    - `seen`: time when the archiver read the binlog. Everything after the segment was committed later (microseconds
+      UTC; None: not recorded).
     """
 
     format: Literal[1] = 1
@@ -220,19 +226,21 @@ class Segment(Part):
     seen: CommitTime | None = None
 
     def check_gtids(self, flavour: Flavour) -> None:
-        """Raise ValueError if a set of GTIDs in the description is not one of a server of this flavour."""
+        """Raise ValueError if a GTID set in the description does not have the form of this flavour."""
         _parsed(self.span.gtids, flavour)
         _parsed(self.head.previous_gtids if self.head is not None else None, flavour)
 
 
 class ArchivedFile(Part):
-    """An archived binlog file: its contents and where its bytes are.
+    """An archived binlog file: its contents and the place of its bytes.
 
-    The archived bytes end at `span.end`, the end of the file's last complete transaction. The in-use flag in these
-    bytes is cleared. A rotated file is complete and has chunks: `size` is the size of the server's file, `sha256` is
-    the hash over the plain hashes of the chunks, as for a volume's stream. An active file has segments. `gap` says in
-    words what is missing right before the file, if something is missing. `seen` is a time after which everything was
-    committed that follows the file (microseconds UTC; None: not recorded).
+    The archived bytes end at `span.end`, the end of the file's last complete transaction. Their in-use flag is cleared.
+    A rotated file is complete and has chunks; an active file has segments.
+
+    - `size`: size of the server's file in bytes, for a rotated file.
+    - `sha256`: hash over the plain hashes of the chunks, as for a volume's stream.
+    - `gap`: text about the missing part right before the file.
+    - `seen`: everything after the file was committed later than this time (microseconds UTC; None: not recorded).
     """
 
     format: Literal[1] = 1
@@ -266,7 +274,7 @@ class ArchivedFile(Part):
 
     @property
     def previous(self) -> Gtids | None:
-        """The GTIDs before the file; None if the head does not say."""
+        """The GTIDs before the file; None if the head has none."""
         return _parsed(self.head.previous_gtids, self.flavour)
 
     @property
@@ -301,7 +309,7 @@ class ArchivedFile(Part):
 
     @property
     def created(self) -> int:
-        """When the server created the file, in seconds UTC."""
+        """Time when the server created the file, in seconds UTC."""
         return self.head.created
 
     @property
@@ -321,7 +329,7 @@ class ArchivedFile(Part):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of what the description says of the place, the bytes and the times of a rotated file.
+        """The SHA-256 of the place, the bytes and the times of a rotated file.
 
         It is the same in every version of the program.
         """
@@ -339,10 +347,10 @@ class ArchivedFile(Part):
 
 
 class CompleteRecord(Part):
-    """Until when an incarnation is archived completely. The archiver replaces it, as often as its objectives need.
+    """The end of an incarnation's complete part. The archiver replaces it as often as its objectives need.
 
-    Every transaction that the server committed up to `until` (microseconds UTC, by the clock of the server) lies before
-    byte `end` of the binlog `name`. The record says nothing if the archive does not reach that byte.
+    Every transaction that the server committed up to `until` (microseconds UTC, by the server's clock) is before byte
+    `end` of the binlog `name`. The record has no meaning if the archive does not reach that byte.
     """
 
     format: Literal[1] = 1
@@ -367,8 +375,8 @@ def is_archivable(name: str) -> bool:
 def covering(spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Return the spans that cover the file from byte 0 without a gap.
 
-    `spans` are the start and end offsets of segments. Each time the longest span that starts where the last one ended
-    is taken.
+    `spans` are the start and end offsets of segments. The longest span that starts at the end of the last one is chosen
+    each time.
     """
     longest: dict[int, int] = {}
     for start, end in spans:

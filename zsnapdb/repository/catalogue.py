@@ -1,8 +1,8 @@
-"""Lists an instance's backups without their chunk tables. A cache on this host makes ten thousand manifests fast.
+"""List of an instance's backups without their chunk tables. A cache on this host makes ten thousand manifests fast.
 
-A manifest never changes, so its summary stays true as long as the manifest exists. Every call lists the store for the
-manifests that exist; the cache does not answer that question. A manifest whose object is another version than the cache
-says (by size and tag) is read again. A cache that cannot be read or written is ignored.
+A manifest never changes, so its summary is valid as long as the manifest exists. Every call lists the existing
+manifests in the store; the cache has no say in that. A manifest with another version than in the cache (size and tag)
+is read again. An unreadable or unwritable cache is ignored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class VolumeSummary(NamedTuple):
 
 
 class _Described(BaseModel):
-    """What few commands ask of a backup, and what takes most of the time to read."""
+    """Facts about a backup that few commands need and that are slow to parse."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -57,7 +57,7 @@ class _Described(BaseModel):
 
 
 class _Line(NamedTuple):
-    """A summary as the cache has it. A named tuple is made in a fifth of the time of a model."""
+    """A summary in the form of the cache. A named tuple is created in a fifth of the time of a model."""
 
     backup_id: str
     instance: str
@@ -69,11 +69,11 @@ class _Line(NamedTuple):
     createtxg: int
     sequence: int | None
     writer: str
-    """The identity of the server or other source that was backed up."""
+    """Identity of the source, for example of the server."""
     described: str
-    """Its source and its objectives, as JSON: they are parsed when they are asked for."""
+    """Source and objectives as JSON, which is parsed on demand."""
     digest: str
-    """The SHA-256 of the line of the manifest, as it is stored."""
+    """SHA-256 of the manifest's stored line."""
     volumes: tuple[VolumeSummary, ...]
 
 
@@ -82,12 +82,18 @@ class Summary(_Line):
 
     @property
     def source(self) -> SourcePart:
-        """What was backed up. DamagedError if the cache has something else there."""
+        """The source of the backup.
+
+        Raises: DamagedError if the cache has other data here.
+        """
         return self._described.source
 
     @property
     def objectives(self) -> ObjectivesPart | None:
-        """The objectives of the host that made the backup. DamagedError as above."""
+        """The objectives of the host that made the backup.
+
+        Raises: DamagedError if the cache has other data here.
+        """
         return self._described.objectives
 
     @functools.cached_property
@@ -106,7 +112,7 @@ class Summary(_Line):
 
     @property
     def is_raw(self) -> bool:
-        """Whether a stream of it is encrypted as its blocks were."""
+        """Whether a stream of it has the encryption of ZFS."""
         return any(form_of(volume.send_flags) is SendForm.RAW for volume in self.volumes)
 
     @property
@@ -123,7 +129,7 @@ class Summary(_Line):
 
     @classmethod
     def of(cls, m: Manifest, digest: str) -> Summary:
-        """Return the summary of a manifest. `digest` is the SHA-256 of its line, as it is stored."""
+        """Return the summary of a manifest. `digest` is the SHA-256 of its stored line."""
         described = _Described(source=m.source.summary(), objectives=m.objectives).model_dump_json()
         volumes = tuple(VolumeSummary._make(getattr(v, name) for name in VolumeSummary._fields) for v in m.volumes)
         plain = (getattr(m, name) for name in _Line._fields if name not in ("described", "digest", "volumes"))
@@ -132,9 +138,9 @@ class Summary(_Line):
 
 @dataclass(frozen=True)
 class Summaries:
-    """The backups of an instance, oldest first, and an error for each that cannot be read, by id.
+    """The backups of an instance, oldest first, and an error for each unreadable one, by id.
 
-    `foreign` are the errors of those that are intact, and that nobody wrote whom this host believes.
+    `foreign` has the errors of intact backups without a trusted writer.
     """
 
     backups: tuple[Summary, ...]
@@ -143,12 +149,12 @@ class Summaries:
 
     @property
     def unread(self) -> Mapping[str, DamagedError]:
-        """The errors of all that are listed and not used."""
+        """The errors of all listed backups that are not used."""
         return {**self.unreadable, **self.foreign}
 
     @property
     def listed(self) -> frozenset[str]:
-        """The ids of all of them."""
+        """The ids of all listed backups."""
         return frozenset((*(backup.backup_id for backup in self.backups), *self.unread))
 
 
@@ -158,7 +164,7 @@ _Cached = tuple[str, str, str, Moment, str, str | None, str, int, int, int | Non
 
 
 class _CacheFile(BaseModel):
-    # Its schema has those of all lines inside: it is built where a cache is read or written.
+    # The schema contains the schemas of all lines, so it is built only if a cache is read or written.
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     version: int
@@ -168,7 +174,7 @@ class _CacheFile(BaseModel):
 
 @functools.cache
 def _cache_file() -> TypeAdapter[_CacheFile]:
-    # Threads that come at once build one each, and any of them serves; a deferred model is not built by two at once.
+    # Threads that call this at once each build a valid adapter. A deferred model must not be built by two at once.
     return TypeAdapter(_CacheFile)
 
 
@@ -178,7 +184,7 @@ def _described() -> TypeAdapter[_Described]:
 
 
 class KnownManifest(NamedTuple):
-    """The version of a manifest's object (`ListedObject.version`), and what it says."""
+    """The version of a manifest's object (`ListedObject.version`), and its summary."""
 
     version: str
     summary: Summary
@@ -188,12 +194,12 @@ class KnownManifest(NamedTuple):
 class Cache:
     """Summaries of one instance's manifests in a file on this host.
 
-    The file has a line with the SHA-256 of the rest in it: what lies about in it is not parsed before it is asked for.
+    The first line of the file is the SHA-256 of the rest, so an altered file is not parsed.
     """
 
     file: Path
     trust: tuple[str, ...]
-    """What the keyring trusted when the entries were read. If that has changed, the manifests are read again."""
+    """The trust of the keyring for these entries. After a change the manifests are read again."""
 
     @classmethod
     def of(cls, folder: Path, repository: Repository, instance: str) -> Cache:
@@ -204,7 +210,8 @@ class Cache:
     def read(self) -> dict[str, KnownManifest]:
         """Return the entries by backup id.
 
-        None if there is no file, if it has another version, or if the keyring trusted something else.
+        Empty if the file does not exist, is damaged, has another version, or was written with another trust of the
+        keyring.
         """
         with contextlib.suppress(OSError, ValidationError):
             digest, _, body = self.file.read_bytes().partition(b"\n")
@@ -225,7 +232,7 @@ class Cache:
 
 
 def sealed(body: bytes) -> bytes:
-    """Return what the file of a cache with this body has."""
+    """Return the content of a cache's file with this body."""
     return _digest(body) + b"\n" + body
 
 
@@ -263,7 +270,7 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
         else:
             entries[name] = KnownManifest(listed[name], result)
     if vanished:
-        # These were removed after they were listed. If the store still lists one, the store is not consistent.
+        # They were removed after the listing. If the store still lists one, the store is not consistent.
         for name in _listed(repository, instance).keys() & set(vanished):
             unreadable[name] = DamagedError(
                 f"manifest {layout.manifest(instance, name)} is listed, but cannot be read",
@@ -276,7 +283,7 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
 
 
 def _listed(repository: Repository, instance: str) -> dict[str, str]:
-    """Return the version of each manifest the store lists, by backup id."""
+    """Return the version of each listed manifest, by backup id."""
     return {listed.key.backup_id: listed.version for listed in repository.list(layout.manifests(instance))}
 
 

@@ -39,7 +39,7 @@ ALL_PAGES = "all pages"
 
 
 class Outcome(StrEnum):
-    """The result of a drill or of one of its checks.
+    """The result of a drill or one of its checks.
 
     DAMAGED: stored bytes are not the bytes that were written, in the repository or in a page.
     """
@@ -50,7 +50,7 @@ class Outcome(StrEnum):
 
 
 class StepPart(Part):
-    """A step that was done: its kind, its object, its duration in seconds, and the number of bytes it moved."""
+    """A completed step: its kind, its object, its duration in seconds, and the number of moved bytes."""
 
     kind: Words
     what: Words
@@ -123,7 +123,7 @@ def write(repository: Repository, evidence: Evidence) -> str:
         number = order.next_number(0, [key.sequence for key in known]) if same is None else same.sequence
         evidence = evidence.model_copy(update={"sequence": number})
     key = layout.drill(evidence.instance, evidence.drill_id, evidence.sequence)
-    # A request that is repeated after its answer was lost meets its own object. The comparison below shows that.
+    # A repeated request, after a lost answer, meets its own object. The comparison below shows that.
     with contextlib.suppress(ExistsError):
         repository.put(key, repository.keyring.signed_if_able(evidence.encode(), DRILLS))
     if repository.get(key).partition(b"\n")[0] != evidence.encode():
@@ -146,9 +146,9 @@ def ids(repository: Repository, instance: str) -> list[str]:
 
 
 def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
-    """Return a drill's evidence, by its id or `latest`, the newest believed one.
+    """Return a drill's evidence, by its id or `latest`, the newest trusted one.
 
-    NotThere if there is no such drill. DamagedError as for `read_at`.
+    Raises: NotThere if the drill does not exist. DamagedError as in `read_at`.
     """
     if drill_id == "latest" and (believed := newest(repository, instance, 1)):
         return believed[0]
@@ -161,8 +161,9 @@ def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
 def read_at(repository: Repository, instance: str, key: DrillKey) -> Evidence:
     """Return a drill's evidence.
 
-    NotThere if it is no longer there. DamagedError if the evidence cannot be read, is not signed by a key that this
-    host believes, or names another drill.
+    Raises:
+        NotThere: it no longer exists.
+        DamagedError: it is unreadable, has no signature of a trusted key, or names another drill.
     """
     evidence = Evidence.decode(repository.believed(key), key)
     named = (evidence.repository_id, evidence.instance, evidence.drill_id, evidence.sequence)
@@ -176,15 +177,15 @@ def read_at(repository: Repository, instance: str, key: DrillKey) -> Evidence:
 
 
 def newest(repository: Repository, instance: str, count: int) -> list[Evidence]:
-    """Return the newest drills that can be read and believed, oldest first."""
+    """Return the newest drills that are readable and trusted, oldest first."""
     return list(past(repository, instance, count).read)
 
 
 @dataclass(frozen=True)
 class PastDrills:
-    """The newest drills that can be read, oldest first. `unreadable` are the ids of others among them.
+    """The newest readable drills, oldest first. `unreadable` has the ids of the other ones in that time.
 
-    `missing` are drills that this host stored, and that the repository lacks.
+    `missing` are drills that this host stored and the repository lacks.
     """
 
     read: tuple[Evidence, ...] = ()
@@ -193,12 +194,10 @@ class PastDrills:
 
 
 def past(repository: Repository, instance: str, count: int, own: Sequence[str] = ()) -> PastDrills:
-    """Return the newest drills as `newest` does, and which later ones cannot be read or believed.
+    """Return the newest drills as `newest` does, and the later ones that are unreadable or untrusted.
 
-    `own` are the drills whose evidence this host stored.
-
-    Others can add any number of these. They take the place of no believed drill: the reading ends at `count` believed
-    ones, or at the oldest drill.
+    `own` are the drills whose evidence this host stored. Other writers can add any number of untrusted drills, but they
+    displace no trusted one: the read ends at `count` trusted drills or at the oldest drill.
     """
     readable: list[Evidence] = []
     unreadable: list[str] = []

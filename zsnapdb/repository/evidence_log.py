@@ -1,7 +1,7 @@
-"""The log of what was done: records that are numbered, chained by hashes, written once and never changed.
+"""The log of actions: records that are numbered, chained by hashes, written once and never changed.
 
-Record N names the SHA-256 of the whole stored object of record N - 1, with its signature. So no record can be altered,
-removed or put elsewhere without the next ones showing it.
+Record N has the SHA-256 of the complete stored object of record N - 1, with its signature. So an altered, removed or
+moved record is visible in the next ones.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 
 _ATTEMPTS = 100
-"""How many other records may come first while one is written."""
+"""Highest number of other writers' records that may come first during one write."""
 _STEPS = 50
-"""After so many records that were not known, the log is listed."""
+"""Number of unknown records after which the log is listed."""
 _GAP = 1000
-"""How far a number may be above all smaller ones: records that were removed leave a gap."""
+"""Largest gap between a number and all smaller ones. Removed records leave a gap."""
 
 
 class WhoPart(BaseModel):
-    """Who ran a command: the account, the one that logged in, and the one before sudo, where they are known.
+    """The account that ran a command, its login account, and the account before sudo, as far as known.
 
-    `subject` is for whom a service ran it, as `zsnapdb serve` does. `issuer` is the issuer of id tokens that vouched
-    for the subject, "" if it had a token of zsnapdb.
+    `subject` is the user of a service that ran it, such as `zsnapdb serve`. `issuer` is the issuer of the user's id
+    token, "" for a token of zsnapdb.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -47,10 +47,10 @@ class WhoPart(BaseModel):
 
 
 class EvidenceRecord(BaseModel):
-    """What a run did. `command` are its words as they were typed. `exit_code` says how it ended.
+    """The actions of a run. `command` has its arguments as typed, `exit_code` its result.
 
-    `about` is what it was about, if that is less than the instance: a clone, and why it went if nobody asked for it.
-    `changes`: the keys that it changed, or, if `job` is POLICY, what it found changed in the policy of its host.
+    `about` is its object, if that is less than the instance: a clone, and the reason of an automatic removal. `changes`
+    are the changed keys, or for the job POLICY the changes in the policy of its host.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -73,7 +73,7 @@ class EvidenceRecord(BaseModel):
 
     @property
     def by(self) -> str:
-        """Who did it, in a few words."""
+        """Short description of the actor."""
         who = self.who
         of_issuer = f"{who.subject}, vouched for by {who.issuer}" if who.issuer else ""
         person = of_issuer or who.subject or who.sudo or who.login
@@ -83,7 +83,7 @@ class EvidenceRecord(BaseModel):
 
 @dataclass(frozen=True)
 class StoredRecord:
-    """A record and its place in the chain. `record` is None if it cannot be believed: `link` says why."""
+    """A record and its place in the chain. `record` is None if it is not trusted; `link` has the reason."""
 
     link: StoredLink
     record: EvidenceRecord | None
@@ -92,7 +92,9 @@ class StoredRecord:
 def append(repository: Repository, draft: EvidenceRecord, newest: RememberedLink | None) -> RememberedLink:
     """Write the record at the end of the chain, and return its place. Number and `previous` of the draft are replaced.
 
-    `newest` saves a listing if it is still the end. ConsistencyError if others write all the time.
+    `newest` saves a listing if it is still the end.
+
+    Raises: ConsistencyError if other runs write all the time.
     """
     last = newest or end(repository, draft.instance)
     for _ in range(_ATTEMPTS):
@@ -100,7 +102,7 @@ def append(repository: Repository, draft: EvidenceRecord, newest: RememberedLink
         body = repository.keyring.signed_if_able(record.model_dump_json().encode())
         if repository.put_same(layout.evidence(draft.instance, record.number), body):
             return RememberedLink(record.number, hashlib.sha256(body).hexdigest())
-        # Another run was quicker.
+        # Another run was faster.
         last = end(repository, draft.instance, last.number)
     raise ConsistencyError(
         f"the evidence log of instance {draft.instance} has no free place at its end", hint="run the command again"
@@ -116,10 +118,10 @@ def read(
     newest: RememberedLink | None = None,
     owns: Callable[[int], bool] = lambda _: False,
 ) -> tuple[StoredRecord, ...]:
-    """Return the records with greater numbers than `after`, by number, at most so many (None: all).
+    """Return the records after number `after`, in order, at most `most` (None: all).
 
-    A record that this host wrote (`owns`) is believed without a signature if a believed one after it, or the `newest`
-    that this host remembers, names the SHA-256 of its object.
+    A record that this host wrote (`owns`) is trusted without a signature if a hash names its object. The hash is that
+    in the next trusted record, or that of the `newest` record that this host remembers.
     """
     keys = sorted(listed.key.number for listed in repository.list(layout.evidence_log(instance)))
     found: list[StoredRecord] = []
@@ -134,7 +136,7 @@ def read(
 def newest_number(repository: Repository, instance: str, known: int = 0) -> int:
     """Return the number of the newest record, 0 if there is none. `known` was the newest before.
 
-    With it the records after it are asked for one by one, and the log, which only grows, is not listed.
+    With it the next records are requested one by one. The log, which only grows, is then not listed.
     """
     number = known
     while known and number < known + _STEPS and repository.exists(layout.evidence(instance, number + 1)):
@@ -143,7 +145,7 @@ def newest_number(repository: Repository, instance: str, known: int = 0) -> int:
 
 
 def record(repository: Repository, instance: str, number: int) -> EvidenceRecord | None:
-    """Return the record of that number, None if there is none that can be believed."""
+    """Return the record of that number, None if it does not exist or is not trusted."""
     try:
         return _parsed(repository, instance, number).record
     except NotThere:
@@ -164,7 +166,7 @@ def end(repository: Repository, instance: str, known: int = 0) -> RememberedLink
 
 
 def _last_listed(repository: Repository, instance: str, known: int) -> int:
-    """Return the number of the newest record. A number far above all others, which anybody can write, is none."""
+    """Return the number of the newest record. Any writer can create a number far above all others, so it is ignored."""
     numbers = [listed.key.number for listed in repository.list(layout.evidence_log(instance))]
     return order.greatest_reached(numbers, known if known in numbers else 0, _GAP)
 

@@ -1,4 +1,4 @@
-"""The keys of a repository on this host: for encrypting, reading, signing and trusting. Files are read when needed."""
+"""The keys of a repository on this host, for encryption, decryption, signatures and trust. Files are read on demand."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class DataKey:
 
 
 class Unbelieved(DamagedError):
-    """An intact document that nobody wrote whom this host believes."""
+    """An intact document without a trusted writer."""
 
 
 class KnownDocuments(Protocol):
-    """What this host remembers of the documents that it stored without a signature, or adopted."""
+    """This host's record of documents that it stored without a signature, or adopted."""
 
     @property
     def tells_apart(self) -> bool:
-        """Whether the host has records that tell its own documents from those of others."""
+        """Whether the host has records that distinguish its own documents from foreign ones."""
 
     def knows(self, digest: str) -> bool:
         """Whether the host stored or adopted a document with this SHA-256."""
@@ -47,9 +47,9 @@ class KnownDocuments(Protocol):
 class Keyring:
     """The keys of a repository that this host has.
 
-    An empty keyring neither encrypts nor signs, and trusts any manifest. A host that signs trusts its own key and the
-    configured signers alone. A host that encrypts or has an identity uses no backup that is not encrypted, unless
-    `accepts_plain`. Documents that this host knows as its `own` are believed without a signature.
+    An empty keyring neither encrypts nor signs, and trusts any manifest. A host that signs trusts only its own key and
+    the configured signers. A host that encrypts or has an identity refuses unencrypted backups, unless `accepts_plain`.
+    Documents that this host knows as its `own` are trusted without a signature.
     """
 
     recipients: tuple[str, ...] = ()
@@ -61,7 +61,10 @@ class Keyring:
 
     @classmethod
     def of(cls, settings: EncryptionSettings) -> Keyring:
-        """Return the keyring of the settings. ConfigError if a public key is malformed; no file is read yet."""
+        """Return the keyring of the settings. No file is read yet.
+
+        Raises: ConfigError if a public key is malformed.
+        """
         keys.check_recipients(settings.recipients)
         for signer in settings.signers:
             keys.check_signer(signer)
@@ -75,7 +78,7 @@ class Keyring:
 
     @property
     def is_encrypting(self) -> bool:
-        """Whether this host encrypts what it stores."""
+        """Whether this host encrypts the objects that it stores."""
         return bool(self.recipients)
 
     @cached_property
@@ -95,9 +98,9 @@ class Keyring:
         )
 
     def open_keys(self, parts: Sequence[KeyPart], what: str) -> Mapping[str, bytes]:
-        """Return the data keys by id.
+        """Return the data keys by id. `what` names the backup in errors.
 
-        ConfigError if this host has no identity that opens them. `what` names the backup in errors.
+        Raises: ConfigError if this host has no identity for them.
         """
         return {part.id: keys.unwrap(part.wrapped, self._identities, f"data key {part.id} of {what}") for part in parts}
 
@@ -124,14 +127,14 @@ class Keyring:
 
     @cached_property
     def trusted(self) -> tuple[str, ...]:
-        """The public keys whose signatures this host believes: the signers, or its own key. Empty: any manifest."""
+        """The trusted public keys: the signers, or the host's own key. Empty: any manifest is trusted."""
         if self.signers or self._signing_key is None:
             return self.signers
         return (self._signing_key.public,)
 
     @property
     def refuses_plain(self) -> bool:
-        """Whether this host uses no backup that is not encrypted."""
+        """Whether this host refuses unencrypted backups."""
         return (self.is_encrypting or self.identity_file is not None) and not self.accepts_plain
 
     def check_encrypted(self, key_ids: Iterable[str | None], name: str) -> None:
@@ -154,7 +157,7 @@ class Keyring:
 
     @property
     def is_believed(self) -> bool:
-        """Whether this host believes what it writes itself: it signs, or it believes anything."""
+        """Whether this host trusts its own documents: it signs, or it trusts any document."""
         return self.signing_key_file is not None or not self.signers
 
     def signed_if_able(self, line: bytes, place: str = "") -> bytes:
@@ -169,15 +172,15 @@ class Keyring:
     def signed(self, line: bytes, place: str = "") -> bytes:
         """Return the stored object for a document's line.
 
-        Its second line is the signature of this host, or the digest of the line if this host does not sign. Then this
-        host records the document, which is about to be stored, under the `place`.
+        Its second line is the signature of this host. A host that does not sign adds the digest of the line instead,
+        and records the new document under the `place`.
         """
         if self._signing_key is None:
             return self._digested(line, place)
         return stored_document.with_signature(line, self._signing_key.sign(line))
 
     def signer(self, body: bytes) -> str | None:
-        """Return the key with a valid signature in a stored object, believed or not; None if there is none."""
+        """Return the key of a stored object's valid signature, trusted or not; None if there is no valid signature."""
         try:
             signature = stored_document.opened(body, "it").signature
         except DamagedError:
@@ -185,10 +188,12 @@ class Keyring:
         return signature.key if signature is not None else None
 
     def verified(self, body: bytes, name: str) -> bytes:
-        """Return the document's line from the stored object. `name` says in errors which object it is.
+        """Return the document's line from the stored object. `name` is the object in errors.
 
-        DamagedError if the line does not match its signature or digest, or if this host trusts only certain keys, none
-        of them signed the line, and this host does not know it as its own. The error is Unbelieved if that is all.
+        Raises:
+            DamagedError: the line does not match its signature or digest.
+            Unbelieved: it matches, but this host trusts only certain keys, none of them signed the line, and the host
+            does not know it as its own.
         """
         document = stored_document.opened(body, name)
         signer = document.signature.key if document.signature is not None else None
@@ -207,7 +212,7 @@ class Keyring:
     def known(self, body: bytes, name: str) -> bytes:
         """Return the document's line, as `verified` does.
 
-        Unbelieved also on a host that believes any signature, if its records do not have the document.
+        Raises: Unbelieved also if this host trusts any signature and its records lack the document.
         """
         line = self.verified(body, name)
         if not self.is_known(line):
@@ -218,7 +223,7 @@ class Keyring:
         return line
 
     def is_known(self, line: bytes) -> bool:
-        """Whether a line that `verified` returned is believed by its key or the record, or there is no record."""
+        """Whether a line from `verified` is trusted by its key or by the record, or the host has no record."""
         if self.trusted or self.own is None or not self.own.tells_apart:
             return True
         return self.own.knows(stored_document.digest_of(line))
@@ -229,5 +234,5 @@ class Keyring:
             self.own.forget(place)
 
     def believing_all(self) -> Keyring:
-        """Return the keyring without anything that it trusts: it opens what nobody believed wrote."""
+        """Return the keyring without trust settings, to open documents of untrusted writers."""
         return replace(self, signing_key_file=None, signers=(), own=None)

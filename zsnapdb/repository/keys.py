@@ -1,6 +1,6 @@
 """Keys of the repository: data keys wrapped to age recipients, and Ed25519 signatures.
 
-Only this module imports pyrage. The library of signatures is loaded by whoever signs or meets a signature.
+Only this module imports pyrage. The library for signatures is imported when a signature is made or checked.
 
 A data key is 32 random bytes for AES-256-GCM. Only its wrapped form, an armoured age file (age-encryption.org/v1), is
 ever stored.
@@ -77,7 +77,7 @@ def check_recipients(recipients: Sequence[str]) -> None:
 def wrap(key: bytes, recipients: Sequence[str]) -> str:
     """Return the data key as an armoured age file that each of the recipients can open.
 
-    ConfigError if there is no recipient or one is malformed.
+    Raises: ConfigError if there is no recipient or one is malformed.
     """
     if not recipients:
         raise ConfigError(
@@ -117,9 +117,9 @@ def unwrap(text: str, identities: Sequence[AgeIdentity], what: str) -> bytes:
 
 
 def read_identities(file: Path) -> tuple[AgeIdentity, ...]:
-    """Return the identities of an age identity file: a secret key per line, `#` begins a comment.
+    """Return the identities of an age identity file: a secret key per line, `#` starts a comment.
 
-    ConfigError if the file has no identity, or a line that is not an identity.
+    Raises: ConfigError if the file has no identity, or a line that is not an identity.
     """
     identities = []
     for number, line in enumerate(_read(file, "identity_file").decode(errors="replace").splitlines(), 1):

@@ -1,11 +1,10 @@
 """Keys of the repository, below its prefix. Only this module builds and parses them.
 
-The form of a kind gives its keys, what is accepted as one, and the prefixes of listings.
-A backup exists if its manifest exists. Manifests lie apart from chunks so that one short listing names all backups,
-however many chunks there are.
+The form of a kind defines its keys, their pattern, and the prefixes of listings. A backup exists if its manifest
+exists. Manifests are separate from chunks, so one short listing names all backups for any number of chunks.
 
-A key is a string that has the form of its kind. Text from a manifest, a binlog's description or a listing becomes a key
-only if it has that form. No part of a key is empty, begins with a dot or contains a slash, so no key leads out of the
+A key is a string with the form of its kind. Text from a manifest, a binlog's description or a listing becomes a key
+only if it has that form. No part of a key is empty, starts with a dot or contains a slash, so no key leads out of the
 prefix.
 """
 
@@ -44,7 +43,7 @@ class Key(str):
 
     __slots__ = ()
     _PIECES: ClassVar[tuple[str, ...]] = ("",)
-    """The form, split: a text, a field, a text, and so on; the last is a text."""
+    """The form, split into texts and fields in turn; the first and the last are texts."""
     _REGEX: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")
 
     def __init_subclass__(cls, form: str = "") -> None:
@@ -67,7 +66,10 @@ class Key(str):
 
     @classmethod
     def of(cls, *values: str | int | datetime) -> Self:
-        """Return the key with these values of its fields. DamagedError if one does not have the form of its field."""
+        """Return the key with these values of its fields.
+
+        Raises: DamagedError if one does not have the form of its field.
+        """
         return cls(cls._filled(values))
 
     @classmethod
@@ -93,7 +95,7 @@ K = TypeVar("K", bound=Key)
 
 @dataclass(frozen=True)
 class KeyPrefix(Generic[K]):
-    """The common beginning of keys of one kind. It ends with a slash."""
+    """The common start of keys of one kind. It ends with a slash."""
 
     path: str
     kind: type[K]
@@ -103,7 +105,7 @@ class KeyPrefix(Generic[K]):
             raise DamagedError(f"{self.path!r} is not a valid folder of a repository", hint=_HINT)
 
     def parse(self, path: str) -> K | None:
-        """Return the key if the path begins with this prefix and has the form of its kind, else None."""
+        """Return the key if the path starts with this prefix and has the form of its kind, otherwise None."""
         return self.kind.parse(path) if path.startswith(self.path) else None
 
 
@@ -114,7 +116,7 @@ class MarkerKey(Key, form="zsnapdb.json"):
 
 
 class ProbeKey(Key, form="init.lock"):
-    """The place of the object with which a new repository proves its store."""
+    """The place of the object by which a new repository tests its store."""
 
     __slots__ = ()
 
@@ -208,7 +210,7 @@ class IncarnationKey(_HistoryKey, form="{instance}/binlogs/incarnations/{id}.jso
 
 
 class CompleteKey(_HistoryKey, form="{instance}/binlogs/{id}/complete.json"):
-    """The place of the record until when the archive of a binlog history is complete."""
+    """The place of the record about the complete part of a binlog history."""
 
     __slots__ = ()
 
@@ -241,7 +243,7 @@ class BinlogChunkKey(BinlogKey, form="{instance}/binlogs/{id}/chunks/{binlog}/{a
 
 
 class SegmentKey(BinlogKey, form="{instance}/binlogs/{id}/active/{binlog}/{start}-{end}.json"):
-    """The place of the description of a segment of an active binlog. The keys of a binlog sort by `start`."""
+    """The place of the description of an active binlog's segment. The keys of a binlog sort by `start`."""
 
     __slots__ = ()
 
@@ -260,7 +262,7 @@ class SegmentBodyKey(BinlogKey, form="{instance}/binlogs/{id}/segments/{binlog}/
 MARKER = MarkerKey.of()
 PROBE = ProbeKey.of()
 
-# A key of each kind by the values of its fields, and the prefix of such keys by the values of the first of them.
+# Each kind has a function for its key, from all field values, and one for its prefixes, from the first values.
 manifest, manifests = ManifestKey.of, ManifestKey.below
 unfinished_backup, unfinished = UnfinishedKey.of, UnfinishedKey.below
 pin, pins = PinKey.of, PinKey.below
@@ -283,7 +285,7 @@ def drill(instance: str, drill_id: str, sequence: int | None = None) -> DrillKey
 
 
 def lease(name: str) -> LeaseKey:
-    """Return the key of a lease. The name of a lease begins with its instance, such as main/writer."""
+    """Return the key of a lease. The name of a lease starts with its instance, such as main/writer."""
     return LeaseKey(f"{name}.lock")
 
 

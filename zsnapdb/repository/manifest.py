@@ -1,4 +1,4 @@
-"""The manifest of a backup: everything that a restore needs. It is written last and never changed."""
+"""The manifest of a backup with all facts for a restore. It is written last and never changed."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from zsnapdb.stream.records import DatasetKind, ExpectedStream
 
 
 class ObjectivesPart(ObjectiveSettings):
-    """The objectives that were configured where a backup was made. Those that this zsnapdb does not know are ignored.
+    """The configured objectives of the host at the time of a backup. Unknown ones are ignored.
 
-    There are none for copies: they name repositories of that host's configuration.
+    Objectives for copies are left out, because they name repositories of that host's configuration.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True)
@@ -57,7 +57,7 @@ class ObjectivesPart(ObjectiveSettings):
 
 
 class OtherSourcePart(Part):
-    """A source of a kind that this module does not know.
+    """A source of an unknown kind.
 
     Its backups are listed, retained, verified, copied and removed like others. All its fields are kept unchanged.
     """
@@ -67,7 +67,7 @@ class OtherSourcePart(Part):
     kind: str = Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")
 
     def summary(self) -> OtherSourcePart:
-        """Return the kind of the source alone."""
+        """Return only the kind of the source."""
         return OtherSourcePart(kind=self.kind)
 
 
@@ -82,14 +82,14 @@ SourcePart = Annotated[
     | Annotated[OtherSourcePart, Tag("other")],
     Discriminator(_source_tag),
 ]
-"""The source of a backup; `kind` says which class it is."""
+"""The source of a backup; `kind` selects its class."""
 
 
 MOST_RIGHTS = 1000
 
 
 class RightPart(Part):
-    """One right that root has given on a dataset (zfs-allow(8)): where it holds, to whom, and what it permits.
+    """One right that root granted on a dataset (zfs-allow(8)): its scope, its holder and its permission.
 
     `name` is the account, its number, or the name of the set.
     """
@@ -101,7 +101,7 @@ class RightPart(Part):
 
 
 class SitePart(Part):
-    """The settings of the site on a dataset: the properties that were set there, and the rights that were given there.
+    """The site's settings on a dataset: locally set properties and granted rights.
 
     A restore prints them for a person, and sets none of them.
     """
@@ -113,8 +113,7 @@ class SitePart(Part):
 class FilesystemType(Part):
     """The facts about a volume that is a filesystem: its mount point, and the ZFS properties that a restore sets.
 
-    `encryption` is the cipher with which ZFS encrypted it where it was backed up; None if it did not. `site` None: a
-    backup that does not say it.
+    `encryption` is its ZFS cipher at the backup, None without encryption. `site` None: the backup does not record it.
     """
 
     kind: Literal["filesystem"] = "filesystem"
@@ -139,11 +138,11 @@ class ZvolType(Part):
 
 
 VolumeType = Annotated[FilesystemType | ZvolType, Field(discriminator="kind")]
-"""The kind of dataset that a volume is, and the facts about that kind."""
+"""The kind of a volume's dataset, with the facts about that kind."""
 
 
 class KeyPart(Part):
-    """A data key in its stored form: wrapped to these age recipients. Each of them can open it."""
+    """A data key in its stored form, wrapped to these age recipients. Each of them can open it."""
 
     id: KeyId
     recipients: tuple[ShortLine, ...]
@@ -153,8 +152,8 @@ class KeyPart(Part):
 class VolumePart(Part):
     """One volume's stream. `from_guid` is None for a full stream. Sizes are in bytes, chunks in order.
 
-    `dataset` is the volume of the source. `sent_from` is the dataset that the stream was sent from, if that is another
-    one: the scratch dataset of a consolidation.
+    `dataset` is the volume of the source. `sent_from` is the dataset that the stream was sent from, if it differs: the
+    scratch dataset of a consolidation.
     """
 
     role: RoleName
@@ -183,7 +182,7 @@ class VolumePart(Part):
 
     @property
     def is_raw(self) -> bool:
-        """Whether the stream is encrypted as the blocks in the pool were."""
+        """Whether the stream keeps the encryption of the blocks in the pool."""
         return form_of(self.send_flags) is SendForm.RAW
 
     @property
@@ -196,12 +195,12 @@ class VolumePart(Part):
 
     @property
     def full_name(self) -> str:
-        """The full name of the snapshot that was sent."""
+        """The full name of the sent snapshot."""
         return f"{self.sent_from or self.dataset}@{self.snapshot}"
 
 
 class SentVolume(Protocol):
-    """A volume whose snapshot `full_name` is sent, or was."""
+    """A volume whose snapshot `full_name` is or was sent."""
 
     @property
     def role(self) -> str: ...
@@ -218,7 +217,7 @@ class SentVolume(Protocol):
 
 
 def expected_stream(volume: SentVolume, features: int | None = None) -> ExpectedStream:
-    """Return what the BEGIN record of the volume's stream must say. `features` is None before it was sent."""
+    """Return the expected BEGIN record of the volume's stream. `features` is None before the stream was sent."""
     kind = DatasetKind.FILESYSTEM if isinstance(volume.type, FilesystemType) else DatasetKind.ZVOL
     is_raw = form_of(volume.send_flags) is SendForm.RAW
     return ExpectedStream(volume.full_name, kind, volume.guid, volume.from_guid or 0, features, is_raw)
@@ -227,9 +226,9 @@ def expected_stream(volume: SentVolume, features: int | None = None) -> Expected
 class Manifest(Part):
     """A backup: its identity, its source, its data keys and the streams of its volumes.
 
-    `run_id` is the run that began the backup; a later run may have finished it. `host` and `objectives` are the name
-    and the configured objectives of the host that began it; older backups have neither. `sequence` is its place
-    among the backups of the instance (`planning/order.py`); older backups have none.
+    `run_id` is the run that started the backup; a later run may have finished it. `host` and `objectives` are the name
+    and the configured objectives of the host that started it; older backups have neither. `sequence` is its place among
+    the backups of the instance (`planning/order.py`); older backups have none.
     """
 
     format: Literal[1] = 1
@@ -251,12 +250,12 @@ class Manifest(Part):
 
     @property
     def encrypted(self) -> tuple[str, ...]:
-        """The datasets that ZFS encrypted where they were backed up, and whose streams it decrypted."""
+        """The datasets with ZFS encryption at the backup whose streams ZFS decrypted."""
         return tuple(v.dataset for v in self.volumes if v.type.encryption is not None and not v.is_raw)
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """The datasets whose streams are encrypted as their blocks were: what is received needs their key."""
+        """The datasets whose streams keep the encryption of their blocks: the received dataset needs their key."""
         return tuple(volume.dataset for volume in self.volumes if volume.is_raw)
 
     @property
@@ -277,7 +276,7 @@ class Manifest(Part):
 
     @property
     def writer(self) -> str:
-        """The identity of the server or other source that was backed up."""
+        """Identity of the source, for example of the server."""
         return writer_of(self.source, self.pool_guid)
 
     def guids(self) -> dict[str, int]:
@@ -286,10 +285,10 @@ class Manifest(Part):
 
 
 def writer_of(source: SourcePart, pool_guid: int) -> str:
-    """Return the identity of what was backed up.
+    """Return the identity of a backup's source.
 
-    A server with a UUID is that server wherever its files are, and so is a virtual machine. Any other source is told
-    apart by its pool: the server_id of MariaDB is 1 on every server that does not set it.
+    A server with a UUID is identified by it, wherever its files are, and so is a virtual machine. Any other source is
+    distinguished by its pool: MariaDB's server_id is 1 on every server that does not set it.
     """
     if isinstance(source, MachineSourcePart):
         return f"virtual machine {source.uuid}"

@@ -1,4 +1,4 @@
-"""The marker: the one object that names a repository. Every fact in the marker is also in the manifests."""
+"""The marker, which identifies a repository. Every fact in the marker is also in the manifests."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _OTHER_DIGITS = str.maketrans("0123456789abcdefABCDEF", "123456789abcdef0BCDEFA"
 
 
 def never(tag: str) -> str:
-    """Return a tag of the same form that no version has."""
+    """Return a tag of the same form that belongs to no version."""
     return tag.translate(_OTHER_DIGITS)
 
 
 def prove_absence(objects: RepositoryObjects, key: Key, body: bytes) -> None:
-    """Raise PreflightError if the store writes `body` in the place of an object that exists (If-None-Match)."""
+    """Raise PreflightError if the store overwrites an existing object with `body` (If-None-Match)."""
     with contextlib.suppress(ExistsError):
         objects.put(key, body)
         raise PreflightError(
@@ -34,7 +34,7 @@ def prove_absence(objects: RepositoryObjects, key: Key, body: bytes) -> None:
 
 
 def prove_version(objects: RepositoryObjects, key: Key, body: bytes, tag: str) -> None:
-    """Raise PreflightError if the store writes `body` in the place of another version than that of the tag (If-Match).
+    """Raise PreflightError if the store overwrites a version that the tag does not name (If-Match).
 
     `tag` is not that of the object.
     """
@@ -50,8 +50,7 @@ def prove_version(objects: RepositoryObjects, key: Key, body: bytes, tag: str) -
 def prove_replacements(objects: RepositoryObjects) -> None:
     """Raise PreflightError unless the store replaces the version that a tag names, and no other.
 
-    The proof is made with an object of its own, which every role that writes may write. It is removed where that is
-    allowed.
+    The test uses its own object, which every writing role may write. The object is removed if that is allowed.
     """
     key = layout.PROBE
     try:
@@ -72,9 +71,9 @@ def prove_replacements(objects: RepositoryObjects) -> None:
 
 
 def note_of_removed(objects: RepositoryObjects) -> str:
-    """Return what a person should know of a store that refuses a new object in the place of a removed one.
+    """Return a note about a store that refuses a new object in the place of a removed one.
 
-    "" if the store writes it, or if this account may not remove objects.
+    "" if the store accepts it, or if this account may not remove objects.
     """
     key = layout.PROBE
     try:
@@ -117,7 +116,9 @@ class Marker(BaseModel):
 
     @classmethod
     def parse(cls, body: bytes, name: str) -> Marker:
-        """Return the marker. DamagedError if `body` is not a marker, has another format, or does not match its digest.
+        """Return the marker.
+
+        Raises: DamagedError if `body` is not a marker, has another format, or does not match its digest.
 
         The marker of an earlier version has several lines and no digest.
         """
@@ -146,9 +147,11 @@ class Marker(BaseModel):
         return stored_document.with_digest(self.model_dump_json().encode())
 
     def write(self, objects: RepositoryObjects) -> None:
-        """Write the marker. ExistsError if the repository has one.
+        """Write the marker.
 
-        PreflightError, and the marker is removed again, if the store does not keep conditional writes.
+        Raises:
+            ExistsError: the repository has a marker.
+            PreflightError: the store ignores conditional writes. The marker is removed again.
         """
         objects.put_alone(layout.MARKER, self.encode())
         try:
@@ -165,13 +168,13 @@ class Marker(BaseModel):
 
 
 def has_digest(body: bytes) -> bool:
-    """Whether a stored marker has the form that has a digest."""
+    """Whether a stored marker is in the form with a digest."""
     return not body.startswith(b"{\n")
 
 
 def prove_conditional_writes(objects: RepositoryObjects) -> None:
-    """Raise PreflightError if the store overwrites the marker in spite of a conditional write (If-None-Match).
+    """Raise PreflightError if the store overwrites the marker despite a conditional write (If-None-Match).
 
-    Then the marker has one more line end. NotThere if there is no marker.
+    The marker then has one more line end. Raises NotThere if there is no marker.
     """
     prove_absence(objects, layout.MARKER, objects.get(layout.MARKER) + b"\n")

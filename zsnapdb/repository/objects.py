@@ -1,4 +1,4 @@
-"""The objects of a repository by typed keys. The modules above this one know neither the store nor the prefix in it."""
+"""The objects of a repository by typed keys. Higher modules know neither the store nor the prefix in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, Version
 class ListedObject(Generic[K]):
     """An object in a listing: its key, its size in bytes, and its time of writing by the store's clock.
 
-    `modified` is None if the store does not say it. `tag` changes with every version of the object ("": not known).
+    `modified` is None if the store does not report it. `tag` changes with every version of the object ("": unknown).
     """
 
     key: K
@@ -27,14 +27,14 @@ class ListedObject(Generic[K]):
 
     @property
     def version(self) -> str:
-        """What another object under this key does not have; "" if the store says nothing that tells them apart."""
+        """Identity of this version of the object, "" if the store reports nothing to distinguish versions."""
         told = self.tag or (str(self.modified) if self.modified is not None else "")
         return f"{self.size} {told}" if told else ""
 
 
 @dataclass(frozen=True)
 class RepositoryObjects:
-    """The objects below one prefix of one store. Every method raises RepositoryError if the store cannot be reached."""
+    """The objects below one prefix of one store. Every method raises RepositoryError if the store is unreachable."""
 
     _store: Store
     _prefix: str
@@ -44,7 +44,10 @@ class RepositoryObjects:
         return replace(self, _store=layer(self._store))
 
     def check(self) -> None:
-        """Prove that the store can be reached and listed. NotThere if the bucket or folder is missing."""
+        """Prove that the store can be reached and listed.
+
+        Raises: NotThere if the bucket or folder is missing.
+        """
         self._store.check()
 
     def place(self, key: Key) -> str:
@@ -75,10 +78,12 @@ class RepositoryObjects:
         self._store.put(self._prefix + key, body, only_if_absent=True)
 
     def put_alone(self, key: Key, body: Body) -> None:
-        """Store a new object durably, while nobody else writes it. ExistsError if the object exists.
+        """Store a new object durably, while no other process writes it.
 
-        Some stores that keep versions refuse a new object in the place of a removed one. It is then written without
-        the condition.
+        Some stores that keep versions refuse a new object in the place of a removed one. It is then written without the
+        condition.
+
+        Raises: ExistsError if the object exists.
         """
         try:
             self.put(key, body)
@@ -90,9 +95,9 @@ class RepositoryObjects:
     def put_same(self, key: Key, body: bytes, *, is_alone: bool = False) -> bool:
         """Store the object unless it exists. Return whether the object now has exactly these bytes.
 
-        `is_alone`: nobody else writes it now.
+        `is_alone`: no other process writes it now.
         """
-        # A request that is repeated after its answer was lost meets its own object. The comparison below shows that.
+        # A repeated request, after a lost answer, meets its own object. The comparison below shows that.
         with contextlib.suppress(ExistsError):
             (self.put_alone if is_alone else self.put)(key, body)
         return self.get(key) == body
@@ -118,7 +123,7 @@ class RepositoryObjects:
         self._store.delete_many([self._prefix + key for key in keys])
 
     def modified(self, key: Key) -> datetime | None:
-        """Return when an object was written last, by the clock of the store; None if the store does not say."""
+        """Return the last time of writing by the store's clock; None if the store does not report it."""
         path = self._prefix + key
         return next((item.modified for item in self._store.list(path) if item.key == path), None)
 
@@ -129,7 +134,7 @@ class RepositoryObjects:
     def list_all(self, prefix: KeyPrefix[K]) -> Iterator[ListedObject[K] | None]:
         """Yield every object below the prefix, in the order of their keys. None stands for a foreign object.
 
-        An object is foreign if its key does not have the form of the prefix's kind.
+        The key of a foreign object does not have the form of the prefix's kind.
         """
         skipped = len(self._prefix)
         for item in self._store.list(self._prefix + prefix.path):
@@ -145,7 +150,7 @@ class RepositoryObjects:
         return self._store.folders(self._prefix + prefix.path)
 
     def top_folders(self) -> Iterator[str]:
-        """Yield the names of the folders of the repository, in order. Each may be that of an instance."""
+        """Yield the names of the repository's folders, in order. Each may be that of an instance."""
         return self._store.folders(self._prefix)
 
     def hold(self, key: Key) -> ObjectHold | None:
@@ -153,7 +158,10 @@ class RepositoryObjects:
         return self._store.hold(self._prefix + key)
 
     def extend_lock(self, key: Key, until: datetime) -> None:
-        """Lock the object in the store until this time (UTC) at least. NotThere if it does not exist."""
+        """Lock the object in the store at least until this time (UTC).
+
+        Raises: NotThere if it does not exist.
+        """
         self._store.extend_lock(self._prefix + key, until)
 
     def afterlife(self) -> Afterlife:

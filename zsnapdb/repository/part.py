@@ -11,14 +11,14 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.patterns import first_problem
 
 _BUILDING = threading.Lock()
-"""Not every pydantic guards the building of a schema against two threads."""
+"""Some versions of pydantic do not guard the build of a schema against two threads."""
 
 
 class Part(BaseModel):
     """A part of a stored document. Unknown fields are ignored.
 
-    The schema of a part is built at its first use: most are only ever read inside a document, whose schema has theirs,
-    and a command that reads no document needs none. Threads may use `decode` first, and nothing else.
+    The schema of a part is built at its first use. Most parts are only read inside a document, whose schema contains
+    theirs, and some commands read no document. Threads may only use `decode` first.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -29,7 +29,10 @@ class Part(BaseModel):
 
     @classmethod
     def decode(cls, body: bytes, name: str) -> Self:
-        """Return the document in `body`. DamagedError names the object if `body` is no such document."""
+        """Return the document in `body`. `name` is the object in errors.
+
+        Raises: DamagedError if `body` is no such document.
+        """
         if not cls.__pydantic_complete__:
             with _BUILDING:
                 cls.model_rebuild()

@@ -1,7 +1,7 @@
-"""Pins: a backup with a pin is never pruned. The pin says why.
+"""Pins: a backup with a pin is never pruned. The pin has the reason.
 
-Where this host signs, its pins are signed, and each names its repository, instance and backup. A pin of somebody else,
-or of another backup, protects the backup that it lies at too: a pin removes nothing. Its reason is not shown.
+A host that signs also signs its pins. Each pin names its repository, instance and backup. A foreign pin, or one of
+another backup, also protects the backup of its key, because a pin removes nothing. Its reason is not shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zsnapdb.repository.repository import Repository
 
 @dataclass(frozen=True)
 class Pin:
-    """The reason why a backup stays, and the time of the pin (UTC, ISO 8601)."""
+    """The reason to keep a backup, and the time of the pin (UTC, ISO 8601)."""
 
     backup_id: str
     reason: str
@@ -38,7 +38,7 @@ class _PinPart(BaseModel):
 
 
 def pins(repository: Repository, instance: str) -> dict[str, Pin]:
-    """Return the pins of an instance by backup id. A pin that cannot be read protects its backup too."""
+    """Return the pins of an instance by backup id. An unreadable pin protects its backup too."""
     known = {}
     for listed in repository.list(layout.pins(instance)):
         backup_id = listed.key.backup_id
@@ -61,7 +61,10 @@ def _pin(repository: Repository, instance: str, backup_id: str, line: bytes) -> 
 
 
 def pin(repository: Repository, instance: str, backup_id: str, reason: str) -> Pin:
-    """Pin a backup, or replace the reason of its pin. Return the pin. NotThere if there is no such backup."""
+    """Pin a backup, or replace the reason of its pin. Return the pin.
+
+    Raises: NotThere if the backup does not exist.
+    """
     repository.manifest(instance, backup_id)
     new_pin = Pin(backup_id, reason, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
     document = {"format": 1, "repository_id": repository.id, "instance": instance, **asdict(new_pin)}

@@ -70,10 +70,10 @@ class VolumeChunks:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The backups of an instance, oldest first, and an error for each that cannot be read, by id.
+    """The backups of an instance, oldest first, and an error for each unreadable one, by id.
 
-    `digests` has the SHA-256 of the line of each manifest, by id. `foreign` has an error for each that is intact, and
-    that nobody wrote whom this host believes.
+    `digests` has the SHA-256 of each manifest's line, by id. `foreign` has an error for each intact manifest without a
+    trusted writer.
     """
 
     manifests: tuple[Manifest, ...]
@@ -83,7 +83,7 @@ class Catalogue:
 
     @property
     def unread(self) -> Mapping[str, DamagedError]:
-        """The errors of all that are listed and not used."""
+        """The errors of all listed backups that are not used."""
         return {**self.unreadable, **self.foreign}
 
     @property
@@ -142,10 +142,11 @@ class Repository(RepositoryObjects):
 
     @staticmethod
     def _newest_manifest(unknown: Repository, instances: tuple[str, ...]) -> Manifest | None:
-        """Return the newest manifest that this host stored, of the first instance that has one that can be read.
+        """Return the newest readable manifest that this host stored, of the first instance that has one.
 
-        If it stored none, the newest that can be read; None if there is no manifest. DamagedError if there are
-        manifests and none of them can be read.
+        If the host stored none, return the newest readable one; None if there is no manifest.
+
+        Raises: DamagedError if no manifest is readable.
         """
         damaged: DamagedError | None = None
         own = unknown.keyring.own
@@ -172,7 +173,8 @@ class Repository(RepositoryObjects):
     ) -> Repository:
         """Return the repository for writing. A missing marker is written, with `new_id` if there is no manifest.
 
-        ConfigError if this host would store backups unencrypted among encrypted ones, or cannot sign as configured.
+        Raises: ConfigError if this host would store unencrypted backups next to encrypted ones, or cannot sign as
+        configured.
         """
         used_keyring = keyring or Keyring()
         try:
@@ -183,7 +185,7 @@ class Repository(RepositoryObjects):
         repository.check_writable()
         if not repository.note:
             return repository
-        # Another first backup may be quicker. Then its marker counts.
+        # Another first backup may be faster. Then its marker counts.
         with contextlib.suppress(ExistsError):
             Marker(id=repository.id, recipients=used_keyring.recipients).write(repository)
         return cls.open(store, prefix, used_keyring)
@@ -191,7 +193,7 @@ class Repository(RepositoryObjects):
     def check_writable(self) -> None:
         """Raise ConfigError if this host must not write here.
 
-        It would store backups unencrypted among encrypted ones, or cannot sign as configured.
+        It would store unencrypted backups next to encrypted ones, or cannot sign as configured.
         """
         self.keyring.check_signing()
         if self.recipients and not self.keyring.is_encrypting:
@@ -201,7 +203,7 @@ class Repository(RepositoryObjects):
             )
 
     def chunks(self, instance: str, backup_id: str, role: str) -> VolumeChunks:
-        """Return the chunks of one volume of a backup that is being stored."""
+        """Return the chunks of one volume of a backup in progress."""
         return VolumeChunks(self, self.id, instance, backup_id, role)
 
     def chunks_of(self, manifest: Manifest, role: str) -> VolumeChunks:
@@ -222,10 +224,12 @@ class Repository(RepositoryObjects):
         return self.digested_manifest(instance, backup_id)[0]
 
     def digested_manifest(self, instance: str, backup_id: str) -> tuple[Manifest, str]:
-        """Return one backup's manifest, and the SHA-256 of its line as it is stored.
+        """Return one backup's manifest, and the SHA-256 of its stored line.
 
-        NotThere if there is no such backup. DamagedError if the manifest cannot be read, belongs to another backup, or
-        is not signed by a configured signer.
+        Raises:
+            NotThere: the backup does not exist.
+            DamagedError: the manifest is unreadable, belongs to another backup, or has no signature of a configured
+            signer.
         """
         absent = NotThere(f"instance {instance} has no backup {backup_id}", hint="see `zsnapdb list`")
         if not is_backup_id(backup_id):
@@ -251,14 +255,19 @@ class Repository(RepositoryObjects):
         return manifest, hashlib.sha256(line).hexdigest()
 
     def verified(self, key: Key) -> bytes:
-        """Return the line of the document under the key. NotThere if there is none.
+        """Return the line of the document under the key.
 
-        DamagedError if it is not signed by a key that this host believes.
+        Raises:
+            NotThere: there is no document.
+            DamagedError: it has no signature of a trusted key.
         """
         return self.keyring.verified(self.get(key), key)
 
     def believed(self, key: Key) -> bytes:
-        """Return the line as `verified` does. Unbelieved also if this host's records show that it is of others."""
+        """Return the line as `verified` does.
+
+        Raises: Unbelieved also if this host's records show that another writer stored it.
+        """
         return self.keyring.known(self.get(key), key)
 
     def catalogue(self, instance: str) -> Catalogue:
@@ -288,8 +297,9 @@ class Repository(RepositoryObjects):
     def commit(self, manifest: Manifest) -> str:
         """Store the manifest, never over another one, and read it back. Then the backup exists.
 
-        Return the SHA-256 of its line as it is stored.
-        ConsistencyError if the repository then holds another manifest.
+        Return the SHA-256 of its stored line.
+
+        Raises: ConsistencyError if the repository then has another manifest.
         """
         key = layout.manifest(manifest.instance, manifest.backup_id)
         body = self.keyring.signed(manifest.encode())
@@ -298,7 +308,7 @@ class Repository(RepositoryObjects):
                 f"manifest {key} would have {len(body)} bytes, and no host reads more than {most_bytes(key)}",
                 hint="raise stream.chunk_size of the repository, so that the backup has fewer chunks",
             )
-        # A request that is repeated after its answer was lost meets its own object. The comparison below shows that.
+        # A repeated request, after a lost answer, meets its own object. The comparison below shows that.
         with contextlib.suppress(ExistsError):
             self.put_alone(key, body)
         stored, digest = self.digested_manifest(manifest.instance, manifest.backup_id)
@@ -311,9 +321,11 @@ class Repository(RepositoryObjects):
 
 
 def confirm(chunks: VolumeChunks, stored: Sequence[Chunk]) -> None:
-    """Return if every chunk is in the store with its size. ConsistencyError names the first that is not.
+    """Return if every chunk is in the store with its size.
 
-    Listings of some stores lag, so a chunk that the listing does not show with its size is read itself.
+    Listings of some stores lag, so a chunk that the listing lacks is read itself.
+
+    Raises: ConsistencyError with the first missing chunk.
     """
     listed_sizes = chunks.sizes()
     for index, chunk in enumerate(stored, 1):

@@ -1,4 +1,4 @@
-"""What a manifest says about its source: a database server, or a virtual machine."""
+"""The source in a manifest: a database server or a virtual machine."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from zsnapdb.repository.part import Part
 
 
 class PositionPart(Part):
-    """A position as it is stored: binlog file and offset, GTIDs as the server prints them, and their source.
+    """A stored position: binlog file and offset, GTIDs in the server's form, and their source.
 
-    `binlog_fingerprint` is the SHA-256 of the head of the binlog, as in the archive. `last_gtid` is the GTID of the
-    last transaction before the offset in that binlog. Both are None if they are not known.
+    `binlog_fingerprint` is the SHA-256 of the binlog's head, as in the archive. `last_gtid` is the GTID of the last
+    transaction before the offset in that binlog. Both are None if unknown.
     """
 
     binlog_file: FileName | None
@@ -45,7 +45,10 @@ class PositionPart(Part):
     last_gtid: GtidText | None = None
 
     def position(self, flavour: Flavour) -> Position:
-        """Return the position as a value of the model. ValueError if the GTIDs are malformed."""
+        """Return the position as a value of the model.
+
+        Raises: ValueError if the GTIDs are malformed.
+        """
         coordinates = None
         if self.binlog_file is not None and self.binlog_offset is not None:
             coordinates = BinlogCoordinates(self.binlog_file, self.binlog_offset)
@@ -67,9 +70,9 @@ class PositionPart(Part):
 
 
 class LockPart(Part):
-    """The lock of the server: its strategy, the reason for this strategy, and for how many milliseconds it was held.
+    """The lock of the server: its strategy with the reason, and its length in milliseconds.
 
-    `waited` names what waited meanwhile (None: a backup that does not say it).
+    `waited` names the sessions that waited for it (None: the backup does not record it).
     """
 
     strategy: ShortLine
@@ -108,7 +111,7 @@ class ChannelPart(Part):
 
 
 class FileOwnerPart(Part):
-    """The account of a server where it was backed up: the numbers of its user and of its first group."""
+    """The account of a server at the backup: the numbers of its user and of its first group."""
 
     uid: int = Field(gt=0, lt=2**32)
     gid: int = Field(ge=0, lt=2**32)
@@ -117,12 +120,15 @@ class FileOwnerPart(Part):
 class ServerPart(Part):
     """The identity of a server, and the settings that a server needs to start on its files.
 
-    `absolute_tablespaces` are the paths of tablespaces outside the data directory. `engines` says how many user tables
-    have each storage engine. `key_files` are the files with the keys of encrypted tables; they may be in no backup.
-    `origins` says of each variable that was set where its value came from, in the server's words. `binlog_key` is the
-    name of the key that the newest binlog was encrypted with. `plugins` None: a backup that does not say which plugins
-    the server had. `file_owner` owns the server's files. `unlogged` says which changes the server did not write to its
-    binlog. `zone` is the time zone of its process (None: a backup that does not say it).
+    - `absolute_tablespaces`: paths of tablespaces outside the data directory.
+    - `engines`: number of user tables of each storage engine.
+    - `key_files`: files with the keys of encrypted tables; they may be in no backup.
+    - `origins`: origin of each set variable, as the server names it.
+    - `binlog_key`: name of the key of the newest encrypted binlog.
+    - `plugins`: None if the backup does not record them.
+    - `file_owner`: owner of the server's files.
+    - `unlogged`: changes that the server did not write to its binlog.
+    - `zone`: time zone of its process (None: the backup does not record it).
     """
 
     flavour: Flavour
@@ -152,7 +158,7 @@ class ServerSourcePart(Part):
 
     @property
     def rows_not_restored(self) -> tuple[str, ...]:
-        """The tables whose rows the backup does not have, in sentences."""
+        """Sentences about the tables whose rows the backup lacks."""
         return rows_not_restored(self.server.engines)
 
     @model_validator(mode="after")
@@ -166,7 +172,7 @@ class ServerSourcePart(Part):
 
 
 def _domain_xml(text: str) -> str:
-    # Most manifests describe servers.
+    # Imported here, because most manifests describe servers.
     from zsnapdb.planning.vm.domain import parse
 
     try:
@@ -177,11 +183,11 @@ def _domain_xml(text: str) -> str:
 
 
 DomainXml = Annotated[str, StringConstraints(max_length=1 << 18), AfterValidator(_domain_xml)]
-"""The XML of a libvirt domain. Nothing is defined from it as it is: see `planning/vm/restored_domain.py`."""
+"""The XML of a libvirt domain. No domain is defined from it unchanged: see `planning/vm/restored_domain.py`."""
 
 
 class FreezePart(Part):
-    """A freeze by the guest agent: how many file systems, for how many milliseconds, and what the agent listed."""
+    """A freeze by the guest agent: number of file systems, milliseconds, and the agent's list."""
 
     count: Count
     held_ms: Seconds
@@ -190,7 +196,7 @@ class FreezePart(Part):
 
 
 class BoundPart(Part):
-    """What a server had published at a moment: binlog file and offset, GTIDs. None: it has none."""
+    """The published position of a server at a moment: binlog file and offset, GTIDs. None: it has none."""
 
     binlog_file: FileName | None
     binlog_offset: Count | None
@@ -198,9 +204,9 @@ class BoundPart(Part):
 
 
 class ServerInsidePart(Part):
-    """A server inside the machine that was locked around the snapshot, for `held_ms` milliseconds.
+    """A server in the machine that was locked around the snapshot, for `held_ms` milliseconds.
 
-    Its position in the snapshot lies between `before` and `after`. `after` None: the lock was lost.
+    Its position in the snapshot is between `before` and `after`. `after` None: the lock was lost.
     """
 
     flavour: Flavour
@@ -215,9 +221,9 @@ class ServerInsidePart(Part):
 
 
 class MachineSourcePart(Part):
-    """The source of a backup of a virtual machine: its libvirt domain, and how consistent its disks are.
+    """The source of a virtual machine's backup: its libvirt domain, and the consistency grade of its disks.
 
-    `xml` is the description that the domain's next start would have used. `freeze` is None if nothing was frozen.
+    `xml` is the description for the domain's next start. `freeze` is None if nothing was frozen.
     """
 
     kind: Literal["vm"] = "vm"

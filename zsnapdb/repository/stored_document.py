@@ -1,7 +1,7 @@
-"""The stored form of a document: its line, and a second line that shows whether the first was changed.
+"""The stored form of a document: its line, and a second line that shows changes of the first.
 
-The second line is a signature where the host signs, and the SHA-256 of the first line elsewhere. A document of an
-earlier version on a host that did not sign has one line, and chance damage to it may go unseen.
+The second line is a signature if the host signs, otherwise the SHA-256 of the first line. A document of an earlier
+version on a host that did not sign has one line, and damage by chance may stay undetected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ALTERED = "the object was altered; look for it in older versions or in a copy o
 
 @dataclass(frozen=True)
 class StoredDocument:
-    """A document as it is stored. `has_digest`: its second line shows whether the first is as it was written."""
+    """A stored document. `has_digest`: its second line shows whether the first is unchanged."""
 
     line: bytes
     signature: keys.Signature | None
@@ -39,7 +39,7 @@ def digest_of(line: bytes) -> str:
 
 
 def with_digest(line: bytes) -> bytes:
-    """Return the stored object for a document's line that nobody signs."""
+    """Return the stored object for a document's line without a signature."""
     return line + b"\n" + _second_line({"sha256": digest_of(line)})
 
 
@@ -49,9 +49,9 @@ def with_signature(line: bytes, signature: keys.Signature) -> bytes:
 
 
 def opened(body: bytes, name: str) -> StoredDocument:
-    """Return the document in a stored object. `name` says in errors which object it is.
+    """Return the document in a stored object. `name` is the object in errors. The caller judges the signer.
 
-    DamagedError if the second line does not fit the first. Whose signature it is, the caller judges.
+    Raises: DamagedError if the second line does not match the first.
     """
     line, _, rest = body.partition(b"\n")
     if not rest:
@@ -74,7 +74,10 @@ def _second_line(fields: dict[str, object]) -> bytes:
 
 
 def _signature(fields: dict[str, object]) -> keys.Signature:
-    """Return the signature in the second line of an object. ValueError if the line has none."""
+    """Return the signature in the second line of an object.
+
+    Raises: ValueError if the line has none.
+    """
     found = fields.get("signature")
     key, value = (found.get("key"), found.get("value")) if isinstance(found, dict) else (None, None)
     if not isinstance(key, str) or not isinstance(value, str) or len(key) > _LONGEST_TEXT or len(value) > _LONGEST_TEXT:

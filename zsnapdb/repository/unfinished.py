@@ -16,7 +16,7 @@ from zsnapdb.repository.repository import Repository
 
 
 class SnapshotMark(Part):
-    """A snapshot that is being stored. `from_guid` is the GUID of the increment's base (None: a full stream)."""
+    """A snapshot in progress of storage. `from_guid` is the GUID of the increment's base (None: a full stream)."""
 
     name: FullSnapshotName
     guid: Guid
@@ -35,10 +35,10 @@ class _UnfinishedPart(Part):
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A backup that was begun on a host and has no manifest yet. `started` is UTC, ISO 8601.
+    """A backup that was started on a host and has no manifest yet. `started` is UTC, ISO 8601.
 
-    `snapshots` are by role, and empty if the mark cannot be read. `modified` is the mark's time of writing by the
-    store's clock; None if the store does not say it. `is_foreign`: a host wrote it that this one does not know.
+    `snapshots` are by role, and empty if the mark is unreadable. `modified` is the mark's time of writing by the
+    store's clock; None if the store does not report it. `is_foreign`: an unknown host wrote it.
     """
 
     backup_id: str
@@ -75,7 +75,7 @@ def _parse(repository: Repository, line: bytes, instance: str, backup_id: str, m
 
 
 def _unreadable(instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
-    """Return a mark that cannot be read, is of another backup, or is not signed by a key that this host believes.
+    """Return a mark that is unreadable, of another backup, or without a signature of a trusted key.
 
     Its existence counts.
     """
@@ -83,7 +83,7 @@ def _unreadable(instance: str, backup_id: str, modified: datetime | None) -> Unf
 
 
 def unfinished(repository: Repository, instance: str, stored: Collection[str] = ()) -> list[Unfinished]:
-    """Return the backups that were begun and are not among the `stored` ones, oldest first."""
+    """Return the started backups that are not among the `stored` ones, oldest first."""
     marks = []
     for listed in sorted(repository.list(layout.unfinished(instance)), key=lambda listed: listed.key):
         if listed.key.backup_id in stored:
@@ -101,8 +101,8 @@ def unfinished(repository: Repository, instance: str, stored: Collection[str] = 
 
 
 def remove(repository: Repository, instance: str, backup_id: str) -> None:
-    """Remove a backup's mark: the backup is stored or abandoned.
+    """Remove a backup's mark: the backup is stored or abandoned. A mark next to a manifest has no meaning.
 
-    RepositoryError if this host may not remove it. A mark beside a manifest has no meaning.
+    Raises: RepositoryError if this host may not remove it.
     """
     repository.delete(layout.unfinished_backup(instance, backup_id))

@@ -1,11 +1,11 @@
 """The findings of verify: for each backup, the time of the last check without damage, and the known damage.
 
-Each run of verify writes one object. Readers merge all objects. A run that succeeds writes the earlier findings into
-its own object and removes the objects it read, so there are few. Overlapping runs lose nothing: each run removes only
+Each run of verify writes one object. Readers merge all objects. A successful run writes the earlier findings into its
+own object and removes the objects that it read, so there are few. Overlapping runs lose nothing: each run removes only
 objects that it has read.
 
-A host that signs believes findings only if a known key signed them, like a manifest: a finding decides whether the next
-backup is full, and whether a binlog that was archived may go from the server.
+A host that signs trusts only findings with the signature of a known key, like a manifest. A finding decides whether the
+next backup is full, and whether an archived binlog may be removed from the server.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from zsnapdb.repository.repository import Repository
 
 
 class Depth(StrEnum):
-    """How deep a backup was checked: presence and size of its objects by listing, or every byte by reading."""
+    """Depth of a check: presence and size of the objects by listing, or every byte by reading."""
 
     LISTED = "listed"
     READ = "read"
@@ -41,9 +41,9 @@ class Depth(StrEnum):
 class VerificationRecord(BaseModel):
     """The finding of one check at a time (UTC). An empty `damage` means that the backup is good.
 
-    `since` is when the damage was first found (None: by this check). `by` names the check.
-    `sequence` is its place among the checks of its object. `digest` is the SHA-256 of the manifest, or of the
-    description, that was checked. Findings of earlier versions have neither.
+    `since` is the time of the first finding of the damage (None: this check). `by` names the check. `sequence` is its
+    place among the checks of its object. `digest` is the SHA-256 of the checked manifest or description. Findings of
+    earlier versions have neither.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -71,7 +71,7 @@ class _File(BaseModel):
 
 @dataclass(frozen=True)
 class Checks:
-    """The latest finding of each depth, by backup id. `keys` are the objects that the findings were read from."""
+    """The latest finding of each depth, by backup id. `keys` are the objects with the findings."""
 
     findings: Mapping[str, Mapping[Depth, VerificationRecord]] = field(default_factory=dict)
     keys: Sequence[VerificationKey] = ()
@@ -79,8 +79,7 @@ class Checks:
     def damaging(self) -> dict[str, VerificationRecord]:
         """Return the record of the known damage, by backup id.
 
-        Damage that reading revealed is cleared only by reading. Damage that a listing revealed is cleared by a later
-        check of either depth.
+        Only a read clears damage that a read found. A later check of either depth clears damage that a listing found.
         """
         records = ((name, _damaging(by_depth)) for name, by_depth in self.findings.items())
         return {name: record for name, record in records if record is not None}
@@ -99,9 +98,9 @@ class Checks:
         return good.when if good is not None else None
 
     def about(self, digests: Mapping[str, str]) -> Checks:
-        """Return the checks of these objects alone, by their names and the digests that they have now.
+        """Return only the checks of these objects, by their names and present digests.
 
-        An object that was replaced under its name was never found whole. Damage counts until a check finds none.
+        A replaced object has no good check. Damage counts until a check finds none.
         """
         return Checks(
             {
@@ -134,9 +133,9 @@ def finding(
     by: str = "",
     digest: str | None = None,
 ) -> VerificationRecord:
-    """Return the record of a check. Damage that an earlier check found keeps the time when it was first found.
+    """Return the record of a check. Known damage keeps the time of its first finding.
 
-    `by` names the check; "": verify. `digest` is that of the checked object, if it is known.
+    `by` names the check; "": verify. `digest` is that of the checked object, if known.
     """
     known = _damaging(before)
     since = (known.since or known.when) if damage and known is not None else None
@@ -157,9 +156,9 @@ def _merged(
 
 
 def read(repository: Repository, instance: str) -> Checks:
-    """Return all findings. An object that cannot be read or believed is ignored; its backups are checked again.
+    """Return all findings. An unreadable or untrusted object is ignored; its backups are checked again.
 
-    Where the host believes no signatures, a foreign object may say what is damaged, and not what is whole.
+    If the host checks no signatures, a foreign object may report damage, but no good check.
     """
     findings: dict[str, dict[Depth, VerificationRecord]] = {}
     keys = []
@@ -191,7 +190,7 @@ def new_key(instance: str, when: datetime) -> VerificationKey:
 def write(repository: Repository, instance: str, key: VerificationKey, checks: Checks) -> None:
     """Write the findings about the instance under the key. No object is removed.
 
-    ConfigError, and nothing is written, if this host believes only signed findings and does not sign.
+    Raises: ConfigError if this host trusts only signed findings and does not sign. Nothing is written.
     """
     findings = {name: dict(by_depth) for name, by_depth in checks.findings.items()}
     document = _File(repository_id=repository.id, instance=instance, backups=findings)
@@ -199,7 +198,7 @@ def write(repository: Repository, instance: str, key: VerificationKey, checks: C
 
 
 def remove_merged(repository: Repository, key: VerificationKey, checks: Checks) -> None:
-    """Remove the objects that `checks` was read from. The object under the key has their findings now."""
+    """Remove the objects that `checks` was read from. The object under the key now has their findings."""
     repository.delete_many([other for other in checks.keys if other != key])
 
 
@@ -211,10 +210,9 @@ def add(
     by: str,
     digests: Mapping[str, str] | None = None,
 ) -> None:
-    """Record what another check than verify read: the damage of each name, () if it is whole, and the known digests.
+    """Record the result of another check than verify: the damage of each name, () if it is good, and the known digests.
 
-    The findings of other names stay as they are. A host that believes only signed findings and does not sign records
-    nothing.
+    The findings of other names are kept. A host that trusts only signed findings and does not sign records nothing.
     """
     if not repository.keyring.is_believed:
         return
@@ -225,19 +223,19 @@ def add(
         records[Depth.READ] = finding(Depth.READ, when, damaged, records, by, (digests or {}).get(name))
     key = new_key(instance, when)
     write(repository, instance, key, Checks(findings))
-    # An account that may not remove objects leaves the earlier ones, which say nothing else.
+    # An account that may not remove objects leaves the earlier ones, which have no other content.
     with contextlib.suppress(RepositoryError):
         remove_merged(repository, key, before)
 
 
 _DRILLS = 10
-"""How many of the newest drills are read: each is an object of its own."""
+"""Number of newest drills to read: each is a separate object."""
 
 
 def known_damage(repository: Repository, instance: str) -> DamageRegister:
-    """Return what is known to be damaged now, also of backups that were removed.
+    """Return the present known damage, also of removed backups.
 
-    RepositoryError if the store cannot be reached.
+    Raises: RepositoryError if the store is unreachable.
     """
     return register(read(repository, instance), drills.newest(repository, instance, _DRILLS))
 

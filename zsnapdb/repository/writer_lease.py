@@ -5,14 +5,14 @@ The store decides by conditional writes. No clock is compared with another.
 Invariants:
 - A lease is taken only by a conditional write: if no lease exists, or in place of exactly the version that was read.
 - Before its owner does anything, a write that the store must refuse proves that it looks at these conditions.
-- A lease of another owner is taken only if the owner gave it back, if the owner's process is known to be gone, or if
-  the lease did not change for its full duration while the taker watched it, by the taker's monotonic clock. A wall
-  clock that steps, on either host, changes nothing.
+- A lease of another owner is taken if the owner gave it back, or if the owner's process is known to have ended.
+- It is also taken if it did not change for its full duration while the taker watched it. The taker's monotonic clock
+  counts, so a step of the wall clock on either host changes nothing.
 - An owner renews its lease by replacing its own version. After another version replaced it, the lease is lost and
   stays lost.
-- `confirm` renews the lease at once: an action that follows is begun by the owner.
-- A lease that is signed by no key that this host believes, or names another repository or place, is one of an unknown
-  owner: nobody can say that a living owner gave it back or has ended. Such a lease is taken after its usual time.
+- `confirm` renews the lease at once. So the next action starts while its process owns the lease.
+- A lease without a signature of a trusted key, or of another repository or place, has an unknown owner. It does not
+  prove that a living owner gave it back or has ended. Such a lease is taken after its usual time.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ _UNKNOWN = "unreadable "
 
 
 _REFUSALS, _PAUSE = 10, 0.5
-"""How often a lease that cannot be read is refused as one that is there, and the seconds between two attempts."""
+"""Number of refusals of an unreadable but existing lease, and the seconds between two attempts."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The content of a lease: its owner, since when, for what, and for how many seconds it is valid without a renewal.
+    """The content of a lease: its owner, start, purpose, and its length in seconds without a renewal.
 
     `beat` counts the renewals. `expires` is for people. `repository_id` and `name` are the place of the lease.
     """
@@ -90,9 +90,9 @@ class Holder:
 
     @classmethod
     def parse(cls, version: Version) -> Holder:
-        """Return the holder that the object names.
+        """Return the holder in the object.
 
-        An object that cannot be read has an unknown owner and is valid for the usual time; no lease is for longer.
+        An unreadable object has an unknown owner and the usual length; no lease is longer.
         """
         try:
             document = fields_of(version.body)
@@ -110,7 +110,7 @@ class Holder:
     def believed(cls, repository: Repository, key: LeaseKey, version: Version) -> Holder:
         """Return the holder like `parse`.
 
-        The owner is unknown too if no key that this host believes signed the lease, or if it is of another place.
+        The owner is also unknown if no trusted key signed the lease, or if it belongs to another place.
         """
         try:
             line = repository.keyring.verified(version.body, key)
@@ -128,7 +128,7 @@ class Holder:
 
 
 def _check(holder: Holder) -> None:
-    """Raise ValueError if the content is not what a lease has: anybody who writes to the bucket may have made it."""
+    """Raise ValueError if the content is invalid for a lease: any writer of the bucket may have created it."""
     texts = (holder.owner, holder.host, holder.process, holder.doing, holder.since, holder.expires, holder.state)
     numbers = (holder.pid, holder.beat, holder.seconds)
     if not all(isinstance(text, str) and text.isprintable() and len(text) <= _LONGEST for text in texts):
@@ -138,9 +138,9 @@ def _check(holder: Holder) -> None:
 
 
 def _kernel() -> str:
-    """Return the identity of this boot of the kernel and of this process namespace. Process ids are valid only in both.
+    """Return the identity of this kernel boot and process namespace. Process ids are valid only in both.
 
-    "" if it is not known.
+    "" if unknown.
     """
     with contextlib.suppress(OSError):
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
@@ -177,7 +177,7 @@ class WriterLease:
 
     def _keep(self) -> None:
         while not self._end.wait(self._me.seconds / _BEATS):
-            # An unreachable store decides nothing. If another process takes the lease meanwhile, a later read shows it.
+            # An unreachable store decides nothing. If another process takes the lease, a later read shows it.
             with contextlib.suppress(RepositoryError):
                 self.confirm()
 
@@ -199,7 +199,7 @@ class WriterLease:
             self._write(replace(self._me, beat=self._me.beat + 1, expires=_after(self._me.seconds)))
 
     def _write(self, me: Holder) -> None:
-        # A refused replacement may be our own, repeated after its answer was lost. Reading the lease shows that.
+        # A refused replacement may be our own, repeated after a lost answer. The next read shows that.
         body = _body(self._repository, me)
         with contextlib.suppress(ChangedError):
             self._repository.replace(self._key, body, tag=self._tag)
@@ -238,7 +238,7 @@ def _text(moment: datetime) -> str:
 
 @dataclass(frozen=True)
 class _Taken:
-    """The tag of a lease that this process took, and that of the version it replaced: "" if there was no lease."""
+    """The tag of a lease that this process took, and the tag of the replaced version ("": no lease before)."""
 
     tag: str
     replaced: str
@@ -291,16 +291,16 @@ def _take(
                 sleep(min(1.0, holder.seconds / 10))
                 continue
             tell(f"taking over from {holder.describe()}: {'it gave no sign of life' if watched else 'it has ended'}")
-        # If refused, another process was quicker, or the answer to our own write was lost. The next read shows which.
+        # If refused, another process was faster, or the answer to our own write was lost. The next read shows which.
         replaced = version.tag
         with contextlib.suppress(ChangedError):
             repository.replace(key, body, tag=version.tag)
 
 
 def _prove_exclusive(repository: Repository, key: LeaseKey, me: Holder, taken: _Taken) -> None:
-    """Raise RepositoryError if the store would let a second writer in: it ignores the conditions of writes.
+    """Raise RepositoryError if the store would admit a second writer because it ignores the conditions of writes.
 
-    What such a store writes is a lease that was given back.
+    Such a store then has a lease that was given back.
     """
     body = _body(repository, replace(me, beat=me.beat + 1, state=FREE))
     try:
@@ -314,7 +314,7 @@ def _prove_exclusive(repository: Repository, key: LeaseKey, me: Holder, taken: _
 
 
 def prove_exclusive(repository: Repository, name: str) -> None:
-    """Raise PreflightError if the store would let two owners have the lease. NotThere if the lease was never taken."""
+    """Raise PreflightError if the store would let two owners have the lease. Raises NotThere if it was never taken."""
     key = layout.lease(name)
     version = repository.read_version(key)
     marker.prove_version(repository, key, version.body + b"\n", marker.never(version.tag))
@@ -333,11 +333,15 @@ def lease(
     has_ended: Callable[[Holder], bool] = has_ended,
     patience: float = 0.0,
 ) -> Iterator[WriterLease]:
-    """Own the lease `name` (such as main/writer) in the repository while the block runs.
+    """Own the lease `name` (such as main/writer) in the repository during the block.
 
-    BusyError if another owner is alive; to see that takes at most `seconds`, and this run waits up to `patience`
-    seconds for its end. `tell` gets a line about waiting and about a takeover. `has_ended` says whether the process of
-    an owner is known to be gone. RepositoryError if the store would let a second owner in.
+    `tell` gets a line about each wait and takeover. `has_ended` returns whether an owner's process is known to have
+    ended.
+
+    Raises:
+        BusyError: another owner is alive. To detect that takes at most `seconds`, and this run waits up to `patience`
+        seconds for its end.
+        RepositoryError: the store would admit a second owner.
     """
     key = layout.lease(name)
     since = _text(datetime.now(UTC))
@@ -368,7 +372,7 @@ def lease(
 
 
 def holder(repository: Repository, name: str) -> Holder | None:
-    """Return the holder that the lease names. None if nobody has the lease. The holder may have died since."""
+    """Return the holder that the lease names, None if the lease is free. The holder may have ended since."""
     key = layout.lease(name)
     try:
         current = Holder.believed(repository, key, repository.read_version(key))

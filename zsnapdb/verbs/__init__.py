@@ -1,4 +1,4 @@
-"""What can be asked about clones and the protection of instances, each thing declared once.
+"""Requests about clones and the protection of instances, each declared once.
 
-The routes of the API, the words of `zsnapdb-clone` and of the helper, the roles and the clients follow from it.
+API routes, the arguments of `zsnapdb-clone` and the helper, roles and clients follow from them.
 """

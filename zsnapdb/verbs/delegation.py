@@ -1,8 +1,8 @@
-"""Reads what people without root ask for about clones, by the table of `requests.py`: `COMMANDS`, `SERVED`.
+"""Parser of requests about clones from people without root, by the tables `COMMANDS` and `SERVED` of `requests.py`.
 
-One reader for `zsnapdb-clone`, which sudo runs as root, and for the helper of `zsnapdb serve`. Whatever they pass is
-hostile: only these words are known, no word can be shortened, each value has a pattern, and no option names a file, a
-program, an address or an owner. Whoever asks is named by the caller, never by the words.
+It serves `zsnapdb-clone`, which sudo runs as root, and the helper of `zsnapdb serve`. All input is hostile. Only
+declared words are accepted, no word can be shortened, and each value has a pattern. No option names a file, a program,
+an address or an owner. The calling code names the user; the input cannot.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zsnapdb.verbs.requests import COMMANDS, FORMER_NAMES, DelegatedCommand
 
 @dataclass(frozen=True)
 class DelegatedRequest:
-    """A command line that may be run: its command, the clone that it is about ("" if none), the words for zsnapdb."""
+    """An accepted command line: its command, its clone ("" if none), and the arguments for zsnapdb."""
 
     command: str
     clone: str
@@ -24,19 +24,19 @@ class DelegatedRequest:
 
     @property
     def source(self) -> str:
-        """The snapshot set that the clone is to be made of; "" if none is named."""
+        """The snapshot set for the new clone, "" if none is named."""
         return next((word.removeprefix("--from=") for word in self.words if word.startswith("--from=")), "")
 
     @property
     def wants_login_file(self) -> bool:
-        """Whether the login is to be written to a file of the caller."""
+        """Whether the login goes to a file of the caller."""
         if self.command == "create":
             return not {"--plan", "--no-start"} & set(self.words)
         return self.command == "login" and not {"--dsn", "--env", "--json"} & set(self.words)
 
 
 def usage() -> str:
-    """Return what the program can be asked for."""
+    """Return the help text with all commands."""
     lines = ["Usage: zsnapdb-clone COMMAND, one of:"]
     for name, command in COMMANDS.items():
         options = [option if form is None else f"{option}=VALUE" for option, form in command.options.items()]
@@ -46,7 +46,11 @@ def usage() -> str:
 
 
 def parse(argv: Sequence[str], caller: str, commands: Mapping[str, DelegatedCommand] = COMMANDS) -> DelegatedRequest:
-    """Return the command line that zsnapdb runs for this caller. UsageError if a word of it is not known."""
+    """Return the command line that zsnapdb runs for this caller.
+
+    Raises:
+        UsageError: an argument is unknown, invalid or missing.
+    """
     asked = FORMER_NAMES.get(argv[0], argv[0]) if argv else ""
     command = commands.get(asked)
     if command is None:

@@ -1,7 +1,7 @@
-"""What can be asked for: each verb with who may, its route, its command, and what is sent with it.
+"""All requests: each verb with its roles, route, command and parameters.
 
-No field names an owner, a program, a file or an address, and none can turn masking off. A verb is declared here alone;
-what root accepts of it from others is written out in `COMMANDS` and `SERVED`.
+No field names an owner, a program, a file or an address, and none can turn masking off. A verb is declared only here.
+`COMMANDS` and `SERVED` list the arguments that root accepts from other accounts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from zsnapdb.verbs.roles import ALL, CHANGES, SEES_ALL, Role
 
 @dataclass(frozen=True)
 class VerbRoute:
-    """How the API is asked for a verb, and how it answers: with a document of the command line, or of this model.
+    """API route of a verb. `answers` is the answer: a document kind of the command line, or a model.
 
-    What is sent stands in the query of GET and DELETE, else in the body. `can_be_empty`: the body may be left out.
+    Parameters are in the query of GET and DELETE, otherwise in the body. `can_be_empty`: the body may be missing.
     """
 
     name: str
@@ -35,7 +35,7 @@ class VerbRoute:
 
 
 class VerbKind(StrEnum):
-    """What the helper can be asked for."""
+    """Kinds of requests to the helper."""
 
     SUBJECT_GET = "subject.get"
     INSTANCE_LIST = "instance.list"
@@ -73,10 +73,10 @@ class _Strict(BaseModel):
 
 
 class NewClone(_Strict):
-    """What is wanted of a new clone: of the newest set, as of a point (`at`), or of a set or commit (`from`).
+    """Request for a new clone. Its data is the newest set, a point (`at`), or a set or commit (`from`).
 
-    `mask` asks for masking where the site does not demand it. With `heartbeat` it goes if its holder does not say so
-    often that it is there.
+    `mask` asks for masking even if the site does not require it. With `heartbeat` the clone is destroyed after this
+    time without a heartbeat.
     """
 
     instance: values.InstanceWord
@@ -96,19 +96,19 @@ class NewClone(_Strict):
 
 
 class NewProtection(_Strict):
-    """For how long a clone is kept from `zsnapdb reap`, from now on."""
+    """Length of the protection of a clone from `zsnapdb reap`, from now."""
 
     time: Annotated[values.Duration, Field(alias="for")]
 
 
 class NewCommit(_Strict):
-    """What is wanted of a new commit: a description of the data, on one line."""
+    """Request for a new commit: a description of the data, on one line."""
 
     message: values.CommitMessage = ""
 
 
 class NewBranch(_Strict):
-    """What is wanted of a new branch: its name, and where it begins, a branch or commit (None: the present state)."""
+    """Request for a new branch: its name, and its start, a branch or commit (None: the present state)."""
 
     branch: values.BranchWord
     start: Annotated[values.BranchWord | None, Field(alias="from")] = None
@@ -121,7 +121,7 @@ class ChosenBranch(_Strict):
 
 
 class TwoStates(_Strict):
-    """Two branches or commits of a clone, and how many rows that differ are wanted of each table."""
+    """Two branches or commits of a clone. `limit`: most shown differing rows per table."""
 
     before: values.BranchWord
     after: values.BranchWord
@@ -129,15 +129,15 @@ class TwoStates(_Strict):
 
 
 class NewLease(_Strict):
-    """How long a clone stays from now on (None: as long as a new one)."""
+    """Length of a clone's lease from now (None: that of a new clone)."""
 
     ttl: values.Duration | None = None
 
 
 class FleetQuery(_Strict):
-    """Which instances of a fleet are wanted (patterns of names, such as db-*), in which order, and how many of them.
+    """Selection of a fleet's instances by patterns of names, such as db-*, with order and number.
 
-    `red`: only those that are not met. `after` are left out at the beginning.
+    `red`: only instances with unmet objectives. `after`: number of skipped instances.
     """
 
     red: bool = False
@@ -150,7 +150,7 @@ class FleetQuery(_Strict):
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """The same as `zsnapdb fleet status --where` takes it."""
+        """The filters in the form of `zsnapdb fleet status --where`."""
         named = {"instance": self.instance, "host": self.host, "repository": self.repository}
         patterns = tuple(f"{name}={pattern}" for name, pattern in named.items() if pattern is not None)
         return ("red", *patterns) if self.red else patterns
@@ -161,9 +161,9 @@ _FLAG = None
 
 @dataclass(frozen=True)
 class DelegatedCommand:
-    """A command for people without root: what it runs, its words in order, its options, the form of each value.
+    """A command for people without root: its zsnapdb command, arguments in order, options, and patterns of values.
 
-    A word in brackets may be left out.
+    An argument in brackets is optional.
     """
 
     runs: str
@@ -188,7 +188,10 @@ _CREATE: Mapping[str, re.Pattern[str] | None] = {
 }
 COMMANDS: Mapping[str, DelegatedCommand] = {
     "create": DelegatedCommand(
-        "clone create", "make a clone of an instance", {"INSTANCE": values.INSTANCE_NAME, "NAME": values.CLONE}, _CREATE
+        "clone create",
+        "create a clone of an instance",
+        {"INSTANCE": values.INSTANCE_NAME, "NAME": values.CLONE},
+        _CREATE,
     ),
     "list": DelegatedCommand("clone list", "list your clones", {}, _SHOWN),
     "login": DelegatedCommand(
@@ -200,7 +203,7 @@ COMMANDS: Mapping[str, DelegatedCommand] = {
     "start": DelegatedCommand("clone start", "start its server", _NAME, _PLANNED),
     "stop": DelegatedCommand("clone stop", "stop its server", _NAME, _PLANNED),
     "reset": DelegatedCommand(
-        "clone reset", "give it its first data again", _NAME, {"--from": values.SOURCE, **_PLANNED}
+        "clone reset", "reset it to its original data", _NAME, {"--from": values.SOURCE, **_PLANNED}
     ),
     "extend": DelegatedCommand("clone extend", "extend its lease", _NAME, {"--ttl": values.DURATION, **_PLANNED}),
     "heartbeat": DelegatedCommand("clone heartbeat", "send a heartbeat for it", _NAME, _SHOWN),
@@ -213,16 +216,16 @@ FORMER_NAMES: Mapping[str, str] = {"beat": "heartbeat", "hold": "keep"}
 
 SERVED: Mapping[str, DelegatedCommand] = {
     **COMMANDS,
-    # How much a clone may write is for the helper to say, and for nobody who asks.
+    # The helper sets the quota, and the caller cannot.
     "create": replace(COMMANDS["create"], options={**_CREATE, "--quota": values.BYTES}),
     "protect": DelegatedCommand(
         "clone protect",
-        "keep it from `zsnapdb reap` for a time; 0s ends that",
+        "protect it from `zsnapdb reap` for a time; 0s ends the protection",
         _NAME,
         {"--for": values.DURATION, **_PLANNED},
     ),
     "commit": DelegatedCommand(
-        "clone commit", "keep its present state, for clones of it", _NAME, {"--message": values.MESSAGE, **_PLANNED}
+        "clone commit", "commit its present state, for clones of it", _NAME, {"--message": values.MESSAGE, **_PLANNED}
     ),
     "logs": DelegatedCommand(
         "clone logs", "show the end of its server's log", _NAME, {"--lines": values.LINES, **_SHOWN}
@@ -232,18 +235,18 @@ SERVED: Mapping[str, DelegatedCommand] = {
         "clone branch log", "list the commits of a branch", {**_NAME, "[OF]": values.BRANCH}, _SHOWN
     ),
     "branch.create": DelegatedCommand(
-        "clone branch create", "begin a branch", _BRANCH, {"--from": values.BRANCH, **_PLANNED}
+        "clone branch create", "create a branch", _BRANCH, {"--from": values.BRANCH, **_PLANNED}
     ),
-    "branch.switch": DelegatedCommand("clone branch switch", "give it another branch", _BRANCH, _PLANNED),
+    "branch.switch": DelegatedCommand("clone branch switch", "switch it to another branch", _BRANCH, _PLANNED),
     "branch.diff": DelegatedCommand(
         "clone branch diff",
         "compare two of its states",
         {**_NAME, "BEFORE": values.BRANCH, "AFTER": values.BRANCH},
         {"--limit": values.ROWS, "--size": values.BYTES, **_SHOWN},
     ),
-    "branch.delete": DelegatedCommand("clone branch delete", "forget a branch", _BRANCH, _PLANNED),
+    "branch.delete": DelegatedCommand("clone branch delete", "delete a branch", _BRANCH, _PLANNED),
 }
-"""What the helper of `zsnapdb serve` runs, whose limits hold for these too."""
+"""Commands of the helper of `zsnapdb serve`. The limits of `zsnapdb serve` apply to them too."""
 
 
 _OPERATION = "/operations/{id}"
@@ -251,14 +254,15 @@ _CLONE = "/clones/{name}"
 
 
 VERBS: list[type[RoleVerb]] = []
-"""Every verb, as they are declared here."""
+"""All verbs, in the order of their declaration."""
 
 
 class RoleVerb(_Strict):
-    """What needs a token, whose role decides about it. `is_slow`: the answer may be that an operation has begun.
+    """A request that needs a token, whose role decides about it.
 
-    `command` names the command that is run for it, in `SERVED`; `fixed` are options that nobody chooses. `for_owner`:
-    it is for the owner of a clone alone, whatever the role.
+    - `is_slow`: the answer may be that an operation has started.
+    - `command` is its command in `SERVED`. `fixed` has options that callers cannot choose.
+    - `for_owner`: only the owner of a clone may send it, whatever the role.
     """
 
     users: ClassVar[frozenset[Role]]
@@ -277,15 +281,15 @@ class RoleVerb(_Strict):
 
 
 class AboutClone(RoleVerb):
-    """What is asked about one clone."""
+    """A request about one clone."""
 
     name: values.Name
 
 
 class CloneDeed(AboutClone):
-    """What a command does with a clone that is there; it may take long.
+    """A command on an existing clone; it may take long.
 
-    A second request with the same key and content has the answer of the first.
+    A second request with the same key and content gets the answer of the first.
     """
 
     users = CHANGES
@@ -294,45 +298,45 @@ class CloneDeed(AboutClone):
 
     @property
     def time(self) -> str | None:
-        """The time that is asked for (None: as a new clone has)."""
+        """The requested time (None: that of a new clone)."""
         return None
 
 
 class AboutOperation(RoleVerb):
-    """What is asked about an operation by who began it, and by nobody else: its result can have a login."""
+    """A request about an operation. Only the subject that started it may ask, because its result can have a login."""
 
     users = CHANGES
     id: values.OperationId
 
 
 class AboutNothing(RoleVerb):
-    """What is about no clone and no operation: the role alone decides."""
+    """A request about no clone and no operation: the role alone decides."""
 
 
 class ToldOfClone(AboutClone):
-    """What a command tells of a clone."""
+    """A read of a clone by a command."""
 
 
 class ProtectionRead(AboutNothing):
-    """What is asked about the protection of instances."""
+    """A read about the protection of instances."""
 
 
 class GetSubjectVerb(AboutNothing):
-    """Whoever asks: subject, role, until when the token is valid, and the limits of its clones."""
+    """Show the caller: subject, role, end of the token, and the limits of its clones."""
 
     kind: Literal[VerbKind.SUBJECT_GET] = VerbKind.SUBJECT_GET
     users = ALL
 
 
 class ListInstancesVerb(AboutNothing):
-    """List the instances that clones can be made of."""
+    """List the instances that can be cloned."""
 
     kind: Literal[VerbKind.INSTANCE_LIST] = VerbKind.INSTANCE_LIST
     users, route = ALL, VerbRoute("instances", "GET", "/instances")
 
 
 class InstancePointsVerb(ProtectionRead):
-    """Show of which states of an instance clones can be made: times for `at`, sets for `from`."""
+    """Show the states of an instance that can be cloned: times for `at`, sets for `from`."""
 
     kind: Literal[VerbKind.INSTANCE_POINTS] = VerbKind.INSTANCE_POINTS
     users, route = ALL, VerbRoute("points", "GET", "/instances/{name}/points", api.PointsDocument)
@@ -347,7 +351,7 @@ class ListClonesVerb(AboutNothing):
 
 
 class CreateCloneVerb(RoleVerb):
-    """Make a clone. The answer has its login. 202 with an operation if it takes longer."""
+    """Create a clone. The answer has its login. 202 with an operation if it takes longer."""
 
     kind: Literal[VerbKind.CLONE_CREATE] = VerbKind.CLONE_CREATE
     users, route = CHANGES, VerbRoute("create", "POST", "/clones", "clone", 201)
@@ -372,7 +376,7 @@ class DestroyCloneVerb(CloneDeed):
 
 
 class ResetCloneVerb(CloneDeed):
-    """Give a clone its first data again."""
+    """Reset a clone to its original data."""
 
     kind: Literal[VerbKind.CLONE_RESET] = VerbKind.CLONE_RESET
     command, route = "reset", VerbRoute("reset", "POST", f"{_CLONE}/reset", "clone-reset")
@@ -391,7 +395,7 @@ class ExtendCloneVerb(CloneDeed):
 
 
 class ProtectCloneVerb(CloneDeed):
-    """Keep a clone from `zsnapdb reap` for some time."""
+    """Protect a clone from `zsnapdb reap` for some time."""
 
     kind: Literal[VerbKind.CLONE_PROTECT] = VerbKind.CLONE_PROTECT
     command, route = "protect", VerbRoute("protect", "POST", f"{_CLONE}/protect", "clone-changed")
@@ -411,7 +415,7 @@ class UnprotectCloneVerb(CloneDeed):
 
 
 class CommitCloneVerb(CloneDeed):
-    """Keep the present state of a clone. `from` of a new clone takes the `id` of the answer."""
+    """Commit the present state of a clone. `from` of a new clone takes the `id` of the answer."""
 
     kind: Literal[VerbKind.CLONE_COMMIT] = VerbKind.CLONE_COMMIT
     command, route = "commit", VerbRoute("commit", "POST", f"{_CLONE}/commit", "clone-commit", can_be_empty=True)
@@ -427,7 +431,7 @@ class ListBranchesVerb(ToldOfClone):
 
 
 class CreateBranchVerb(CloneDeed):
-    """Begin a branch of a clone: at `from`, else at the present state, which is committed if need be."""
+    """Create a branch of a clone at `from`, or at the present state, which is committed if necessary."""
 
     kind: Literal[VerbKind.BRANCH_CREATE] = VerbKind.BRANCH_CREATE
     command, route = "branch.create", VerbRoute("create_branch", "POST", f"{_CLONE}/branches", "clone-branches", 201)
@@ -435,7 +439,7 @@ class CreateBranchVerb(CloneDeed):
 
 
 class DeleteBranchVerb(CloneDeed):
-    """Forget a branch of a clone. Its commits stay as long as the clone."""
+    """Delete a branch of a clone. Its commits stay as long as the clone."""
 
     kind: Literal[VerbKind.BRANCH_DELETE] = VerbKind.BRANCH_DELETE
     command, route = "branch.delete", VerbRoute("delete_branch", "DELETE", f"{_CLONE}/branches", "clone-branches")
@@ -443,7 +447,10 @@ class DeleteBranchVerb(CloneDeed):
 
 
 class SwitchBranchVerb(CloneDeed):
-    """Give a clone the newest commit of another branch. What was written on the one that is left is committed."""
+    """Switch a clone to the newest commit of another branch.
+
+    Uncommitted changes are first committed to the present branch.
+    """
 
     kind: Literal[VerbKind.BRANCH_SWITCH] = VerbKind.BRANCH_SWITCH
     command, route = "branch.switch", VerbRoute("switch_branch", "POST", f"{_CLONE}/switch", "clone-switched")
@@ -461,17 +468,17 @@ class LogBranchVerb(ToldOfClone):
 
 
 class DiffBranchesVerb(CloneDeed):
-    """Compare two branches or commits of a clone: definitions, and rows by table. It takes ten minutes at most."""
+    """Compare two branches or commits of a clone: definitions, and rows by table. The limit is ten minutes."""
 
     kind: Literal[VerbKind.BRANCH_DIFF] = VerbKind.BRANCH_DIFF
     command, route = "branch.diff", VerbRoute("diff", "POST", f"{_CLONE}/diff", "clone-branch-difference")
-    # The helper keeps it for a day, as how each operation ended.
+    # The helper keeps the answer for a day, as for each operation.
     fixed = {"size": f"{256 << 10}B"}
     states: TwoStates
 
 
 class CloneLogsVerb(ToldOfClone):
-    """Show the last lines of the error log of a clone's server, at most 64 KiB. Others chose their text."""
+    """Show the last lines of the error log of a clone's server, at most 64 KiB. Their text is untrusted."""
 
     kind: Literal[VerbKind.CLONE_LOGS] = VerbKind.CLONE_LOGS
     users, command, route = CHANGES, "logs", VerbRoute("logs", "GET", f"{_CLONE}/logs", api.LogsDocument)
@@ -500,28 +507,28 @@ class NewLoginVerb(LoginOfClone):
 
 
 class BeatCloneVerb(AboutClone):
-    """Say that the holder of a clone is there, which was made with `heartbeat`."""
+    """Send a heartbeat for a clone that was created with `heartbeat`."""
 
     kind: Literal[VerbKind.CLONE_BEAT] = VerbKind.CLONE_BEAT
     users, route = CHANGES, VerbRoute("beat", "POST", f"{_CLONE}/heartbeat", api.HeartbeatDocument)
 
 
 class GetOperationVerb(AboutOperation):
-    """Show what became of a request: 202 while it is under way, then the answer that the request would have had."""
+    """Show the result of an operation: 202 while it is running, then the answer of the original request."""
 
     kind: Literal[VerbKind.OPERATION_GET] = VerbKind.OPERATION_GET
     is_slow, route = True, VerbRoute("operation", "GET", _OPERATION)
 
 
 class CancelOperationVerb(AboutOperation):
-    """End a request that is under way: what it began is undone. 202 if that takes longer, 409 if it had ended."""
+    """Cancel a running operation, which undoes its changes. 202 if that takes longer, 409 if it had ended."""
 
     kind: Literal[VerbKind.OPERATION_CANCEL] = VerbKind.OPERATION_CANCEL
     is_slow, route = True, VerbRoute("cancel", "DELETE", _OPERATION, api.CancelledOperation)
 
 
 class WatchOperationVerb(AboutOperation):
-    """What an operation is about, and its ending if it has ended (`WatchedOperation`)."""
+    """Object of an operation, and its result if it has ended (`WatchedOperation`)."""
 
     kind: Literal[VerbKind.OPERATION_WATCH] = VerbKind.OPERATION_WATCH
 
@@ -543,7 +550,7 @@ class ListDrillsVerb(ProtectionRead):
 
 
 class ListEvidenceVerb(ProtectionRead):
-    """List records of the evidence log of an instance by number, after the one that `after` names."""
+    """List records of the evidence log of an instance by number, after record `after`."""
 
     kind: Literal[VerbKind.EVIDENCE_LIST] = VerbKind.EVIDENCE_LIST
     users, route = SEES_ALL, VerbRoute("evidence", "GET", "/evidence", api.EvidenceDocument)
@@ -553,7 +560,7 @@ class ListEvidenceVerb(ProtectionRead):
 
 
 class ListFleetVerb(AboutNothing):
-    """List all instances of all hosts, red first, as they were read last."""
+    """List all instances of all hosts, red first, from the last read."""
 
     kind: Literal[VerbKind.FLEET_LIST] = VerbKind.FLEET_LIST
     users, route = SEES_ALL | {Role.VIEWER}, VerbRoute("fleet", "GET", "/fleet", "fleet-status")

@@ -1,4 +1,4 @@
-"""Who asks: the roles of tokens, and the groups of them that verbs name."""
+"""Roles of tokens, and the groups of roles that verbs name."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What the holder of a token is.
+    """Role of the holder of a token.
 
-    viewer: reads instances and own clones. developer: has clones of its own. operator: may all with all clones.
-    auditor: reads everything, changes nothing.
+    viewer: reads instances and own clones. developer: has its own clones. operator: has all rights on all clones.
+    auditor: reads everything and changes nothing.
     """
 
     VIEWER = "viewer"
@@ -21,4 +21,4 @@ class Role(StrEnum):
 ALL = frozenset(Role)
 SEES_ALL = frozenset({Role.OPERATOR, Role.AUDITOR})
 CHANGES = frozenset({Role.DEVELOPER, Role.OPERATOR})
-"""Also who may have words of a clone's data, such as a log or a difference: he may have its login."""
+"""Roles that may also read data of a clone, such as a log or a difference, because they may have its login."""

@@ -1,4 +1,4 @@
-"""The values that people without root may give: what `zsnapdb-clone`, the helper and the API accept of each kind."""
+"""Patterns of the values that `zsnapdb-clone`, the helper and the API accept from people without root."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOURCE = re.compile(rf"latest|{BACKUP_ID}")
 POINT = re.compile(r"[0-9A-Za-z][0-9A-Za-z:.,+ -]{0,999}")
 DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d|w)")
 MESSAGE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,250}")
-"""One line, of at most the bytes that a property holds."""
+"""One line, with at most the bytes that a property holds."""
 BYTES = re.compile(r"[1-9][0-9]{0,18}B")
 LINES = re.compile(r"[1-9][0-9]{0,2}")
 ROWS = re.compile(r"[0-9]{1,3}")
@@ -36,7 +36,7 @@ Duration = Annotated[str, _form(DURATION)]
 SetId = Annotated[str, _form(SOURCE)]
 CommitMessage = Annotated[str, _form(MESSAGE)]
 BranchWord = Annotated[str, _form(BRANCH)]
-"""A branch of a clone or, where a state is wanted, a commit of it."""
+"""A branch of a clone. In a field for a state, also a commit."""
 OperationId = Annotated[str, StringConstraints(pattern=rf"^(?:{run_id.PATTERN})$", strict=True)]
 IdempotencyKey = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$", strict=True)]
 

@@ -11,7 +11,7 @@ from zsnapdb.cli.options import AsJson, CloneName, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
 
 _MOST_SHOWN = 10_000
-BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="The name of the branch.", show_default=False)]
+BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.", show_default=False)]
 _STATE = "a branch or a commit of the clone"
 
 
@@ -21,14 +21,17 @@ def create(
     start: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="STATE", help=f"Where it begins: {_STATE}.", show_default="the present state, committed"
+            "--from",
+            metavar="STATE",
+            help=f"Start of the branch: {_STATE}.",
+            show_default="the present state, committed",
         ),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Begin a branch of a clone. The clone stays on the branch that it is on."""
+    """Create a branch of a clone. The clone stays on its present branch."""
     from zsnapdb.jobs.clone import branches as job
     from zsnapdb.report.clone import branches as report
     from zsnapdb.report.clone.change import IntentionView
@@ -40,9 +43,9 @@ def create(
 def switch(
     name: CloneName, branch: BranchName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False
 ) -> None:
-    """Give a clone the newest commit of another branch. Port, credentials and lease stay.
+    """Switch a clone to the newest commit of another branch. Port, credentials and lease stay.
 
-    What was written on the branch that is left is committed to it first.
+    Uncommitted changes are first committed to the present branch.
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.jobs.clone import branches as job
@@ -65,9 +68,7 @@ def log(
     name: CloneName,
     state: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[STATE]", help=f"What they lead to: {_STATE}.", show_default="the branch that it is on"
-        ),
+        typer.Argument(metavar="[STATE]", help=f"Last commit: {_STATE}.", show_default="the branch that it is on"),
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -82,14 +83,14 @@ def log(
 
 def diff(
     name: CloneName,
-    before: Annotated[str, typer.Argument(metavar="A", help=f"The earlier state: {_STATE}.", show_default=False)],
-    after: Annotated[str, typer.Argument(metavar="B", help=f"The later state: {_STATE}.", show_default=False)],
+    before: Annotated[str, typer.Argument(metavar="A", help=f"Earlier state: {_STATE}.", show_default=False)],
+    after: Annotated[str, typer.Argument(metavar="B", help=f"Later state: {_STATE}.", show_default=False)],
     limit: Annotated[
         int,
-        typer.Option("--limit", min=0, max=_MOST_SHOWN, help="How many rows that differ are shown of each table."),
+        typer.Option("--limit", min=0, max=_MOST_SHOWN, help="Highest number of shown differing rows of each table."),
     ] = 10,
     size: Annotated[
-        str, typer.Option("--size", metavar="SIZE", help="How much of what differs is shown in all.")
+        str, typer.Option("--size", metavar="SIZE", help="Highest total size of the shown differences.")
     ] = "8MiB",
     config: ConfigFile = None,
     json: AsJson = False,
@@ -112,7 +113,7 @@ def diff(
 def delete(
     name: CloneName, branch: BranchName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False
 ) -> None:
-    """Forget a branch of a clone. Its commits stay as long as the clone."""
+    """Delete a branch of a clone. Its commits stay as long as the clone."""
     from zsnapdb.jobs.clone import branches as job
     from zsnapdb.report.clone import branches as report
     from zsnapdb.report.clone.change import IntentionView

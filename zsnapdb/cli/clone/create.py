@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 class ProfileOption(Enum):
-    """How much memory and processor time a clone may take."""
+    """Memory and processor time that a clone may use."""
 
     TINY = "tiny"
     NORMAL = "normal"
 
 
 class TopologyOption(Enum):
-    """How the clones of a set are related."""
+    """Relation between the clones of a set."""
 
     independent = "independent"
     replication = "replication"
@@ -49,21 +49,21 @@ class TopologyOption(Enum):
 
 NewCloneName = Annotated[
     str | None,
-    typer.Option("--name", metavar="NAME", help="The name of the clone.", show_default="instance and a random word"),
+    typer.Option("--name", metavar="NAME", help="Name of the clone.", show_default="instance and a random word"),
 ]
 SourceName = Annotated[
     str, typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP, autocompletion=completion.sources)
 ]
 ReplayPoint = Annotated[
     str | None,
-    typer.Option("--at", metavar="POINT", help=f"{POINT}; archived binlogs are replayed up to it."),
+    typer.Option("--at", metavar="POINT", help=f"Point of the replay: {POINT}."),
 ]
 LeaseDuration = Annotated[
     str | None,
     typer.Option(
         "--ttl",
         metavar="DURATION",
-        help="How long the lease of the clone lasts, for example 2h.",
+        help="Length of the clone's lease, for example 2h.",
         show_default="clones.ttl",
     ),
 ]
@@ -81,7 +81,7 @@ QuotaSize = Annotated[
     typer.Option(
         "--quota",
         metavar="SIZE",
-        help="How much of its own it may have, for example 10GiB.",
+        help="Quota of the clone, for example 10GiB.",
         show_default="clones.quota",
     ),
 ]
@@ -90,59 +90,50 @@ CloneOwner = Annotated[
     typer.Option(
         "--owner",
         metavar="NAME",
-        help="The owner of the clone: an account, or somebody else with a kind, such as ci:shop.",
+        help="Owner of the clone: an account, or a name with a kind, such as ci:shop.",
         show_default="the caller",
     ),
 ]
-ProfileChoice = Annotated[
-    ProfileOption, typer.Option("--profile", help="How much memory and processor time the server may take.")
-]
+ProfileChoice = Annotated[ProfileOption, typer.Option("--profile", help="Memory and processor time of the server.")]
 BindAddress = Annotated[
     str | None,
     typer.Option(
         "--bind",
         metavar="ADDRESS",
-        help="The address on which the server listens.",
+        help="Address on which the server listens.",
         show_default="clones.bind_address",
     ),
 ]
 CloneCount = Annotated[
     int | None,
     typer.Option(
-        "--count", metavar="N", help="Make N clones of the same state, named NAME-1 to NAME-N.", show_default=False
+        "--count", metavar="N", help="Create N clones of the same state, named NAME-1 to NAME-N.", show_default=False
     ),
 ]
 TopologyChoice = Annotated[
     TopologyOption,
     typer.Option(
         "--topology",
-        help="With --count: independent servers, or the first as the replication source of the others.",
+        help="With --count: independent servers, or the first as replication source of the others.",
     ),
 ]
 Mask = Annotated[
     bool,
-    typer.Option(
-        "--mask", help="Mask the data before anyone can connect, even where the policy does not require masking."
-    ),
+    typer.Option("--mask", help="Mask the data before any login, even if the policy does not require it."),
 ]
 Admin = Annotated[
     bool,
     typer.Option(
         "--admin",
-        help="Give the users of the clone every privilege in it. Without, they have all of its schemas and may not"
-        " change its server, files and accounts.",
+        help="Grant users every privilege of the clone, also over server, files and accounts.",
     ),
 ]
 NoStart = Annotated[
     bool,
-    typer.Option(
-        "--no-start", help="Make the datasets and files only; `zsnapdb clone start` starts and checks the server."
-    ),
+    typer.Option("--no-start", help="Create datasets and files only; `zsnapdb clone start` starts the server."),
 ]
 
-Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Make a clone of the newest set now, also if one waits in the pool.")
-]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Create a new clone of the newest set even if the pool has one.")]
 
 
 def _owner() -> str:
@@ -179,13 +170,13 @@ def create(
 ) -> None:
     """Clone a snapshot set and start a server on the clone.
 
-    The server is isolated from its source. Where the instance has a pool, a clone that waits there is handed out.
+    The server is isolated from its source. If the instance has a pool with a prepared clone, that clone is handed out.
 
-    With --once the command can be repeated: the clone that the run of this id made is shown, and no second one is made.
+    With --once the command can be repeated: it shows the clone of that run, and creates no second one.
     """
     from zsnapdb.jobs.backup.low_priority import at_low_priority
 
-    # Somebody's server works on this host, perhaps beside the start of ten such commands.
+    # The source server runs on this host, and ten such commands may start at once.
     with at_low_priority():
         from zsnapdb.base.quantities import parse_duration, parse_size
         from zsnapdb.jobs.clone import pool as job
@@ -275,7 +266,7 @@ def _create_set(
 
 
 def _answer(created: Created) -> CommandAnswer:
-    """Return what the command shows. Its password is not recorded: the clone's own file has it."""
+    """Return the output of the command. Its password is not recorded, because the clone's own file has it."""
     from zsnapdb.report.clone.create import CreatedView
 
     return CommandAnswer(CreatedView(created), kept=CreatedView(created, is_secret=True))

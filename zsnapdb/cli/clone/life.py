@@ -1,4 +1,4 @@
-"""The commands on one clone that is there: they show it, change it and end it. Also `clone list` and `addresses`."""
+"""Commands on one existing clone: show, change, end. Also `clone list` and `addresses`."""
 
 from __future__ import annotations
 
@@ -57,21 +57,18 @@ def show_clone(name: CloneName, config: ConfigFile = None, json: AsJson = False)
 def connect(
     context: typer.Context,
     name: CloneName,
-    dsn: Annotated[bool, typer.Option("--dsn", help="Print a URL with the password; start no client.")] = False,
+    dsn: Annotated[bool, typer.Option("--dsn", help="Print a URL with the password and start no client.")] = False,
     env: Annotated[
         bool,
         typer.Option(
             "--env",
-            help=(
-                "Print shell exports with the password, by which the clients mysql and mariadb reach the clone; start"
-                " no client. What ~/.my.cnf says comes first."
-            ),
+            help="Print exports with the password for mysql and mariadb. ~/.my.cnf overrides them.",
         ),
     ] = False,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Connect to a clone with the server's own client. The words after NAME are passed to the client."""
+    """Connect to a clone with the server's own client. The arguments after NAME are passed to the client."""
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import list as report
 
@@ -108,12 +105,12 @@ def login(
 def logs(
     name: CloneName,
     lines: Annotated[
-        int, typer.Option("--lines", metavar="N", min=1, max=1000, help="How many lines, of at most 64 KiB.")
+        int, typer.Option("--lines", metavar="N", min=1, max=1000, help="Number of lines, in at most 64 KiB.")
     ] = 100,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Show the end of the error log of a clone's server."""
+    """Show the last lines of a clone's error log."""
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone.list import ServerLogView
 
@@ -121,9 +118,7 @@ def logs(
 
 
 def addresses(
-    follow: Annotated[
-        bool, typer.Option("--follow", help="First let HAProxy lead every port where it must now.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="First update the ports of HAProxy.")] = False,
     haproxy: Annotated[
         Path | None,
         typer.Option("--haproxy", metavar="FILE", help="First write the configuration of HAProxy to this file."),
@@ -131,7 +126,7 @@ def addresses(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """List the ports that clones keep through resets, and where HAProxy leads them."""
+    """List the ports that clones keep through resets, and their targets in HAProxy."""
     from zsnapdb.jobs.clone import address as job
     from zsnapdb.report.clone.list import AddressesView
 
@@ -162,7 +157,7 @@ def start(
 
 
 def stop(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
-    """Shut the server of a clone down cleanly. The data stays."""
+    """Shut down the server of a clone cleanly. The data stays."""
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
 
@@ -171,7 +166,7 @@ def stop(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, jso
 
 
 _GREATEST_PID = 1 << 22
-"""The most that pid_max can be (proc(5))."""
+"""Highest possible value of pid_max (proc(5))."""
 
 
 def extend(
@@ -182,7 +177,7 @@ def extend(
         typer.Option(
             "--quota",
             metavar="SIZE",
-            help="How much of its own it may have, for example 40GiB. The lease stays, unless --ttl is given.",
+            help="Quota of the clone, for example 40GiB. The lease changes only with --ttl.",
             show_default=False,
         ),
     ] = None,
@@ -190,7 +185,7 @@ def extend(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Extend the lease of a clone, or what it may write. A lease is never shortened."""
+    """Extend the lease of a clone, or its quota. A lease is never shortened."""
     from zsnapdb.base.quantities import parse_duration, parse_size
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
@@ -218,11 +213,11 @@ def protect(
 
 def rename(
     name: CloneName,
-    new: Annotated[str, typer.Argument(metavar="NEW", help="What it is called from now on.", show_default=False)],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="New name of the clone.", show_default=False)],
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Give a clone another name. Its id, address, login and lease stay."""
+    """Rename a clone. Its id, address, login and lease stay."""
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
 
@@ -238,7 +233,7 @@ def send_heartbeat(
             metavar="PID",
             min=1,
             max=_GREATEST_PID,
-            help="Beat until this process of this host ends.",
+            help="Repeat it until this process of this host ends.",
             show_default=False,
         ),
     ] = None,
@@ -259,7 +254,7 @@ def send_heartbeat(
 def keep(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:
     """Keep a clone for a program: send heartbeats, and reset the clone for each line `reset`, until stdin ends.
 
-    Each reset is answered by a line with its document, or with that of an error.
+    The answer to each reset is a line with its document or with an error.
     """
     from zsnapdb.base.errors import ZsnapdbError
     from zsnapdb.cli.attention import evidence_of_clone
@@ -271,7 +266,7 @@ def keep(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> No
 
     def reset(meant: CloneInfo) -> None:
         try:
-            # The rules of masking, for example, are those of now.
+            # The reset uses the present configuration, for example its masking rules.
             settings, host = on_host(config)
             with evidence_of_clone(settings, meant.id):
                 done = resetting.reset(settings, host, meant.id, None, Terminal(), meant=meant)
@@ -286,7 +281,7 @@ def keep(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> No
 def commit(
     name: CloneName,
     message: Annotated[
-        str, typer.Option("--message", "-m", help="A description of the data, shown with the commit.")
+        str, typer.Option("--message", "-m", help="Description of the data, shown with the commit.")
     ] = "",
     once: Once = None,
     config: ConfigFile = None,
@@ -338,10 +333,10 @@ def destroy(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Stop the server of a clone, or of each clone of a set, and destroy its datasets and commits.
+    """Stop the server of a clone or clone set, and destroy its datasets and commits.
 
     A commit that another clone was made from becomes a commit of that clone. A clone that does not exist is not an
-    error. With --once no clone that has the name since goes.
+    error. With --once a newer clone of the same name is kept.
     """
     from zsnapdb.jobs.clone import destroy as job
     from zsnapdb.jobs.copies.sweeping import GoesToo
@@ -378,7 +373,7 @@ def reset(
         ),
     ] = None,
     replaces: Annotated[
-        bool, typer.Option("--replace", help="Replace the data, also where its changes can be undone.")
+        bool, typer.Option("--replace", help="Replace the data even if its changes could be undone.")
     ] = False,
     accepts_older: AcceptOlder = False,
     once: Once = None,
@@ -387,9 +382,9 @@ def reset(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Give a clone the data again that it was created from, or other data. Port, credentials and lease stay.
+    """Reset a clone to its original data, or to other data. Port, credentials and lease stay.
 
-    If only some rows were changed since, and that is certain, they are undone; else the data is replaced.
+    The reset undoes the changed rows if only a few are certain to have changed. Otherwise it replaces the data.
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.jobs.clone import catalogue

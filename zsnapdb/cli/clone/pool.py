@@ -31,9 +31,9 @@ def pool(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Fill the pool of an instance: clones that wait for `zsnapdb clone create`.
+    """Fill the pool of an instance with clones for `zsnapdb clone create`.
 
-    Those with data that is too old, without a server, or masked by other rules are destroyed and made anew.
+    It destroys and recreates clones whose data is too old, that have no server, or that other rules masked.
     """
     from zsnapdb.jobs.clone import pool_filling as job
     from zsnapdb.report.clone import pool as report
@@ -58,13 +58,15 @@ def prepare(
         typer.Option(
             "--from",
             metavar="SOURCE",
-            help="latest, the id of a backup or a commit, or @SNAPSHOT.",
+            help="Source: latest, the id of a backup or a commit, or @SNAPSHOT.",
             autocompletion=completion.sources,
         ),
     ] = "latest",
-    mask: Annotated[bool, typer.Option("--mask", help="Mask it, also where the instance does not require it.")] = False,
+    mask: Annotated[
+        bool, typer.Option("--mask", help="Mask it even if the instance does not require masking.")
+    ] = False,
     removes: Annotated[
-        bool, typer.Option("--remove", help="Remove the prepared forms of that set instead; a form with clones stays.")
+        bool, typer.Option("--remove", help="Remove the prepared forms of that set; forms with clones stay.")
     ] = False,
     accepts_older: AcceptOlder = False,
     once: Once = None,
@@ -75,8 +77,8 @@ def prepare(
 ) -> None:
     """Prepare a snapshot set for clones that start fast.
 
-    A server recovers the snapshot set once and is shut down cleanly; where clones are masked, it is masked once. Clones
-    of it, and their resets, then need neither.
+    A server recovers the snapshot set once and is shut down cleanly. If clones are masked, it is masked once. Clones of
+    the set and their resets then need neither step.
     """
     from zsnapdb.jobs.clone import prepare as job
     from zsnapdb.report.clone.change import IntentionView
@@ -109,9 +111,9 @@ def reap(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Destroy expired clones and virtual machines and the leftovers of runs that died.
+    """Destroy expired clones and virtual machines, and the leftovers of interrupted runs.
 
-    Servers that such runs left are ended.
+    Servers that such runs left running are ended.
     """
     from zsnapdb.jobs.base import removal_time
     from zsnapdb.jobs.clone import reaper

@@ -13,22 +13,18 @@ from zsnapdb.cli.output import show
 
 
 def upgrade_test(
-    binary: Annotated[
-        Path, typer.Option("--binary", metavar="FILE", help="The new server program.", show_default=False)
-    ],
+    binary: Annotated[Path, typer.Option("--binary", metavar="FILE", help="New server program.", show_default=False)],
     instance: InstanceName = None,
     source: Annotated[
         str,
-        typer.Option(
-            "--from", metavar="BACKUP", help="latest, or the id of a backup whose snapshots are on this host."
-        ),
+        typer.Option("--from", metavar="BACKUP", help="Backup: latest, or an id whose snapshots are on this host."),
     ] = "latest",
     query: Annotated[
         list[str] | None,
         typer.Option(
             "--query",
             metavar="SQL",
-            help="A query whose result must stay the same. May be repeated.",
+            help="Query whose result must stay the same. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -59,23 +55,20 @@ def migration_check(
         list[str] | None,
         typer.Argument(
             metavar="-- COMMAND",
-            help="The migration and its arguments; migration.command if none is given.",
+            help="Migration and its arguments. Default: migration.command.",
             show_default=False,
         ),
     ] = None,
     source: Annotated[
         str,
-        typer.Option(
-            "--from", metavar="BACKUP", help="latest, or the id of a backup whose snapshots are on this host."
-        ),
+        typer.Option("--from", metavar="BACKUP", help="Backup: latest, or an id whose snapshots are on this host."),
     ] = "latest",
     load_of: Annotated[
         str | None,
         typer.Option(
             "--load",
             metavar="DURATION",
-            help="Run it beside so much of the recorded load, such as 1h: what was committed after the set, from the"
-            " binlogs, at its pace. The clones are then of the newest set that is so old.",
+            help="Replay this much recorded load during the migration, such as 1h, from the binlogs.",
             show_default=False,
         ),
     ] = None,
@@ -83,11 +76,12 @@ def migration_check(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Run a migration on ephemeral clones, and say how long it keeps readers and writers of its tables waiting.
+    """Run a migration on ephemeral clones, and measure how long it blocks readers and writers of its tables.
 
-    The command finds its clone by DATABASE_URL, or by MYSQL_HOST, MYSQL_TCP_PORT and MYSQL_PWD, and runs in the current
-    folder as the account that runs zsnapdb. Exit code 11 means that it fails, or is beyond the limits of the
-    configuration.
+    The command gets its clone in DATABASE_URL, or in MYSQL_HOST, MYSQL_TCP_PORT and MYSQL_PWD. It runs in the current
+    folder as the account that runs zsnapdb. With --load the clones are of the newest set that is old enough, and the
+    later transactions are replayed at their pace. Exit code 11 means that the migration fails or exceeds the limits of
+    the configuration.
     """
     from zsnapdb.base.errors import ConsistencyError
     from zsnapdb.base.quantities import parse_duration

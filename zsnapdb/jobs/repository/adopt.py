@@ -1,7 +1,7 @@
-"""Adopts stored backups and archived binlogs: this host then counts and removes them as if it had stored them.
+"""Adoption of stored backups and archived binlogs: this host then counts and removes them like its own.
 
-For a host that was rebuilt, that takes over, or that prunes what another host stores. Who adopts believes the writer of
-the bucket, so each backup is shown with what is known of it.
+It is for a host that was rebuilt, that takes over, or that prunes the objects of another host. An adoption trusts the
+writer of the bucket, so each backup is shown with its known facts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _PARALLEL_LISTINGS = 8
 
 @dataclass(frozen=True)
 class AdoptCandidate:
-    """A foreign backup: why it is foreign, what is known of it, and why it is not adopted unless named ("": it is)."""
+    """A foreign backup: the reason why it is foreign, its known facts, and the objection ("": none).
+
+    A backup with an objection is only adopted by its id.
+    """
 
     backup: Summary
     why_foreign: str
@@ -44,11 +47,12 @@ class AdoptCandidate:
 
 @dataclass(frozen=True)
 class AdoptPlan:
-    """What an adoption would record. `order` are the ids of the listed backups, oldest first.
+    """The records of an adoption. `order` has the ids of the listed backups, oldest first.
 
-    `binlogs` are the archived binlogs to adopt, with the digests of all descriptions by key in `lines`. `damaged` says
-    which foreign ones are not whole. `documents` are the SHA-256 of small documents, by place: parts of the archive,
-    evidence of drills, findings and pins.
+    - `binlogs`: the archived binlogs to adopt.
+    - `lines`: the digests of all binlog descriptions, by key.
+    - `damaged`: foreign binlogs that are incomplete.
+    - `documents`: SHA-256 of small documents, by place: parts of the archive, evidence of drills, findings and pins.
     """
 
     instance: str
@@ -68,10 +72,13 @@ class AdoptPlan:
 
 
 def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False) -> AdoptPlan:
-    """Return what `adopt` would record; changes nothing.
+    """Return the records that `adopt` would make; changes nothing.
 
     Without names: every foreign backup without an objection, and the foreign binlogs. `is_deep`: every byte is read.
-    NotThere if a named backup is not a foreign one; PreflightError if a named one is damaged.
+
+    Raises:
+        NotThere: a named backup is not a foreign one.
+        PreflightError: a named backup is damaged.
     """
     repository = instance.open_repository()
     known, checked = host_record.stored(instance, repository)
@@ -109,7 +116,10 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
 
 
 def adopt(instance: Instance, planned: AdoptPlan) -> None:
-    """Record exactly this plan. DamagedError if a manifest has changed since it was planned."""
+    """Record exactly this plan.
+
+    Raises: DamagedError if a manifest has changed since the plan.
+    """
     repository = instance.open_repository()
     everything = replace(repository, keyring=repository.keyring.believing_all())
     for backup in planned.adopted:
@@ -140,7 +150,7 @@ def _judged(
     checked: StoredCheck,
     is_deep: bool,
 ) -> tuple[AdoptCandidate, ...]:
-    """Return the backups with what is known of them."""
+    """Return the backups with their known facts."""
     here: Mapping[str, frozenset[int]] = {}
     # A host that only prunes or verifies has no ZFS.
     with contextlib.suppress(ZsnapdbError):
@@ -207,7 +217,7 @@ def _binlogs(
 ) -> tuple[tuple[ArchivedFile, ...], tuple[str, ...]]:
     """Return the foreign binlogs whose objects are all listed, and the names of the others.
 
-    `strange` are the keys of descriptions that are not believed.
+    `strange` has the keys of untrusted descriptions.
     """
     known = archive_record.known_binlogs(instance, repository, archive.files)
     stored = BinlogArchive(everything, instance.name)
@@ -223,7 +233,7 @@ def _binlogs(
 
 
 def _documents(own: OwnDocumentFiles, there: DocumentPlaces, believed: DocumentPlaces) -> Mapping[str, Sequence[str]]:
-    """Return the small documents that this host neither wrote nor believes by a signature, by place."""
+    """Return the small documents, by place, that this host neither wrote nor trusts by a signature."""
     signed = {digest for digests in believed.values() for digest in digests}
     foreign = {
         place: [one for one in digests if not own.knows(one) and one not in signed] for place, digests in there.items()
@@ -232,7 +242,7 @@ def _documents(own: OwnDocumentFiles, there: DocumentPlaces, believed: DocumentP
 
 
 def _incarnations(instance: Instance, repository: Repository, archive: Archive) -> tuple[str, ...]:
-    """Return the histories of which this host does not know the active binlogs."""
+    """Return the histories whose active binlogs this host does not know."""
     known = archive_record.known_binlogs(instance, repository, archive.files)
     active = [file for file in archive.files if not file.is_rotated]
     return tuple(dict.fromkeys(file.incarnation for file in active if (file.incarnation, file.name) not in known))
@@ -252,10 +262,11 @@ def plan_forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
 
 
 def forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
-    """Stop expecting these backups in the repository; without names all that it lacks.
+    """Stop expecting these backups in the repository; without names all missing ones.
 
-    Afterwards no command misses them, and a prune of this host may destroy their local snapshots. NotThere if this host
-    did not store such a backup, or if the repository has it.
+    Afterwards no command reports them as missing, and a prune of this host may destroy their local snapshots.
+
+    Raises: NotThere if this host did not store such a backup, or if the repository has it.
     """
     removed = _removed(instance, names)
     host_record.note_removed(instance, instance.open_repository(), removed)

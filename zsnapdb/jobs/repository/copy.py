@@ -1,8 +1,8 @@
-"""Copies backups and archived binlogs of an instance to a second repository, byte for byte, signatures included.
+"""Copy of an instance's backups and archived binlogs to a second repository, byte for byte, signatures included.
 
-The second repository has the id of the first repository, so that chunks, which are bound to this id, can be read there.
-The stored hash proves each chunk during the copy. A chunk that an earlier run copied is read back and proved as well.
-The manifest goes last. Nothing is decrypted. A pin is copied with its backup; later changes of pins are not copied.
+The second repository has the id of the first. Chunks are bound to this id, so they can be read there. The stored hash
+proves each chunk during the copy. A chunk from an earlier run is read back and proved too. The manifest is copied last.
+No object is decrypted. A pin is copied with its backup; later changes of pins are not copied.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from zsnapdb.stream.chunks import Chunk
 
 @dataclass
 class CopiedBinlogs:
-    """What was done: names of the copied files, the failed files with reasons, and bytes written.
+    """The result for binlogs: names of the copied files, the failed files with reasons, and written bytes.
 
-    A copied file is now complete in the second repository, or reaches further there.
+    A copied file is now complete in the second repository, or has more bytes there.
     """
 
     copied: list[str] = field(default_factory=list)
@@ -76,8 +76,8 @@ def copy_binlogs(
 ) -> CopiedBinlogs:
     """Copy the files.
 
-    A file that is damaged, or changes during the copy, is reported and skipped. `confirm` raises if others may be
-    writing to the second repository.
+    A damaged file, or one that changes during the copy, is reported and skipped. `confirm` raises an error if another
+    process may be writing to the second repository.
     """
     done = CopiedBinlogs()
     started: set[str] = set()
@@ -108,7 +108,10 @@ def copy_binlogs(
 
 
 def _copy_complete_records(here: BinlogArchive, there: BinlogArchive) -> None:
-    """Copy until when each incarnation is complete. A record counts only where the copy reaches the place it names."""
+    """Copy the end of each incarnation's complete part.
+
+    A record counts only if the copy has the binlog bytes before that end.
+    """
     for listed in there.repository.list(layout.incarnations(there.instance)):
         key = layout.complete(there.instance, listed.key.incarnation)
         with contextlib.suppress(NotThere):
@@ -116,7 +119,7 @@ def _copy_complete_records(here: BinlogArchive, there: BinlogArchive) -> None:
 
 
 def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chunk) -> int:
-    """Copy one body unless the same body is there already. Return the bytes written."""
+    """Copy one body unless the second repository has the same body. Return the number of written bytes."""
     source, target = here.repository, there.repository
     with contextlib.suppress(NotThere):
         if hashlib.sha256(target.get(key)).hexdigest() == chunk.stored_sha256:
@@ -131,7 +134,10 @@ def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chun
 
 
 def _description(here: BinlogArchive, there: BinlogArchive, key: Key) -> None:
-    """Copy a description byte for byte. ConsistencyError if a different description is there."""
+    """Copy a description byte for byte.
+
+    Raises: ConsistencyError if the second repository has a different description.
+    """
     if not there.repository.put_same(key, here.repository.get(key), is_alone=True):
         raise ConsistencyError(
             f"{key} was read back different from what was copied",
@@ -141,10 +147,10 @@ def _description(here: BinlogArchive, there: BinlogArchive, key: Key) -> None:
 
 @dataclass(frozen=True)
 class CopyPlan:
-    """What a copy would do.
+    """The plan of a copy.
 
     `backups` are all backups of the source. `missing` are the backups to copy, bases before increments. `there` is the
-    number of backups that the second repository has. `left_out` says why a backup is not copied, by id.
+    number of backups in the second repository. `left_out` has the reason for each backup that is not copied, by id.
     """
 
     instance: str
@@ -156,7 +162,7 @@ class CopyPlan:
     binlogs: tuple[ArchivedFile, ...]
     """Archived binlogs that are missing or incomplete in the second repository."""
     known: frozenset[str] = frozenset()
-    """The backups that this host knows: their copies are known too."""
+    """The backups that this host knows. Their copies are known too."""
 
     @property
     def size(self) -> int:
@@ -169,7 +175,7 @@ class CopyPlan:
 
 @dataclass(frozen=True)
 class CopyResult:
-    """What a copy did: the ids of the copied backups, the failed backups with reasons, bytes written, seconds."""
+    """The result of a copy: ids of the copied backups, failed backups with reasons, written bytes, and seconds."""
 
     plan: CopyPlan
     copied: tuple[str, ...]
@@ -184,15 +190,17 @@ class CopyResult:
 
 
 def plan(source: Instance, target: Instance) -> CopyPlan:
-    """Return what a copy would do now; changes nothing."""
+    """Return the present plan of a copy; changes nothing."""
     here = source.open_repository()
     return _plan(source, here, target, _there(here, source, target))
 
 
 def _there(here: Repository, source: Instance, target: Instance) -> Repository | None:
-    """Return the second repository, None if there is none yet.
+    """Return the second repository, None if it does not exist yet.
 
-    ConfigError if it is the same repository as the first one, or no copy of the first one.
+    Raises:
+        UsageError: it is the same repository as the first one.
+        ConfigError: it is no copy of the first one.
     """
     if (source.repository.url, source.repository.s3.endpoint) == (target.repository.url, target.repository.s3.endpoint):
         raise UsageError(
@@ -216,7 +224,7 @@ def _there(here: Repository, source: Instance, target: Instance) -> Repository |
 def _plan(source: Instance, here: Repository, target: Instance, there: Repository | None) -> CopyPlan:
     known, checked = host_record.stored(source, here)
     provenance = checked.provenance
-    # Both repositories have the same id, so the cache of the first one must not answer for the second one.
+    # Both repositories have the same id, so the cache of the first one must not be used for the second one.
     copied = (
         {backup.backup_id for backup in summaries(there, target.name, None).backups} if there is not None else set()
     )
@@ -262,10 +270,10 @@ def _plan(source: Instance, here: Repository, target: Instance, there: Repositor
 
 
 def copy(source: Instance, target: Instance) -> CopyResult:
-    """Copy what is missing.
+    """Copy the missing backups and binlogs.
 
     Afterwards every copied backup is in the second repository, proved chunk by chunk, its manifest read back. A damaged
-    backup is reported and left out with its increments; the others are copied. If a run is interrupted, the next run
+    backup is reported and skipped with its increments; the others are copied. After an interruption the next run
     continues.
     """
     here = source.open_repository()
@@ -321,7 +329,7 @@ def copy(source: Instance, target: Instance) -> CopyResult:
 
 
 class _Run:
-    """A running copy; `size` is what was written so far, in bytes."""
+    """A running copy; `size` is the number of bytes written so far."""
 
     def __init__(self, here: Repository, there: Repository, instance: Instance, planned: CopyPlan) -> None:
         self.size = 0
@@ -336,9 +344,9 @@ class _Run:
         self._counting = Lock()
 
     def copy_chunks(self, manifest: Manifest) -> None:
-        """Copy every chunk of the backup that the second repository does not have.
+        """Copy every chunk of the backup that the second repository lacks.
 
-        DamagedError names the first chunk that is not as the manifest describes.
+        Raises: DamagedError with the first chunk that does not match the manifest.
         """
         sizes = self._there.sizes(layout.chunks_of_backup(self._name, manifest.backup_id))
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="copy") as pool:
@@ -376,7 +384,7 @@ class _Run:
     def copy_manifest(self, backup_id: str) -> None:
         """Copy the manifest byte for byte and read the copy back. Another manifest is never overwritten.
 
-        ConsistencyError if the stored manifest is different.
+        Raises: ConsistencyError if the stored manifest is different.
         """
         key = layout.manifest(self._name, backup_id)
         if not self._there.put_same(key, self._here.get(key), is_alone=True):

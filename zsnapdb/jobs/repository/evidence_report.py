@@ -1,4 +1,4 @@
-"""Gathers what an auditor asks of an instance: what was done, what was kept, what is protected, and who can read it."""
+"""The facts for an audit of an instance: runs, kept objectives, present protection, and readers of the backups."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from zsnapdb.repository.evidence_log import EvidenceRecord
 
 _USUAL_DAYS = timedelta(days=30)
 _ONCE = ("backup", "drill", "prune", "restore", "clone")
-"""The jobs that make something once for each id of a run."""
+"""Jobs that create their result only once for each run id."""
 
 
 @dataclass(frozen=True)
 class EvidenceReport:
     """The evidence of some days, and the protection at the time `at` (UTC).
 
-    `drills` are the drills that were begun on these days. `keep` None: nothing is ever removed.
+    `drills` are the drills that started on these days. `keep` None: no backup is ever removed.
     """
 
     at: datetime
@@ -49,7 +49,7 @@ class EvidenceReport:
 
     @property
     def longest_drill(self) -> Evidence | None:
-        """The drill of these days that took longest, of those that passed: the restore time that was reached."""
+        """The longest of the passed drills of these days. Its duration is the achieved restore time."""
         passed = [one for one in self.drills.read if one.outcome is drills.Outcome.PASSED]
         return max(passed, key=lambda one: one.seconds, default=None)
 
@@ -78,7 +78,7 @@ def report(instance: Instance, first: date | None, last: date | None) -> Evidenc
 
 
 def _without_repeats(records: Sequence[EvidenceRecord]) -> Iterator[EvidenceRecord]:
-    """Yield the records without those of `--once` runs that had been done before: they made nothing."""
+    """Yield the records without repetitions of completed `--once` runs, which changed nothing."""
     done = set[tuple[str, str, str]]()
     for record in records:
         if record.job in _ONCE and record.exit_code == 0:

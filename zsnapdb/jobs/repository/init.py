@@ -1,4 +1,4 @@
-"""Creates a repository with its marker and signing key, writes a lost marker again, or updates the recipients in it."""
+"""Creation of repositories: marker and signing key, rewrite of a lost marker, update of its recipients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class InitStep(StrEnum):
 
 @dataclass(frozen=True)
 class InitPlan:
-    """The marker as it should be, and the step that makes it so. `before` are the recipients it lists now."""
+    """The intended marker, and the step that writes it. `before` are its present recipients."""
 
     name: str
     url: str
@@ -42,15 +42,15 @@ class InitPlan:
     before: tuple[str, ...] = ()
     signing: SigningState = SigningState.UNDECIDED
     new_key: Path | None = None
-    """The file of the signing key that init makes, None if it makes none."""
+    """File of the signing key that init creates, None if it creates none."""
     signer: str | None = None
-    """The public part of the signing key, once it is there."""
+    """Public part of the signing key, None before its creation."""
     store_note: str = ""
-    """What a person should know about the store, once it was tried."""
+    """Note for a person about the store, after its test."""
 
     @property
     def changes(self) -> tuple[PolicyChange, ...]:
-        """What it changes in the list of recipients of the marker."""
+        """The changes of keys and of the marker's recipients."""
         made = keys.KeyFiles(signing_key=self.new_key, signer=self.signer).changes if self.new_key is not None else ()
         if self.step is InitStep.NOTHING:
             return made
@@ -63,7 +63,10 @@ class InitPlan:
 
 @dataclass(frozen=True)
 class _Place:
-    """A configured repository with its open store. `missing_key` is the configured file of a key that is to be."""
+    """A configured repository with its open store.
+
+    `missing_key` is the configured file of a key that does not exist yet.
+    """
 
     name: str
     url: str
@@ -75,7 +78,10 @@ class _Place:
 
 
 def chosen(settings: Settings, name: str | None) -> str:
-    """Return the name of the named (or only) repository. UsageError if it is not configured, or several are."""
+    """Return the name of the named (or only) repository.
+
+    Raises: UsageError if it is not configured, or the choice is not unique.
+    """
     known = ", ".join(sorted(settings.repository))
     if name is None:
         if len(settings.repository) != 1:
@@ -105,9 +111,9 @@ def _place(settings: Settings, name: str | None) -> _Place:
 
 
 def plan(settings: Settings, name: str | None) -> InitPlan:
-    """Return what init would do for the named (or only) repository; changes nothing.
+    """Return the plan of init for the named (or only) repository; changes nothing.
 
-    ConfigError if a configured key cannot be used.
+    Raises: ConfigError if a configured key cannot be used.
     """
     place = _place(settings, name)
     if place.missing_key is None:
@@ -118,7 +124,7 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
         marker = Marker.read(place.objects)
     except NotThere:
         return _with_signing(_without_marker(place), place)
-    # Where documents may be signed already, a key that is missing was lost: another one would believe none of them.
+    # Documents may already be signed here, so a missing key was lost. Hosts with a new key would trust none of them.
     place.keyring.check_signing()
     step = InitStep.RECIPIENTS if recipients and recipients != marker.recipients else InitStep.NOTHING
     planned = InitPlan(
@@ -132,16 +138,18 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
 
 
 def _with_signing(planned: InitPlan, place: _Place) -> InitPlan:
-    """Return the plan with what it says about signing."""
+    """Return the plan with its facts about signing."""
     if place.missing_key is not None:
         return replace(planned, signing=place.signing, new_key=place.missing_key)
     return replace(planned, signing=place.signing, signer=place.keyring.own_signer)
 
 
 def prove(settings: Settings, name: str | None) -> None:
-    """Write, read, replace and remove an object of the named (or only) repository, which then is as it was.
+    """Write, read, replace and remove an object of the named (or only) repository. Afterwards it is unchanged.
 
-    PreflightError if the store ignores a condition, RepositoryError if it refuses.
+    Raises:
+        PreflightError: the store ignores a condition.
+        RepositoryError: the store refuses.
     """
     refuse_unfit(settings.repository[chosen(settings, name)])
     marker.prove_replacements(_place(settings, name).objects)
@@ -161,10 +169,11 @@ def _without_marker(place: _Place) -> InitPlan:
 
 
 def init(settings: Settings, name: str | None) -> InitPlan:
-    """Carry out the plan and return it.
+    """Execute the plan and return it.
 
-    PreflightError if a new repository would lie on a file system that lacks what it needs.
-    ExistsError or ChangedError if another process wrote the marker in the meantime; that marker stays.
+    Raises:
+        PreflightError: a new repository would be on an unfit file system.
+        ExistsError, ChangedError: another process wrote the marker in the meantime; that marker stays.
     """
     planned = plan(settings, name)
     place = _place(settings, planned.name)

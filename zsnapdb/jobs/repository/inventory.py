@@ -1,4 +1,4 @@
-"""Lists the backups of an instance in the repository, and says which have their snapshots on this host."""
+"""The backups of an instance in the repository, with their snapshots on this host."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 @dataclass(frozen=True)
 class InventoryEntry:
-    """A backup, and whether its snapshots are still on this host, so that a clone is possible."""
+    """A backup, and whether its snapshots are on this host, so that it can be cloned."""
 
     manifest: Summary
     is_local: bool
@@ -38,7 +38,7 @@ class Detail:
     entry: InventoryEntry
     chain: tuple[Summary, ...]
     missing: tuple[StoredFinding, ...] = ()
-    """What the repository lacks of what this host stored."""
+    """Differences between the repository and the backups that this host stored."""
     damage: tuple[KnownDamage, ...] = ()
 
 
@@ -56,13 +56,13 @@ def _own_snapshots(instance: Instance) -> list[OwnedSnapshot] | None:
 def _local_guids(
     instance: Instance, manifests: Sequence[Summary], seen: Sequence[OwnedSnapshot] | None
 ) -> set[frozenset[int]]:
-    """Return the GUIDs of each set of a backup with snapshots on this host.
+    """Return the GUIDs of each backup's set with snapshots on this host.
 
-    If no volumes are configured, use the volumes of the newest backup. `seen`: what `_own_snapshots` returned.
+    If no volumes are configured, the volumes of the newest backup are used. `seen` is the result of `_own_snapshots`.
     """
     if seen is None:
         if instance.settings.volumes is not None or not manifests:
-            # A host that never had the instance has no snapshots of it.
+            # A host that never had the instance has none of its snapshots.
             return set()
         instance = instance.with_volumes({volume.role: volume.dataset for volume in manifests[-1].volumes})
         seen = _own_snapshots(instance)
@@ -78,17 +78,17 @@ def _is_local(backup: Summary, here: set[frozenset[int]]) -> bool:
 class Inventory:
     """The backups of an instance, oldest first, the errors of unreadable backups, and the unfinished backups.
 
-    `damage` is the known damage of the chain of each backup that has such a chain, by backup id.
+    `damage` is the known damage of each backup's chain, by backup id.
     """
 
     entries: tuple[InventoryEntry, ...]
     damaged: tuple[DamagedError, ...]
     unfinished: tuple[Unfinished, ...] = ()
     missing: tuple[StoredFinding, ...] = ()
-    """What the repository lacks of what this host stored."""
+    """Differences between the repository and the backups that this host stored."""
     damage: Mapping[str, tuple[KnownDamage, ...]] = field(default_factory=dict)
     foreign: Mapping[str, str] = field(default_factory=dict)
-    """Why this host does not know a backup, by id. Empty on a host that knows none."""
+    """The reason why this host does not know a backup, by id. Empty on a host that knows none."""
 
 
 def inventory(instance: Instance) -> Inventory:
@@ -111,8 +111,9 @@ def inventory(instance: Instance) -> Inventory:
 def detail(instance: Instance, backup_id: str) -> Detail:
     """Return one backup with its chain.
 
-    NotThere if there is no such backup. DamagedError if its chain is incomplete, or if the latest is requested and
-    something newer was stored that cannot be used.
+    Raises:
+        NotThere: the backup does not exist.
+        DamagedError: its chain is incomplete, or the latest is requested and a newer stored backup is unusable.
     """
     repository = instance.open_repository()
     seen = _own_snapshots(instance)
@@ -134,7 +135,7 @@ def detail(instance: Instance, backup_id: str) -> Detail:
 
 
 def _refuse_older(chosen: Summary, known: Summaries, checked: StoredCheck) -> None:
-    """Raise DamagedError if a newer backup was stored than the chosen one, and cannot be read."""
+    """Raise DamagedError if a newer backup was stored than the chosen one, and is unusable."""
     unusable = {name: error.message for name, error in known.unreadable.items()}
     unusable |= {missing.backup_id: "the repository lacks it" for missing in checked.missing}
     later = [backup.backup_id for backup in known.backups[known.backups.index(chosen) + 1 :]]

@@ -1,4 +1,4 @@
-"""Creates keys, and returns the public parts of existing keys."""
+"""Creation of keys, and the public parts of existing keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KeyFiles:
 
     @property
     def changes(self) -> tuple[PolicyChange, ...]:
-        """The keys, as what was made."""
+        """The changes of policy by these new keys."""
         identities = [
             PolicyChange(what=f"identity {recipient}", after=_made_in(self.identity)) for recipient in self.recipients
         ]
@@ -50,7 +50,7 @@ def refuse_existing(identity: Path | None, signing_key: Path | None) -> None:
 def generate(identity: Path | None, signing_key: Path | None) -> KeyFiles:
     """Write new keys to the files, mode 0600, and return their public parts.
 
-    ExistsError, with nothing written, if one of the files exists.
+    Raises: ExistsError if one of the files exists. No file is written then.
     """
     refuse_existing(identity, signing_key)
     recipients: tuple[str, ...] = ()

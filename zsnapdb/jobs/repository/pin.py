@@ -1,4 +1,4 @@
-"""Pins a backup, so that no prune removes it, and removes the pin again."""
+"""Pins of backups, which no prune removes: creation and removal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ def pin(instance: Instance, backup_id: str, reason: str) -> Pin:
     """Pin a backup (an id or `latest`).
 
     Afterwards no prune removes the backup or its bases. This host remembers the pin, in case the repository loses it.
-    NotThere if there is no such backup.
+
+    Raises: NotThere if the backup does not exist.
     """
     if not reason.strip():
         raise UsageError("a pin needs a reason", hint='give a reason, such as --reason "before the migration"')
@@ -29,7 +30,10 @@ def pin(instance: Instance, backup_id: str, reason: str) -> Pin:
 
 
 def unpin(instance: Instance, backup_id: str) -> Pin:
-    """Remove the pin of a backup, here and in the repository. NotThere if it has no pin in either place."""
+    """Remove the pin of a backup, here and in the repository.
+
+    Raises: NotThere if it has no pin in either place.
+    """
     repository = instance.open_repository()
     if backup_id in host_record.pinned_here(instance, repository):
         removed = pins.pins(repository, instance.name).get(backup_id) or Pin(backup_id, "(the pin was hidden)", "")

@@ -1,13 +1,13 @@
-"""Prune: removes expired backups from the repository and this host, and unneeded archived binlogs; sweeps leftovers.
+"""Prune: removes expired backups from the repository and this host, unneeded archived binlogs, and leftovers.
 
 Invariants, each kept by the order of the steps:
-- Nothing is removed without the lease of the instance, so that no backup runs at the same time.
+- Every removal needs the lease of the instance, so no backup runs at the same time.
 - An increment is removed before its base. A run that is interrupted at any moment leaves every listed backup complete.
-- The removal of a backup is recorded on this host first. Then go its local snapshots and bookmarks, then its manifest
-  (from then on it is no backup), then its chunks. The leftovers of an interrupted run are swept by a later run, when
-  they are old enough.
-- A manifest is read again right before its removal. A manifest that cannot be read now, or differs from the plan,
-  stops the run.
+- The removal of a backup is first recorded on this host. Then its local snapshots and bookmarks are destroyed, then its
+  manifest is removed (from then on it is no backup), then its chunks. A later run sweeps the leftovers of an
+  interrupted run when they are old enough.
+- A manifest is read again right before its removal. A manifest that is unreadable, or differs from the plan, stops the
+  run.
 - Only objects with keys of the repository's layout, and only snapshots with zsnapdb's property, are removed.
 """
 
@@ -54,12 +54,12 @@ from zsnapdb.store.base import Afterlife
 from zsnapdb.zfs import owned
 
 _PARALLEL_LISTINGS = 8
-"""The number of backups whose chunks are listed at once."""
+"""Number of backups whose chunks are listed in parallel."""
 
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """What a prune would do, and why. `sizes` are in bytes, by id, of every readable backup."""
+    """The plan of a prune, with reasons. `sizes` are in bytes, by id, of every readable backup."""
 
     instance: str
     backups: Summaries
@@ -71,9 +71,9 @@ class PrunePlan:
     binlogs: tuple[OldBinlog, ...] = ()
     binlog_leftovers: tuple[SweepDecision[BinlogLeftover], ...] = ()
     missing: tuple[StoredFinding, ...] = ()
-    """What the repository lacks of what this host stored."""
+    """Differences between the repository and the backups that this host stored."""
     provenance: Provenance = field(default_factory=Provenance)
-    """Which backups this host knows. No other is counted or removed."""
+    """The backups that this host knows. No other backup is counted or removed."""
 
     @property
     def counted(self) -> tuple[Summary, ...]:
@@ -86,7 +86,7 @@ class PrunePlan:
 
     @property
     def chain_cost(self) -> ChainCost:
-        """The backups that stay only because others need them, and what shorter chains would free."""
+        """The backups that are kept only because others need them, and the bytes that shorter chains would free."""
         return chain_cost(self.retention.decisions, self.backups.backups)
 
     @property
@@ -101,15 +101,15 @@ class PrunePlan:
 
     @property
     def freed_locally(self) -> int:
-        """Bytes freed in the pool at least: the bytes that a single snapshot alone keeps."""
+        """Lower bound of the bytes freed in the pool: the bytes that only a single snapshot uses."""
         return sum(d.size for d in self.local if d.remove)
 
 
 @dataclass(frozen=True)
 class PruneResult:
-    """What a prune did: the removed ids, objects and bytes, the destroyed local snapshots and bookmarks.
+    """The result of a prune: removed ids, objects and bytes, destroyed local snapshots and bookmarks.
 
-    `notes` say what was left, and why.
+    `notes` has the kept objects with reasons.
     """
 
     plan: PrunePlan
@@ -129,10 +129,13 @@ def plan(
     unrestorable: Unrestorable = Unrestorable.KEEP,
     trusts_clock: bool = False,
 ) -> PrunePlan:
-    """Return what a prune would do now; changes nothing.
+    """Return the present plan of a prune; changes nothing.
 
-    `local` replaces the leftovers on this host. ConfigError without a retention policy. PreflightError if the clock of
-    this host is far from that of the newest backup, unless the caller trusts it.
+    `local` replaces the leftovers on this host.
+
+    Raises:
+        ConfigError: there is no retention policy.
+        ClockDoubtError: the clock of this host is far from that of the newest backup, and the caller does not trust it.
     """
     instance.retention_policy()
     time, now = removal_time(instance.host), instance.host.now()
@@ -219,11 +222,11 @@ def _plan(
 def _known(
     instance: Instance, repository: Repository, backups: Summaries, checked: StoredCheck, moment: datetime
 ) -> RetentionFacts:
-    """Return what decides about the backups beside the retention policy."""
+    """Return the facts for the decisions about backups, besides the retention policy."""
     provenance = checked.provenance.for_removal
     counted = [backup for backup in backups.backups if backup.backup_id in provenance.proofs]
     return RetentionFacts(
-        # A manifest of this host that was replaced may come back: what it needs stays, as for one that is damaged.
+        # A replaced manifest of this host may come back. Its bases stay, as for a damaged manifest.
         unreadable={
             name: error.message
             for name, error in backups.unread.items()
@@ -246,21 +249,24 @@ def prune(
     unrestorable: Unrestorable = Unrestorable.KEEP,
     trusts_clock: bool = False,
 ) -> PruneResult:
-    """Carry out the plan. Afterwards expired backups are gone, and every listed backup is complete.
+    """Execute the plan. Afterwards expired backups are removed, and every listed backup is complete.
 
-    PreflightError if the clock of this host is far from that of the store, or from that of the newest backup, unless
-    the caller trusts it. DamagedError if a manifest has changed or become unreadable since the plan: nothing more is
-    removed then. RepositoryError if the store refuses.
+    Raises:
+        ConfigError: there is no retention policy.
+        ClockDoubtError: this host's clock is far from the clock of the store or the time of the newest backup, and the
+            caller does not trust it.
+        DamagedError: a manifest has changed or become unreadable since the plan. The removals stop there.
+        RepositoryError: the store refuses.
     """
     instance.retention_policy()
     if trusts_clock:
         confirm(instance.host)
     repository = instance.open_repository()
     with writing(instance, repository, "pruning") as still_alone:
-        # A clock that jumped ahead lets nothing go before its time.
+        # A clock that jumped ahead must not cause an early removal.
         planned = _plan(instance, repository, local, unrestorable, removal_time(instance.host))
         if not trusts_clock:
-            # The lease was written just now, so its time is the clock of the store.
+            # The lease was just written, so its time is the clock of the store.
             written = repository.modified(layout.lease(f"{instance.name}/writer"))
             _refuse_wrong_clock(instance, planned.counted, written)
         host_record.note_digests(instance, repository, planned.provenance, planned.backups.backups)
@@ -268,7 +274,7 @@ def prune(
 
 
 class _Run:
-    """A running prune, with what it has done so far. `still_alone` raises LeaseError if the lease is lost."""
+    """A running prune, with its results so far. `still_alone` raises LeaseError if the lease is lost."""
 
     def __init__(
         self,
@@ -330,12 +336,12 @@ class _Run:
 
     @property
     def _stays(self) -> frozenset[str]:
-        """The known backups that stay, without those from the future."""
+        """The known backups that are kept, without those from the future."""
         future = {name for finding in self._plan.missing if finding.is_future for name in finding.backups}
         return (self._plan.retention.kept & self._plan.provenance.proofs.keys()) - future
 
     def _check_what_stays(self) -> None:
-        """Read the newest restorable backup that stays again from the store, with its complete chain."""
+        """Read the newest kept and restorable backup again from the store, with its complete chain."""
         lineage = Lineage(self._plan.provenance.trusted(self._plan.backups.backups))
         stays = self._stays
         self._check_chunks(stays)
@@ -353,9 +359,9 @@ class _Run:
         )
 
     def _check_chunks(self, stays: Collection[str]) -> None:
-        """Raise DamagedError if a backup that stays lacks chunks, and no check found that before.
+        """Raise DamagedError if a kept backup lacks chunks, and no earlier check found that.
 
-        Such a backup takes the place of one that would be removed.
+        The prune would keep such a backup instead of a good one.
         """
         faulty = known_damage(self._repository, self._name).stored().keys()
         names = sorted(stays - faulty)
@@ -370,7 +376,7 @@ class _Run:
                     )
 
     def _check_faulty(self) -> None:
-        """Raise PreflightError if a backup is called damaged that is whole, where anybody can write such a finding."""
+        """Raise PreflightError if an undamaged backup is recorded as damaged, and any writer could record that."""
         if self._repository.keyring.trusted:
             return
         faulty = known_damage(self._repository, self._name).stored().keys() & self._plan.provenance.proofs.keys()
@@ -395,7 +401,7 @@ class _Run:
             )
 
     def _remove(self, name: str, local: Sequence[LocalDecision]) -> None:
-        """Remove one backup: record that, then its local snapshots and bookmarks, its manifest, and its chunks."""
+        """Record the removal of one backup, then remove local snapshots and bookmarks, manifest, and chunks."""
         self._read_again(self._backups[name])
         if self._repository.exists(layout.pin(self._name, name)):
             raise PreflightError(
@@ -432,7 +438,7 @@ class _Run:
         self._events.tell(f"swept leftovers of {name}")
 
     def _remove_binlog(self, old: OldBinlog) -> None:
-        """Remove one archived binlog. The oldest binlog goes first, so that no gap appears."""
+        """Remove one archived binlog. The caller starts with the oldest binlog, so no gap appears."""
         self._still_alone()
         archive_record.note_binlog_removed(self._instance, self._repository, old.file.incarnation, old.file.name)
         self._objects += binlog_archive.remove(BinlogArchive(self._repository, self._name), old.file)
@@ -461,9 +467,9 @@ class _Run:
         return self._repository.exists(layout.manifest(self._name, name))
 
     def _destroy_of_no_backup(self, name: str, decisions: Sequence[LocalDecision]) -> None:
-        """Destroy the local leftovers of a backup that stays in the repository, or is gone from it.
+        """Destroy the local leftovers of a backup that is kept in the repository, or no longer exists there.
 
-        The store is asked once more whether the backup is gone.
+        The absence is checked again in the store.
         """
         if name not in self._plan.retention.kept and self._has_manifest(name):
             self._notes.append(f"{name} has a manifest that the store did not list; its snapshots stay")
@@ -474,7 +480,7 @@ class _Run:
     def _destroy(self, decisions: Sequence[LocalDecision]) -> None:
         """Destroy snapshots and bookmarks.
 
-        A snapshot that somebody holds or cloned in the meantime stays, with a note. The run continues.
+        A snapshot with a new hold or clone is kept, with a note. The run continues.
         """
         for decision in decisions:
             try:

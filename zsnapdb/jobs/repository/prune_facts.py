@@ -1,4 +1,4 @@
-"""Reads what a prune must know of the repository beside its manifests: locks of the store, and leftovers of runs."""
+"""Facts about the repository for a prune, besides manifests: locks of the store, and leftovers of runs."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from zsnapdb.store.base import ObjectHold
 from zsnapdb.zfs import datasets, snapshots
 
 _PARALLEL_REQUESTS = 8
-"""The number of parallel requests for the holds of objects."""
+"""Number of parallel requests for the holds of objects."""
 
 
 def pinned(repository: Repository, instance: str, here: Sequence[str]) -> dict[str, str]:
-    """Return why each pinned backup stays. `here` are the backups that this host pinned, by its own record."""
+    """Return the reason of each pin, by backup id. `here` are the backups that this host pinned, by its own record."""
     hidden = {
         name: f"this host pinned it, the repository lacks the pin; `zsnapdb pin {instance} {name} --remove` ends that"
         for name in here
@@ -42,7 +42,7 @@ def pinned(repository: Repository, instance: str, here: Sequence[str]) -> dict[s
 
 
 def faulty(repository: Repository, instance: str) -> dict[str, str]:
-    """Return what checks found wrong with each backup that is known to be damaged."""
+    """Return the findings about each damaged backup."""
     return {
         name: f"{damage.by} found {'; '.join(damage.findings[:2])}"
         for name, damage in known_damage(repository, instance).stored().items()
@@ -50,7 +50,7 @@ def faulty(repository: Repository, instance: str) -> dict[str, str]:
 
 
 def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[str, str]:
-    """Return which of the backups the store itself locks, and until when.
+    """Return the backups that the store itself locks, with the end of each lock.
 
     Only the manifest of a backup is checked: it was written last, so its lock ends last.
     """
@@ -131,7 +131,7 @@ def plan(
 ) -> tuple[OldBinlog, ...]:
     """Return the decisions on the archived binlogs of an instance if the backups `kept` stay.
 
-    Unreadable parts of the archive stay, and so do foreign binlogs. Nothing goes on a host that knows no backup.
+    Unreadable parts of the archive and foreign binlogs are kept. A host that knows no backup removes nothing.
     """
     old = expired(BinlogArchive(repository, instance.name), kept, summaries)
     files = [one.file for one in old]
@@ -140,7 +140,7 @@ def plan(
 
 
 def expired(archive: BinlogArchive, kept: Collection[str], summaries: Iterable[Summary]) -> tuple[OldBinlog, ...]:
-    """Return the decisions on the archived binlogs of an instance if the backups `kept` stay, whoever archived them."""
+    """Return the decisions on an instance's archived binlogs of all writers, if the backups `kept` stay."""
     files = archive.load().files
     if not files:
         return ()
@@ -183,13 +183,13 @@ class LocalLeftovers:
 
 
 NOTHING_LOCAL = LocalLeftovers((), (), {})
-"""For a host without the instance, and for a repository that is not the instance's own one."""
+"""For a host without the instance, or for another repository than that of the instance."""
 
 
 def look_locally(instance: Instance, backups: Sequence[Summary]) -> LocalLeftovers:
     """Return the snapshots and bookmarks that backups of the instance left on this host.
 
-    If no volumes are configured, use the volumes of the newest backup.
+    If no volumes are configured, the volumes of the newest backup are used.
     """
     if instance.settings.volumes is None and backups:
         instance = instance.with_volumes({volume.role: volume.dataset for volume in backups[-1].volumes})

@@ -1,6 +1,6 @@
-"""Reports to which points an instance can be restored, and how old its newest backup and binlogs are.
+"""Recoverable points of an instance, and the age of its newest backup and binlogs.
 
-Reads the repository and what this host recorded, so the command works when the server is gone.
+The data comes from the repository and the records of this host, so the command works without the server.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class ProtectionStatus:
     """The state of protection of an instance at a time (UTC).
 
     Ages and lags are in seconds, None if there is no backup or no archived binlog. The window has only backups whose
-    chain is complete and not known to be damaged. `damaged` are objects that cannot be read, `known_damage` is what
-    checks found.
+    chain is complete and not known to be damaged. `damaged` has the errors of unreadable objects, `known_damage` the
+    damage that checks found.
     """
 
     instance: str
@@ -47,26 +47,26 @@ class ProtectionStatus:
     window: Window
     last: ArchivedFile | None
     complete_until: int | None
-    """Until when the archive of `last` is complete (microseconds UTC): its last commit, or a later recorded time."""
+    """End of the complete part of `last` (microseconds UTC): its last commit, or a later recorded time."""
     archive_lag: float | None
-    """The time since then."""
+    """Time since `complete_until`."""
     drill: Evidence | None
     health: Health
     """The objectives of the instance in this repository."""
     damaged: tuple[DamagedError, ...]
     missing: tuple[StoredFinding, ...] = ()
-    """What the repository lacks of what this host stored."""
+    """Differences between the repository and the backups that this host stored."""
     known_damage: tuple[KnownDamage, ...] = ()
     clock: str = ""
-    """The doubt about the clock of this host, and what confirms it; "" if there is none."""
+    """Doubt about the clock of this host, and the command that confirms it; "" if there is none."""
     signing: str = ""
-    """What a person should know about a host that does not sign; "" if it signs."""
+    """Note for a person about a host that does not sign; "" if it signs."""
     machines: tuple[str, ...] = ()
-    """The backups of virtual machines that can be restored, oldest first. The window knows servers alone."""
+    """Restorable backups of virtual machines, oldest first. The window has only those of servers."""
 
     @property
     def last_commit(self) -> int | None:
-        """When the last archived transaction was committed (microseconds UTC), and never later than now."""
+        """The commit time of the last archived transaction (microseconds UTC), never later than now."""
         known = None if self.last is None else self.last.last_commit
         return None if known is None else min(known, round(self.at.timestamp() * _MICROSECONDS))
 
@@ -77,7 +77,7 @@ def status(instance: Instance) -> ProtectionStatus:
 
 
 def status_of(instance: Instance, stored: Stored) -> ProtectionStatus:
-    """Return the state of protection now, from what a reading of the repository found."""
+    """Return the present state of protection, from data that was read from the repository."""
     at = instance.host.now()
     newest, complete = next(reversed(stored.current), None), stored.complete_until
     past = health.past_drills(stored, instance)
@@ -104,7 +104,10 @@ def status_of(instance: Instance, stored: Stored) -> ProtectionStatus:
 
 
 def alarm(status: ProtectionStatus) -> ZsnapdbError | None:
-    """Return why a person should look: DamagedError, or NotThere if nothing can be restored; None if all is good."""
+    """Return the error that a person should see, None if all is good.
+
+    It is DamagedError, or NotThere if no backup is restorable.
+    """
     if status.damaged or any(finding.is_alarming for finding in status.missing):
         return DamagedError(
             f"something of instance {status.instance} in the repository is damaged, or is missing there",
@@ -120,7 +123,7 @@ def alarm(status: ProtectionStatus) -> ZsnapdbError | None:
 
 @dataclass(frozen=True)
 class InstanceStatus:
-    """The state of one instance in one repository, or the error that prevents knowing it."""
+    """The state of one instance in one repository, or the error that prevented it."""
 
     instance: str
     repository: str
@@ -129,7 +132,7 @@ class InstanceStatus:
 
     @property
     def exit_code(self) -> int:
-        """0 all objectives met, 1 a warning, 2 an objective broken; that of the error if there is one."""
+        """0: all objectives met, 1: a warning, 2: an objective broken; the exit code of the error if there is one."""
         if self.status is None:
             return self.error.exit_code if self.error is not None else ZsnapdbError.exit_code
         error = alarm(self.status)
@@ -137,19 +140,19 @@ class InstanceStatus:
 
 
 _PATIENCE = 30.0
-"""For how many seconds a repository that does not answer is asked again: a monitor wants to know now."""
+"""Longest time in seconds of retries for an unreachable repository, because a monitor needs an early answer."""
 
 
 def statuses(settings: Settings, repository: str | None) -> list[InstanceStatus]:
     """Return the state of every configured instance, in its own repository or in the named one.
 
-    What cannot be read of one instance does not hide the others.
+    Errors of one instance do not hide the others.
     """
     return [observed(Instance.at(settings, name, repository)) for name in sorted(settings.instance)]
 
 
 def observed(instance: Instance) -> InstanceStatus:
-    """Return the state of one instance, or the error that prevents knowing it, soon."""
+    """Return the state of one instance, or the error that prevented it, after a short patience."""
     name, place = instance.name, instance.settings.repository
     try:
         return InstanceStatus(name, place, status(instance.impatient(_PATIENCE)))

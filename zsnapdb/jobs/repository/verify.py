@@ -1,11 +1,11 @@
-"""Verifies that the repository still contains what was written, by listing or by reading every byte.
+"""Verification that the repository still has all written bytes, by listing or by reading every byte.
 
 The findings are recorded in the repository. An error of the store is never a finding: the error ends the run, and the
 findings so far are recorded.
 
 Findings about archived binlogs are recorded under `<incarnation>/<file>`, but not those of an active binlog: its
-objects change until the next run. A document (marker, manifest, description, evidence, pin, mark, lease) is
-damaged if it does not fit its own signature or digest. Whether it says what it must, its readers check.
+objects change until the next run. A document (marker, manifest, description, evidence, pin, mark, lease) is damaged if
+it does not match its own signature or digest. Its readers check its meaning.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _LEASES = ("writer", "consolidate")
 
 @dataclass(frozen=True)
 class DocumentCheck:
-    """The damage of stored documents by key, and how many were read.
+    """The damage of stored documents by key, and the number of read documents.
 
-    `without_digest` is the number of those that an earlier version stored without signature and digest: chance damage
-    to them is found only where it breaks their form.
+    `without_digest` counts documents that an earlier version stored without signature and digest. Damage to them is
+    only found if it breaks their form.
     """
 
     damage: dict[str, tuple[str, ...]]
@@ -68,7 +68,10 @@ NO_DOCUMENTS = DocumentCheck({}, 0, 0)
 
 
 def check_documents(repository: Repository, instance: str) -> DocumentCheck:
-    """Read every document of the instance, and the marker. RepositoryError if the store cannot be reached."""
+    """Read every document of the instance, and the marker.
+
+    Raises: RepositoryError if the store is unreachable.
+    """
     damage: dict[str, tuple[str, ...]] = {}
     without_digest = read = 0
     with ThreadPoolExecutor(_READERS, thread_name_prefix="verify") as pool:
@@ -84,7 +87,7 @@ def check_documents(repository: Repository, instance: str) -> DocumentCheck:
 
 
 def _read_document(repository: Repository, key: Key) -> bool | DamagedError | None:
-    """Return whether the document has a signature or a digest, None if it was removed meanwhile, or its damage."""
+    """Return whether the document has a signature or digest, its damage, or None if it was removed meanwhile."""
     place = repository.place(key)
     try:
         body = repository.get(key)
@@ -129,7 +132,7 @@ def _document_keys(repository: Repository, instance: str) -> Iterator[Key]:
 def look_at_binlogs(
     archive: BinlogArchive, files: Sequence[ArchivedFile], depth: Depth, concurrency: int, events: Events
 ) -> Iterator[tuple[ArchivedFile, tuple[str, ...] | None, int]]:
-    """Yield each binlog, its damage (None if it was changed or removed in the meantime) and the bytes that were read.
+    """Yield each binlog, its damage (None if it was changed or removed in the meantime) and the number of read bytes.
 
     Reads `concurrency` files at once, with one chunk of each in memory.
     """
@@ -149,13 +152,13 @@ def look_at_binlogs(
             gone = bool(damage) and file not in archive.load().files
             yield file, None if gone else damage, file.stored_size if depth is Depth.READ else 0
     finally:
-        # An interrupt does not wait until the other files are read.
+        # An interrupt does not wait for reads of the other files.
         pool.shutdown(cancel_futures=True)
 
 
 _LISTERS = 8
 _SAVE_SECONDS = 30.0
-"""How often a long run records its findings, in seconds."""
+"""Seconds between two records of the findings of a long run."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,7 @@ class VerifyPlan:
 
     @property
     def digests(self) -> dict[str, str]:
-        """The digests of the manifests and of the descriptions of binlogs, by name."""
+        """The digests of manifests and binlog descriptions, by name."""
         names = {backup.backup_id: backup.digest for backup in self.backups.backups}
         return names | {name_of(file): file.digest for file in self.archive.files if file.is_rotated}
 
@@ -193,8 +196,8 @@ class VerifyPlan:
 class VerifyResult:
     """The result of a verify: the damage of each backup, from this run or an earlier one, and its consequences.
 
-    `binlogs` is the damage of archived binlogs, by incarnation and name. `size` is the number of bytes read.
-    `unrecorded` says why the findings could not be recorded ("" if they were recorded).
+    `binlogs` is the damage of archived binlogs, by incarnation and name. `size` is the number of read bytes.
+    `unrecorded` is the reason why the findings were not recorded ("" if they were recorded).
     """
 
     plan: VerifyPlan
@@ -205,9 +208,9 @@ class VerifyResult:
     seconds: float
     unrecorded: str
     missing: tuple[StoredFinding, ...] = ()
-    """What the repository lacks of what this host stored."""
+    """Differences between the repository and the backups that this host stored."""
     documents: DocumentCheck = NO_DOCUMENTS
-    """The check of all other documents: the damage of manifests stands in `damage`."""
+    """The check of all other documents. The damage of manifests is in `damage`."""
 
     @property
     def is_whole(self) -> bool:
@@ -217,15 +220,18 @@ class VerifyResult:
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """Those of the verified backups whose streams are encrypted as their blocks were.
+        """The verified backups whose streams keep the encryption of ZFS.
 
-        Their records and hashes were verified. Whether ZFS can decrypt their blocks, a drill alone proves.
+        Their records and hashes were verified. Only a drill proves that ZFS can decrypt their blocks.
         """
         chosen = set(self.plan.chosen)
         return tuple(s.backup_id for s in self.plan.backups.backups if s.is_raw and s.backup_id in chosen)
 
     def alarm(self) -> ZsnapdbError | None:
-        """Return why the result needs a person: DamagedError, or NotThere if there is no backup; None if it is good."""
+        """Return the error that a person should see, None if all is good.
+
+        It is DamagedError, or NotThere if there is no backup.
+        """
         if not self.is_whole:
             return DamagedError(
                 f"something of instance {self.plan.instance} in the repository is damaged, or is missing there",
@@ -240,7 +246,7 @@ class VerifyResult:
 
 
 def plan(instance: Instance, depth: Depth, *, older_than: float | None = None, limit: int | None = None) -> VerifyPlan:
-    """Return what a verify would check now.
+    """Return the present plan of a verify.
 
     Reads new manifests and earlier findings; changes nothing.
     """
@@ -274,7 +280,9 @@ def verify(
 ) -> VerifyResult:
     """Verify backups and archived binlogs, and record the findings.
 
-    RepositoryError if the store does not answer; ConfigError if a key for a deep verify is missing.
+    Raises:
+        RepositoryError: the store is unreachable.
+        ConfigError: a key for a deep verify is missing.
     """
     repository = instance.open_repository()
     planned = _plan(instance, repository, depth, older_than, limit)
@@ -323,7 +331,7 @@ def verify(
 
 
 class _Notebook:
-    """The findings of this run and of earlier runs, saved from time to time under a new key."""
+    """The findings of this run and of earlier runs, saved regularly under a new key."""
 
     def __init__(self, repository: Repository, instance: Instance, planned: VerifyPlan) -> None:
         self.unrecorded = ""
@@ -337,7 +345,7 @@ class _Notebook:
 
     @property
     def checks(self) -> Checks:
-        """All findings known now."""
+        """All present findings."""
         return Checks(self._findings, self._known.keys)
 
     def note(self, name: str, depth: Depth, damage: tuple[str, ...] | None) -> None:
@@ -353,7 +361,7 @@ class _Notebook:
             self.save()
 
     def save(self) -> None:
-        """Record the findings so far. An account that may only read still gets the result."""
+        """Record the findings so far. A read-only account still gets the result."""
         if not self._is_dirty:
             return
         try:
@@ -376,7 +384,7 @@ class _Notebook:
 def _look(
     instance: Instance, repository: Repository, planned: VerifyPlan
 ) -> Iterator[tuple[str, tuple[str, ...] | None, int]]:
-    """Yield each chosen backup, its damage (None if it was removed in the meantime) and the bytes that were read."""
+    """Yield each chosen backup, its damage (None if it was removed in the meantime) and the number of read bytes."""
     if planned.depth is Depth.LISTED:
         with ThreadPoolExecutor(_LISTERS, thread_name_prefix="verify") as pool:
             damages = pool.map(lambda name: damage_of(repository, instance.name, name), planned.chosen)
@@ -391,14 +399,14 @@ def _look(
 
 
 def reader(instance: Instance, repository: Repository, total: int = 0) -> Reader:
-    """Return what reads whole backups, `total` bytes of them."""
+    """Return a reader of complete backups; `total` is their number of bytes."""
     return Reader(repository, instance.repository.stream.concurrency, total, instance.events)
 
 
 def damage_of(
     repository: Repository, instance: str, backup_id: str, reader: Reader | None = None
 ) -> tuple[str, ...] | None:
-    """Return the damage of one backup: its manifest, missing chunks, wrong sizes, and what `reader` reports.
+    """Return the damage of one backup: its manifest, missing chunks, wrong sizes, and the findings of `reader`.
 
     None if the backup was removed in the meantime.
     """
