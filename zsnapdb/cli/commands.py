@@ -65,7 +65,11 @@ COMMANDS: Mapping[str, Command | Group] = {
     "snapshot": Command(
         "backup.snapshot", Heading.BACKUP, "backup:LocalSnapshotView,LocalSnapshotPlanView", notifies=True
     ),
-    "list": Command("inventory.list_backups", Heading.BACKUP, "repository.list:InventoryView backup:LocalSetsView"),
+    "list": Command(
+        "inventory.list_backups",
+        Heading.BACKUP,
+        "repository.list:InventoryView,StoredInstancesView backup:LocalSetsView",
+    ),
     "show": Command("inventory.show_backup", Heading.BACKUP, "repository.list:BackupDetailView"),
     "status": Command("inventory.status", Heading.BACKUP, "repository.status:StatusView,AllStatusView"),
     "restore": Command(

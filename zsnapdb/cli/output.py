@@ -28,15 +28,22 @@ class Shown(Protocol):
 
 
 def show(view: Shown, json: bool) -> None:
-    """Print a result. Tables are fitted to a terminal, on which no bars stand any more."""
-    from zsnapdb.cli import tables
-    from zsnapdb.report.view import TabularView
+    """Print a result. Tables are fitted to a terminal, on which no bars stand any more.
+
+    A pipe gets nothing of an empty list: that the list is empty is said on stderr.
+    """
+    from zsnapdb.cli import log, tables
+    from zsnapdb.report.view import TabularView, empty_note
 
     with SCREEN.cleared():
-        if not json and isinstance(view, TabularView) and tables.are_wanted():
-            tables.show_parts(view.parts(), sys.stdout)
-        else:
+        if json or not isinstance(view, TabularView):
             print(view.document() if json else printed(view.text()))
+        elif tables.are_wanted():
+            tables.show_parts(view.parts(), sys.stdout)
+        elif note := empty_note(view.parts()):
+            log.info(printed(note))
+        else:
+            print(printed(view.text()))
 
 
 def show_at_once(view: View, json: bool) -> None:

@@ -133,10 +133,14 @@ class LocalSetsView(TabularView, kind="local-sets", document=documents.LocalSets
     sets: Sequence[LocalSet]
 
     def parts(self) -> Sequence[Part]:
-        if not self.sets:
-            return ["no snapshot set is on this host"]
         rows = [
             (one.backup_id, one.state, size(one.used), one.position or "-", "; ".join(one.users) or "-")
             for one in self.sets
         ]
-        return [Table(("SET", "STATE", "HELD", "POSITION", "NEEDED BY"), rows, "")]
+        return [
+            Table(
+                ("SET", "STATE", "HELD", "POSITION", "NEEDED BY"),
+                rows,
+                "no snapshot set is on this host",
+            )
+        ]
