@@ -41,7 +41,11 @@ class BackupView(View, kind="backup", document=documents.BackupDocument, read_fr
 
 
 def _duration(result: BackupResult) -> str:
-    return f" by the run {result.manifest.run_id}" if result.is_repeat else f" in {result.send_seconds:.1f} s"
+    return (
+        f" by the run {result.manifest.run_id or 'of an earlier version'}"
+        if result.is_repeat
+        else f" in {result.send_seconds:.1f} s"
+    )
 
 
 _DECISIONS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zsnapdb.base.model import Flavour
-from zsnapdb.config.settings import Settings
+from zsnapdb.config.settings import InstanceSettings, Settings
 from zsnapdb.documents import setup as documents
 from zsnapdb.jobs.backup.run import BackupResult
 from zsnapdb.jobs.setup.steps import ProofResult, SetupCheck, SetupResult
@@ -146,6 +146,14 @@ def _lines(steps: Sequence[RemovalStep]) -> list[str]:
     return lines
 
 
+def _place(own: InstanceSettings) -> str:
+    """Return where the server of an instance is reached."""
+    if own.vm is not None:
+        return f"virtual machine {own.vm.domain}"
+    where = own.socket or own.host
+    return f"{own.user} at {where}" if where is not None else "no server on this host"
+
+
 class ConfigurationView(View, kind="configuration", document=documents.ConfigurationDocument, read_from="settings"):
     """A valid configuration file: its instances and repositories."""
 
@@ -153,7 +161,7 @@ class ConfigurationView(View, kind="configuration", document=documents.Configura
 
     def text(self) -> str:
         lines = [
-            f"instance {name}: {own.user} at {own.socket or own.host}, to repository {own.repository}"
+            f"instance {name}: {_place(own)}, to repository {own.repository}"
             for name, own in self.settings.instance.items()
         ]
         return "\n".join(["the configuration is well-formed", *lines, *self.notes()])
