@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zsnapdb.cli import completion
 from zsnapdb.cli.exit_codes import stop_on_signals
 from zsnapdb.cli.opened import configuration
 from zsnapdb.cli.options import AsJson, ConfigFile
@@ -92,7 +93,13 @@ def agent_run(
     context: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB", help="A configured job, such as backup or deep-verify.")],
     instance: Annotated[
-        str | None, typer.Argument(metavar="INSTANCE", help="Its instance, if several have it.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="INSTANCE",
+            help="Its instance, if several have it.",
+            show_default=False,
+            autocompletion=completion.instances,
+        ),
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -116,7 +123,9 @@ def agent_run(
 
 def agent_pause(
     context: typer.Context,
-    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="A configured instance.")],
+    instance: Annotated[
+        str, typer.Argument(metavar="INSTANCE", help="A configured instance.", autocompletion=completion.instances)
+    ],
     length: Annotated[
         str, typer.Option("--for", metavar="DURATION", help="How long, for example 2h; 0s ends a pause.")
     ],

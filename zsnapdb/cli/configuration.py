@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli import log
+from zsnapdb.cli import completion, log
 from zsnapdb.cli.opened import configuration
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName
 from zsnapdb.cli.output import show, show_errors
@@ -79,7 +79,12 @@ class FlavourOption(Enum):
 def example(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="The example to print. Without it, list all examples.", show_default=False),
+        typer.Argument(
+            metavar="NAME",
+            help="The example to print. Without it, list all examples.",
+            show_default=False,
+            autocompletion=completion.examples,
+        ),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -118,7 +123,10 @@ def grants(
 
 def notify_test(
     target: Annotated[
-        str | None, typer.Argument(metavar="TARGET", help="A configured target.", show_default="all of them")
+        str | None,
+        typer.Argument(
+            metavar="TARGET", help="A configured target.", show_default="all of them", autocompletion=completion.targets
+        ),
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,

@@ -13,6 +13,7 @@ import typer
 
 from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.base.foreign_text import printed
+from zsnapdb.cli import completion
 from zsnapdb.cli.exit_codes import of_the_system
 from zsnapdb.cli.opened import configuration, of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
@@ -38,7 +39,13 @@ class DoctorFormat(StrEnum):
 
 def doctor(
     instance: Annotated[
-        str | None, typer.Argument(metavar="INSTANCE", help="A configured instance.", show_default="all of them")
+        str | None,
+        typer.Argument(
+            metavar="INSTANCE",
+            help="A configured instance.",
+            show_default="all of them",
+            autocompletion=completion.instances,
+        ),
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,

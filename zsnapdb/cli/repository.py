@@ -115,7 +115,13 @@ def verify(
 def copy(
     to: Annotated[
         str,
-        typer.Option("--to", metavar="REPOSITORY", help="The configured repository to copy to.", show_default=False),
+        typer.Option(
+            "--to",
+            metavar="REPOSITORY",
+            help="The configured repository to copy to.",
+            show_default=False,
+            autocompletion=completion.repositories,
+        ),
     ],
     instance: InstanceName = None,
     source: Annotated[
@@ -124,6 +130,7 @@ def copy(
             "--from",
             metavar="REPOSITORY",
             help="The configured repository to copy from.",
+            autocompletion=completion.repositories,
             show_default="the instance's own",
         ),
     ] = None,
@@ -292,7 +299,10 @@ def adopt(
     backups: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="BACKUP...", help="Backup ids. Without any: all without an objection.", show_default=False
+            metavar="BACKUP...",
+            help="Backup ids. Without any: all without an objection.",
+            show_default=False,
+            autocompletion=completion.backups,
         ),
     ] = None,
     repository: RepositoryName = None,
@@ -335,7 +345,12 @@ def acknowledge_removed(
     instance: NamedInstance,
     backups: Annotated[
         list[str] | None,
-        typer.Argument(metavar="BACKUP...", help="Backup ids. Without any: all that are missing.", show_default=False),
+        typer.Argument(
+            metavar="BACKUP...",
+            help="Backup ids. Without any: all that are missing.",
+            show_default=False,
+            autocompletion=completion.backups,
+        ),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -357,7 +372,12 @@ def forget(
     instance: NamedInstance,
     backups: Annotated[
         list[str] | None,
-        typer.Argument(metavar="BACKUP...", help="Backup ids. Without any: all that are missing.", show_default=False),
+        typer.Argument(
+            metavar="BACKUP...",
+            help="Backup ids. Without any: all that are missing.",
+            show_default=False,
+            autocompletion=completion.backups,
+        ),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,

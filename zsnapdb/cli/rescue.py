@@ -56,6 +56,7 @@ TargetInstance = Annotated[
     typer.Option(
         "--into-instance",
         metavar="INSTANCE",
+        autocompletion=completion.instances,
         help="The instance whose server gets the table, instead of --into.",
         show_default=False,
     ),

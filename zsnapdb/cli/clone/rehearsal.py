@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli import completion
 from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, NamedInstance
 from zsnapdb.cli.output import show
@@ -20,7 +21,10 @@ def upgrade_test(
     source: Annotated[
         str,
         typer.Option(
-            "--from", metavar="BACKUP", help="latest, or the id of a backup whose snapshots are on this host."
+            "--from",
+            metavar="BACKUP",
+            help="latest, or the id of a backup whose snapshots are on this host.",
+            autocompletion=completion.backups,
         ),
     ] = "latest",
     query: Annotated[
@@ -66,7 +70,10 @@ def migration_check(
     source: Annotated[
         str,
         typer.Option(
-            "--from", metavar="BACKUP", help="latest, or the id of a backup whose snapshots are on this host."
+            "--from",
+            metavar="BACKUP",
+            help="latest, or the id of a backup whose snapshots are on this host.",
+            autocompletion=completion.backups,
         ),
     ] = "latest",
     load_of: Annotated[
