@@ -247,6 +247,15 @@ COMMANDS: Mapping[str, Command | Group] = {
         examples=("doctor", "doctor main --fix --plan", "doctor main --load --for 10m"),
     ),
     "advise": Command("doctor.advise", hidden=True),
+    "sizing": Command(
+        "sizing.sizing",
+        Heading.HOST,
+        "sizing:SizingView",
+        examples=(
+            "sizing --size 1TiB --change 20GiB/day",
+            "sizing --size 10TiB --keep daily=30,monthly=12 --prices all",
+        ),
+    ),
     "grants": Command("configuration.grants", Heading.HOST, "setup:GrantsView", examples=("grants --flavour mysql",)),
     "example": Command(
         "configuration.example",

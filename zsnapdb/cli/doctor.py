@@ -18,6 +18,7 @@ from zsnapdb.cli.exit_codes import of_the_system
 from zsnapdb.cli.opened import configuration, of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
 from zsnapdb.cli.output import renamed, show, show_errors
+from zsnapdb.cli.sizing import SizingChange, SizingKeep, SizingPrices, show_sizing
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.doctor.diagnose import Diagnosis
@@ -154,10 +155,18 @@ def advise(
     period: Annotated[
         str, typer.Option("--for", metavar="DURATION", help="Watch the load for this long, for example 10m.")
     ] = _PERIOD,
+    size: Annotated[str | None, typer.Option("--size", metavar="SIZE", help="With a size: `zsnapdb sizing`.")] = None,
+    change: SizingChange = None,
+    keep: SizingKeep = None,
+    prices: SizingPrices = "s3",
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
     """Estimate how other memory, devices or records would affect the present load: `zsnapdb doctor --load`."""
+    if size is not None:
+        renamed("advise --size", "sizing --size")
+        show_sizing(size, change, None, keep, "1d", "30d", "119MiB/s", prices, json)
+        return
     renamed("advise", "doctor --load")
     _show_load(instance, period, config, json)
 
