@@ -33,7 +33,7 @@ def speed_up(guest: Guest) -> None:
 
 def backups(guest: Guest) -> list[str]:
     done = guest.run([QUICK, "list", "--json"])
-    if done.code == 6 and "no repository yet" in done.stderr:
+    if done.code == 6 and "there is no repository" in done.stderr:
         return []
     return [b["backup_id"] for b in json.loads(done.check().stdout)["backups"]]
 

@@ -79,6 +79,7 @@ SUB_ROOMS = {
     "planning.health": {"planning", "planning.binlog", "planning.trial"},
     "planning.fleet": {"planning", "planning.agent", "planning.health"},
     "planning.setup": {"planning"},
+    "planning.sizing": {"planning", "planning.repository"},
     "planning.vm": {"planning", "planning.backup", "planning.clone"},
     "report.fleet": {"report"},
     "report.repository": {"report"},

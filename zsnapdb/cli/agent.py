@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zsnapdb.cli import completion
 from zsnapdb.cli.exit_codes import stop_on_signals
 from zsnapdb.cli.opened import configuration
 from zsnapdb.cli.options import AsJson, ConfigFile
@@ -94,7 +95,12 @@ def agent_run(
     job: Annotated[str, typer.Argument(metavar="JOB", help="Configured job, such as backup or deep-verify.")],
     instance: Annotated[
         str | None,
-        typer.Argument(metavar="INSTANCE", help="Instance of the job, if several have it.", show_default=False),
+        typer.Argument(
+            metavar="INSTANCE",
+            help="Instance of the job, if several have it.",
+            show_default=False,
+            autocompletion=completion.instances,
+        ),
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -118,7 +124,9 @@ def agent_run(
 
 def agent_pause(
     context: typer.Context,
-    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="Configured instance.")],
+    instance: Annotated[
+        str, typer.Argument(metavar="INSTANCE", help="Configured instance.", autocompletion=completion.instances)
+    ],
     length: Annotated[
         str, typer.Option("--for", metavar="DURATION", help="Length of the pause, for example 2h; 0s ends it.")
     ],

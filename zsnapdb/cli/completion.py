@@ -66,6 +66,20 @@ def repositories(incomplete: str) -> list[str]:
     return _names(lambda: load(None).repository, incomplete)
 
 
+def targets(incomplete: str) -> list[str]:
+    """Return the configured targets of notifications with this beginning."""
+    from zsnapdb.config.settings import load
+
+    return _names(lambda: load(None).notifications.to, incomplete)
+
+
+def examples(incomplete: str) -> list[str]:
+    """Return the names of examples with this beginning."""
+    from zsnapdb.jobs.shell.examples import examples as known
+
+    return _names(lambda: [one.name for one in known()], incomplete)
+
+
 def clones(incomplete: str) -> list[str]:
     """Return the clones on this host that start with `incomplete`."""
     from zsnapdb.config.settings import load

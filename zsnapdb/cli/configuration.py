@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli import log
+from zsnapdb.cli import completion, log
 from zsnapdb.cli.opened import configuration
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName
 from zsnapdb.cli.output import show, show_errors
@@ -35,6 +35,41 @@ def check(config: ConfigFile = None, json: AsJson = False) -> None:
     show(ConfigurationView(settings), json)
 
 
+def show_settings(
+    key: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="KEY", help="A setting or table, such as instance.main.lock, or a part of it.", show_default="all"
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Show the settings in effect, and the origin of each: a line of the file, the environment, or the default.
+
+    Secrets are not shown, and neither are the arguments of commands.
+    """
+    import difflib
+    import os
+
+    from zsnapdb.base.errors import UsageError
+    from zsnapdb.config import effective as job
+    from zsnapdb.config.key_lines import key_lines
+    from zsnapdb.config.settings import parse, path_of, text_of
+    from zsnapdb.report.setup import EffectiveConfigurationView
+
+    file = path_of(config)
+    text = text_of(file)
+    every = (*job.effective(parse(text, str(file)), key_lines(text)), *job.environment(os.environ))
+    chosen = every if key is None else job.matching(every, key)
+    if not chosen:
+        near = difflib.get_close_matches(key or "", [one.key for one in every], n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "`zsnapdb config show` lists all settings"
+        raise UsageError(f"{key!r} is no setting", hint=hint)
+    named = "environment" if str(file) == os.environ.get("ZSNAPDB_CONFIG") else "option"
+    show(EffectiveConfigurationView(file, named if config is not None else "default", chosen), json)
+
+
 class FlavourOption(Enum):
     """The flavour of a server."""
 
@@ -45,7 +80,12 @@ class FlavourOption(Enum):
 def example(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="Example to print. Default: list all examples.", show_default=False),
+        typer.Argument(
+            metavar="NAME",
+            help="Example to print. Default: list all examples.",
+            show_default=False,
+            autocompletion=completion.examples,
+        ),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -84,7 +124,10 @@ def grants(
 
 def notify_test(
     target: Annotated[
-        str | None, typer.Argument(metavar="TARGET", help="Configured target.", show_default="all of them")
+        str | None,
+        typer.Argument(
+            metavar="TARGET", help="Configured target.", show_default="all of them", autocompletion=completion.targets
+        ),
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,

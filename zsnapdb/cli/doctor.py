@@ -13,10 +13,12 @@ import typer
 
 from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.base.foreign_text import printed
+from zsnapdb.cli import completion
 from zsnapdb.cli.exit_codes import of_the_system
 from zsnapdb.cli.opened import configuration, of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
 from zsnapdb.cli.output import renamed, show, show_errors
+from zsnapdb.cli.sizing import SizingChange, SizingKeep, SizingPrices, show_sizing
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.doctor.diagnose import Diagnosis
@@ -38,7 +40,13 @@ class DoctorFormat(StrEnum):
 
 def doctor(
     instance: Annotated[
-        str | None, typer.Argument(metavar="INSTANCE", help="Configured instance.", show_default="all of them")
+        str | None,
+        typer.Argument(
+            metavar="INSTANCE",
+            help="Configured instance.",
+            show_default="all of them",
+            autocompletion=completion.instances,
+        ),
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -157,10 +165,18 @@ def advise(
     period: Annotated[
         str, typer.Option("--for", metavar="DURATION", help="Length of the observation, for example 10m.")
     ] = _PERIOD,
+    size: Annotated[str | None, typer.Option("--size", metavar="SIZE", help="With a size: `zsnapdb sizing`.")] = None,
+    change: SizingChange = None,
+    keep: SizingKeep = None,
+    prices: SizingPrices = "s3",
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
     """Estimate the effect of other memory, devices or record sizes on the present load: `zsnapdb doctor --load`."""
+    if size is not None:
+        renamed("advise --size", "sizing --size")
+        show_sizing(size, change, None, keep, "1d", "30d", "119MiB/s", prices, json)
+        return
     renamed("advise", "doctor --load")
     _show_load(instance, period, config, json)
 

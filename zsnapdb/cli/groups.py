@@ -119,6 +119,7 @@ def _loaded(words: tuple[str, ...], entry: Command | Group) -> Any:
         callback=function,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True} if entry.passes_words_on else None,
         hidden=entry.hidden,
+        epilog=entry.epilog,
         rich_help_panel=entry.heading,
     )
     return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)

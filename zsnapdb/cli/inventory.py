@@ -22,13 +22,22 @@ def list_backups(
     local: Annotated[
         bool, typer.Option("--local", help="List the snapshot sets on this host without a repository.")
     ] = False,
+    instances: Annotated[
+        bool, typer.Option("--instances", help="List the instances in each repository. No name is needed.")
+    ] = False,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
     """List the backups of an instance, oldest first.
 
-    Exit code 7: a manifest cannot be read, or the repository lacks a backup that this host stored.
+    Exit code 7: a manifest cannot be read, or the repository lacks a backup that this host stored. With --instances,
+    exit code 6: a repository cannot be reached, or has nothing.
     """
+    if instances:
+        if instance is not None or local:
+            raise UsageError("--instances takes no INSTANCE and no --local", hint="leave them out")
+        _list_instances(repository, config, json)
+        return
     if local:
         if repository is not None:
             raise UsageError("--local asks no repository", hint="leave out --repository")
@@ -45,6 +54,20 @@ def list_backups(
         raise typer.Exit(backups.damaged[0].exit_code)
     if is_lacking:
         raise typer.Exit(DamagedError.exit_code)
+
+
+def _list_instances(repository: str | None, config: Path | None, json: bool) -> None:
+    from zsnapdb.jobs.repository import instances as job
+    from zsnapdb.report.repository.list import StoredInstancesView
+
+    settings, host = on_host(config)
+    found = job.list_instances(settings, host, repository)
+    errors = [one.error for one in found if one.error is not None]
+    if json or len(errors) < len(found):
+        show(StoredInstancesView(found), json)
+    show_errors(errors)
+    if errors:
+        raise typer.Exit(max(error.exit_code for error in errors))
 
 
 def _list_local(instance: str | None, config: Path | None, json: bool) -> None:

@@ -28,15 +28,22 @@ class Shown(Protocol):
 
 
 def show(view: Shown, json: bool) -> None:
-    """Print a result. Bars are cleared first, and tables fit the terminal."""
-    from zsnapdb.cli import tables
-    from zsnapdb.report.view import TabularView
+    """Print a result. Bars are cleared first, and tables fit the terminal.
+
+    In a pipe an empty list prints nothing on stdout and a note on stderr.
+    """
+    from zsnapdb.cli import log, tables
+    from zsnapdb.report.view import TabularView, empty_note
 
     with SCREEN.cleared():
-        if not json and isinstance(view, TabularView) and tables.are_wanted():
-            tables.show_parts(view.parts(), sys.stdout)
-        else:
+        if json or not isinstance(view, TabularView):
             print(view.document() if json else printed(view.text()))
+        elif tables.are_wanted():
+            tables.show_parts(view.parts(), sys.stdout)
+        elif note := empty_note(view.parts()):
+            log.info(printed(note))
+        else:
+            print(printed(view.text()))
 
 
 def show_at_once(view: View, json: bool) -> None:

@@ -115,7 +115,13 @@ def verify(
 def copy(
     to: Annotated[
         str,
-        typer.Option("--to", metavar="REPOSITORY", help="Configured repository to copy to.", show_default=False),
+        typer.Option(
+            "--to",
+            metavar="REPOSITORY",
+            help="Configured repository to copy to.",
+            show_default=False,
+            autocompletion=completion.repositories,
+        ),
     ],
     instance: InstanceName = None,
     source: Annotated[
@@ -124,6 +130,7 @@ def copy(
             "--from",
             metavar="REPOSITORY",
             help="Configured repository to copy from.",
+            autocompletion=completion.repositories,
             show_default="the instance's own",
         ),
     ] = None,
@@ -295,7 +302,10 @@ def adopt(
     backups: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="BACKUP...", help="Backup ids. Default: all backups without an objection.", show_default=False
+            metavar="BACKUP...",
+            help="Backup ids. Default: all backups without an objection.",
+            show_default=False,
+            autocompletion=completion.backups,
         ),
     ] = None,
     repository: RepositoryName = None,
@@ -342,7 +352,12 @@ def acknowledge_removed(
     instance: NamedInstance,
     backups: Annotated[
         list[str] | None,
-        typer.Argument(metavar="BACKUP...", help="Backup ids. Default: all missing backups.", show_default=False),
+        typer.Argument(
+            metavar="BACKUP...",
+            help="Backup ids. Default: all missing backups.",
+            show_default=False,
+            autocompletion=completion.backups,
+        ),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -364,7 +379,12 @@ def forget(
     instance: NamedInstance,
     backups: Annotated[
         list[str] | None,
-        typer.Argument(metavar="BACKUP...", help="Backup ids. Default: all missing backups.", show_default=False),
+        typer.Argument(
+            metavar="BACKUP...",
+            help="Backup ids. Default: all missing backups.",
+            show_default=False,
+            autocompletion=completion.backups,
+        ),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,

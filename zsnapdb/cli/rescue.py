@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.cli import completion
-from zsnapdb.cli.opened import of_instance
+from zsnapdb.cli.opened import configuration, of_instance
 from zsnapdb.cli.options import (
     POINT,
     AcceptOlder,
@@ -55,6 +56,7 @@ TargetInstance = Annotated[
     typer.Option(
         "--into-instance",
         metavar="INSTANCE",
+        autocompletion=completion.instances,
         help="Instance whose server gets the table, instead of --into.",
         show_default=False,
     ),
@@ -149,8 +151,40 @@ def rescue(
     show(report.RescueView(done), json)
 
 
+WholeTable = Annotated[str | None, typer.Option("--table", metavar="SCHEMA.TABLE", hidden=True)]
+WholeSchema = Annotated[str | None, typer.Option("--schema", metavar="SCHEMA", hidden=True)]
+"""Options that people try with `restore` and `undo`. They lead to `rescue`."""
+
+
+def refuse_part(
+    command: str, config: Path | None, instance: str | None, table: str | None, schema: str | None, to: str
+) -> None:
+    """Raise UsageError with the command of `rescue` if a table or schema is named. `command` does not take it."""
+    part = table if table is not None else schema
+    if part is None:
+        return
+    name, _ = configuration(config).one_instance(instance)
+    chosen, point, into = (shlex.quote(word) for word in (part, to, f"{part}.sql".replace("/", "_")))
+    led = (
+        f"`zsnapdb rescue {name} --table {chosen} --to {point} --into {into}`"
+        if table is not None
+        else f"`zsnapdb rescue {name} --schema {chosen} --to {point} --into {into}`"
+    )
+    raise UsageError(
+        f"{command} takes no {'--table' if table is not None else '--schema'}; rescue copies one table or one schema"
+        " out of a backup",
+        hint=f"for the state of {to} run {led}",
+    )
+
+
 UndoneTransaction = Annotated[
-    str, typer.Option("--gtid", metavar="GTID", help="Transaction to undo. `zsnapdb binlog find` prints its GTID.")
+    str | None,
+    typer.Option(
+        "--gtid",
+        metavar="GTID",
+        help="Transaction to undo. `zsnapdb binlog find` prints its GTID.",
+        show_default=False,
+    ),
 ]
 WrittenInto = Annotated[
     Path | None,
@@ -191,8 +225,10 @@ Unasked = Annotated[bool, typer.Option("--yes", "-y", help="With --apply: skip t
 
 
 def undo(
-    gtid: UndoneTransaction,
     instance: InstanceName = None,
+    gtid: UndoneTransaction = None,
+    table: WholeTable = None,
+    schema: WholeSchema = None,
     into: WrittenInto = None,
     tried: TriedFirst = False,
     applied: Applied = False,
@@ -211,7 +247,12 @@ def undo(
     from zsnapdb.jobs.binlog import undo as job
     from zsnapdb.report import binlog as report
 
+    refuse_part("undo", config, instance, table, schema, "10m")
     settings, chosen = of_instance(config, instance)
+    if gtid is None:
+        raise UsageError(
+            "undo needs a transaction", hint=f"`zsnapdb binlog find {chosen.name}` lists them; add --gtid GTID"
+        )
     job.refuse_existing(into)
     if applied and not yes and not sys.stdin.isatty():
         raise UsageError("undo --apply asks before it changes rows, and nobody can answer here", hint="add --yes")

@@ -36,6 +36,7 @@ from zsnapdb.cli.options import (
     WithForeignSnapshots,
 )
 from zsnapdb.cli.output import show
+from zsnapdb.cli.rescue import WholeSchema, WholeTable, refuse_part
 
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
@@ -84,6 +85,8 @@ StopAfter = Annotated[
 def restore(
     instance: InstanceName = None,
     to: RequestedPoint = "latest",
+    table: WholeTable = None,
+    schema: WholeSchema = None,
     accepts_older: AcceptOlder = False,
     history: History = None,
     origin: RestoreFrom = "repository",
@@ -121,6 +124,7 @@ def restore(
     from zsnapdb.jobs.restore.plan import RestoreRequest, origin_of
     from zsnapdb.report.restore import result as report
 
+    refuse_part("restore", config, instance, table, schema, "10m" if to == "latest" else to)
     _refuse_contradictions(to, further, resume=resume, abandon=abandon, plan=plan)
     if once is not None and (resume or abandon or further is not None):
         raise UsageError(

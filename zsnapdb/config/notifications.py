@@ -9,13 +9,14 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from zsnapdb.base.quantities import Seconds
-from zsnapdb.config.section import ConfigSection
+from zsnapdb.config.section import HIDDEN, ConfigSection
 
 _URL = r"^https?://[^\s/@]+(/\S*)?$"
 _ADDRESS = r"^[A-Za-z0-9][A-Za-z0-9._%+=-]*@[A-Za-z0-9.-]+$"
 _PROGRAM = r"^/"
 
-Url = Annotated[str, Field(pattern=_URL, max_length=2000)]
+Url = Annotated[str, Field(pattern=_URL, max_length=2000), HIDDEN]
+"""A secret address: everybody who has it can send to it."""
 Address = Annotated[str, Field(pattern=_ADDRESS, max_length=320)]
 Program = Annotated[str, Field(pattern=_PROGRAM)]
 TARGET_NAME = r"^[a-z0-9][a-z0-9_-]{0,31}$"

@@ -437,6 +437,16 @@ def parse(text: str, name: str) -> Settings:
 
 def load(path: Path | None = None) -> Settings:
     """Return the settings of the file (default: $ZSNAPDB_CONFIG, else /etc/zsnapdb/zsnapdb.toml)."""
-    chosen = path or Path(os.environ.get("ZSNAPDB_CONFIG", str(DEFAULT_PATH)))
+    chosen = path_of(path)
+    return parse(text_of(chosen), str(chosen))
+
+
+def path_of(path: Path | None = None) -> Path:
+    """Return the path of the file (default: $ZSNAPDB_CONFIG, else /etc/zsnapdb/zsnapdb.toml)."""
+    return path or Path(os.environ.get("ZSNAPDB_CONFIG", str(DEFAULT_PATH)))
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a configuration. Raise ConfigError if it cannot be read."""
     hint = "write one as `zsnapdb example zsnapdb.toml` shows, or name another file with --config"
-    return parse(read_text(chosen, "the configuration", hint), str(chosen))
+    return read_text(path, "the configuration", hint)

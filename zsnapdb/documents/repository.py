@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from zsnapdb.documents.base import At, Document, Number, each, or_null, read, rows
-from zsnapdb.documents.errors import DamageFields, ErrorFields, MissingFields, errors_fields
+from zsnapdb.documents.errors import DamageFields, ErrorFields, MissingFields, error_fields, errors_fields
 from zsnapdb.documents.manifest import ManifestFields
 
 
@@ -195,6 +195,29 @@ class InventoryDocument(Document):
     damaged: Annotated[tuple[ErrorFields, ...], At("damaged", errors_fields)]
     missing: tuple[MissingFields, ...]
     unfinished: tuple[UnfinishedFields, ...]
+
+
+class StoredInstanceFields(Document):
+    """An instance in a repository: the number of its backups, and the greatest backup id."""
+
+    name: str
+    backups: int
+    newest: str | None
+
+
+class RepositoryInstancesFields(Document):
+    """The instances in a repository, or the error that prevents knowing them."""
+
+    repository: str
+    url: str
+    instances: tuple[StoredInstanceFields, ...]
+    error: Annotated[ErrorFields | None, At("error", error_fields)]
+
+
+class StoredInstancesDocument(Document):
+    """The instances in each repository."""
+
+    repositories: tuple[RepositoryInstancesFields, ...]
 
 
 class ShownBackupFields(ManifestFields):

@@ -80,6 +80,27 @@ class ConfigurationDocument(Document):
     repositories: Annotated[tuple[str, ...], At("repository", sorted)]
 
 
+class EffectiveSettingFields(Document):
+    """A setting: its value as TOML (null: not set, or `hidden`), its origin, and its line in the file.
+
+    `origin`: file, environment, repository (an instance uses the table of its repository) or default.
+    """
+
+    key: str
+    value: str | None
+    hidden: bool
+    origin: str
+    line: int | None
+
+
+class EffectiveConfigurationDocument(Document):
+    """The settings in effect. `chosen_by`: what named the file: option, environment or default."""
+
+    file: Annotated[str, At("file")]
+    chosen_by: str
+    settings: tuple[EffectiveSettingFields, ...]
+
+
 class ExamplesDocument(Document):
     """The names of all examples."""
 

@@ -43,6 +43,12 @@ L = TypeVar("L", bound=Link)
 
 _REASONS_SHOWN = 5
 
+OTHER_ADDRESS_HINT = (
+    "check the name of the instance, and `url` of its repository; `zsnapdb list --instances` lists the instances that"
+    " each repository has"
+)
+"""The hint where nothing was found that a restore needs: the address or the name is likely to be wrong."""
+
 
 class Why(StrEnum):
     """The kind of reason for an increment, for a full backup, or against a stored backup as base."""

@@ -41,7 +41,11 @@ class BackupView(View, kind="backup", document=documents.BackupDocument, read_fr
 
 
 def _duration(result: BackupResult) -> str:
-    return f" by the run {result.manifest.run_id}" if result.is_repeat else f" in {result.send_seconds:.1f} s"
+    return (
+        f" by the run {result.manifest.run_id or 'of an earlier version'}"
+        if result.is_repeat
+        else f" in {result.send_seconds:.1f} s"
+    )
 
 
 _DECISIONS = {
@@ -133,10 +137,14 @@ class LocalSetsView(TabularView, kind="local-sets", document=documents.LocalSets
     sets: Sequence[LocalSet]
 
     def parts(self) -> Sequence[Part]:
-        if not self.sets:
-            return ["no snapshot set is on this host"]
         rows = [
             (one.backup_id, one.state, size(one.used), one.position or "-", "; ".join(one.users) or "-")
             for one in self.sets
         ]
-        return [Table(("SET", "STATE", "HELD", "POSITION", "NEEDED BY"), rows, "")]
+        return [
+            Table(
+                ("SET", "STATE", "HELD", "POSITION", "NEEDED BY"),
+                rows,
+                "no snapshot set is on this host",
+            )
+        ]

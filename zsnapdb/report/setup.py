@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from zsnapdb.base.model import Flavour
-from zsnapdb.config.settings import Settings
+from zsnapdb.config.effective import EffectiveSetting
+from zsnapdb.config.settings import InstanceSettings, Settings
 from zsnapdb.documents import setup as documents
 from zsnapdb.jobs.backup.run import BackupResult
 from zsnapdb.jobs.setup.steps import ProofResult, SetupCheck, SetupResult
@@ -17,7 +19,7 @@ from zsnapdb.report.backup import BackupView
 from zsnapdb.report.doctor import DoctorView
 from zsnapdb.report.trial.drill import DrillView
 from zsnapdb.report.units import paragraph
-from zsnapdb.report.view import Fields, View
+from zsnapdb.report.view import Fields, Part, Table, TabularView, View
 
 
 class SetupPlanView(View, kind="setup-plan", document=documents.SetupPlanDocument):
@@ -146,6 +148,14 @@ def _lines(steps: Sequence[RemovalStep]) -> list[str]:
     return lines
 
 
+def _place(own: InstanceSettings) -> str:
+    """Return where the server of an instance is reached."""
+    if own.vm is not None:
+        return f"virtual machine {own.vm.domain}"
+    where = own.socket or own.host
+    return f"{own.user} at {where}" if where is not None else "no server on this host"
+
+
 class ConfigurationView(View, kind="configuration", document=documents.ConfigurationDocument, read_from="settings"):
     """A valid configuration file: its instances and repositories."""
 
@@ -153,7 +163,7 @@ class ConfigurationView(View, kind="configuration", document=documents.Configura
 
     def text(self) -> str:
         lines = [
-            f"instance {name}: {own.user} at {own.socket or own.host}, to repository {own.repository}"
+            f"instance {name}: {_place(own)}, to repository {own.repository}"
             for name, own in self.settings.instance.items()
         ]
         return "\n".join(["the configuration is well-formed", *lines, *self.notes()])
@@ -168,6 +178,31 @@ class ConfigurationView(View, kind="configuration", document=documents.Configura
                 place = f"[repository.{name}.s3]"
                 notes.append(f'note: {", ".join(own.flat_keys)} of repository "{name}" belong in the table {place}')
         return notes
+
+
+class EffectiveConfigurationView(
+    TabularView, kind="effective-configuration", document=documents.EffectiveConfigurationDocument
+):
+    """The settings in effect and the origin of each."""
+
+    file: Path
+    chosen_by: str
+    settings: Sequence[EffectiveSetting]
+
+    def parts(self) -> Sequence[Part]:
+        rows = [(one.key, _shown(one), self._origin(one)) for one in self.settings]
+        chosen = {"environment": "ZSNAPDB_CONFIG names it", "option": "--config names it"}
+        head = f"file {self.file} ({chosen.get(self.chosen_by, 'the default file')})"
+        return [head, Table(("SETTING", "VALUE", "FROM"), rows, "no setting")]
+
+    def _origin(self, one: EffectiveSetting) -> str:
+        return f"{self.file.name}:{one.line}" if one.line is not None else one.origin.value
+
+
+def _shown(one: EffectiveSetting) -> str:
+    if one.value is not None:
+        return one.value
+    return "(a secret, not shown)" if one.hidden else "(not set)"
 
 
 class ExamplesView(View, kind="examples", document=documents.ExamplesDocument):

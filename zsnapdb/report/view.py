@@ -105,6 +105,13 @@ class TabularView(View):
         return "\n".join(part if isinstance(part, str) else part.text for part in self.parts())
 
 
+def empty_note(parts: Sequence[Part]) -> str:
+    """Return the sentence for a list without a row, which a pipe does not get; "" if there is anything to list."""
+    if any(isinstance(part, str) or part.rows or part.lines for part in parts):
+        return ""
+    return "; ".join(part.empty for part in parts if isinstance(part, Table))
+
+
 def spaced(blocks: Iterable[Sequence[Part]]) -> list[Part]:
     """Return the parts of all blocks, with an empty line between two blocks."""
     parts: list[Part] = []

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.base.model import is_backup_id
+from zsnapdb.planning.chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.order import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import Keyring, Unbelieved
@@ -129,10 +130,10 @@ class Repository(RepositoryObjects):
         except NotThere as error:
             newest = cls._newest_manifest(unknown, instances)
             if newest is None:
-                raise NotThere(
-                    f"there is no repository yet: {objects.place(layout.MARKER)} is missing",
-                    hint="create the repository with `zsnapdb init`, or with the first `zsnapdb backup`",
-                ) from error
+                sought = f"{objects.place(layout.MARKER)} is missing"
+                if instances:
+                    sought += f", and there is no backup of {', '.join(instances[:3])}"
+                raise NotThere(f"there is no repository: {sought}", hint=OTHER_ADDRESS_HINT) from error
         note = (
             f"{objects.place(layout.MARKER)} is missing; the id was read from a manifest; run `zsnapdb init` to write"
             " the marker again"

@@ -51,6 +51,8 @@ def _command(command: CommandText) -> Iterator[str]:
         yield "|---|---|---|---|"
         yield from (_row(option) for option in rows)
         yield ""
+    if command.examples:
+        yield from ("```sh", *command.examples, "```", "")
 
 
 def _row(option: OptionText) -> str:

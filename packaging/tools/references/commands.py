@@ -11,6 +11,7 @@ from typing import Any
 from typer.main import get_command
 
 from zsnapdb.cli.app import app
+from zsnapdb.cli.commands import COMMANDS, Command
 
 PROGRAM = "zsnapdb"
 
@@ -43,6 +44,8 @@ class CommandText:
     arguments: tuple[OptionText, ...]
     options: tuple[OptionText, ...]
     is_group: bool
+    examples: tuple[str, ...] = ()
+    """Command lines to copy."""
 
     @property
     def name(self) -> str:
@@ -69,16 +72,19 @@ def _walk(command: Any, words: tuple[str, ...], heading: str, parent: Any) -> It
 def _text(command: Any, words: tuple[str, ...], heading: str, *, is_group: bool) -> CommandText:
     body = inspect.cleandoc(command.help or "")
     first, *rest = [" ".join(part.split()) for part in body.split("\n\n")] or [""]
+    declared = COMMANDS.get(" ".join(words))
+    examples = declared.examples if isinstance(declared, Command) else ()
     parameters = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
     return CommandText(
         words=words,
         heading=heading,
         usage=" ".join((PROGRAM, *words, *_usage(parameters, is_group=is_group))),
         summary=first,
-        paragraphs=tuple(rest) + ((" ".join(command.epilog.split()),) if command.epilog else ()),
+        paragraphs=tuple(rest) + ((" ".join(command.epilog.split()),) if command.epilog and not examples else ()),
         arguments=tuple(_option(p) for p in parameters if p.param_type_name == "argument"),
         options=tuple(_option(p) for p in parameters if p.param_type_name == "option"),
         is_group=is_group,
+        examples=tuple(f"{PROGRAM} {one}" for one in examples),
     )
 
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from zsnapdb.base import quantities
 from zsnapdb.config.settings import Settings
+from zsnapdb.config.written import UNITS, metadata_of, quantity, unit_of
 
 _HEAD = """# Configuration
 
@@ -26,14 +26,7 @@ A size is a number with B, KiB, MiB, GiB or TiB. A duration is a number with ms,
 sections, NAME is a name of yours.
 """
 _EXAMPLE = Path(__file__).parents[3] / "configs" / "zsnapdb.example.toml"
-_UNITS: dict[Any, str] = {
-    quantities._size: "size",
-    quantities._duration: "duration",
-    quantities._level: 'a number, or "auto"',
-}
 _LIMITS = (("gt", "more than"), ("ge", "at least"), ("lt", "less than"), ("le", "at most"))
-_TIMES = (("w", 7 * 86400), ("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
-_SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
 @dataclass(frozen=True)
@@ -111,44 +104,19 @@ def _value(field: FieldInfo) -> str:
 
 
 def _bound(field: FieldInfo, name: str) -> Any:
-    bounds = [getattr(item, name, None) for item in _metadata(field)]
+    bounds = [getattr(item, name, None) for item in metadata_of(field)]
     return next((bound for bound in bounds if bound is not None), None)
 
 
-def _metadata(field: FieldInfo) -> list[Any]:
-    """Return the constraints of the value, also of an optional value."""
-    every = list(field.metadata)
-    for part in get_args(field.annotation):
-        if get_origin(part) is Annotated:
-            for item in get_args(part)[1:]:
-                every += item.metadata if isinstance(item, FieldInfo) else [item]
-    return every
-
-
-def _unit(field: FieldInfo) -> str:
-    units = [_UNITS.get(item.func) for item in _metadata(field) if isinstance(item, BeforeValidator)]
-    return next((unit for unit in units if unit), "")
-
-
 def _limit(field: FieldInfo, number: Any) -> str:
-    return written(number, _unit(field))
-
-
-def written(value: Any, unit: str) -> str:
-    """Return a default or a limit as users write it in the configuration."""
-    if unit in ("size", "duration") and isinstance(value, int | float) and value:
-        for name, length in _SIZES if unit == "size" else _TIMES:
-            if value % length == 0:
-                return f"{int(value // length)}{name}"
-        return f"{value:g}s" if unit == "duration" else f"{value}B"
-    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    return quantity(number, unit_of(field))
 
 
 def _kind(annotation: Any, metadata: list[Any]) -> str:
     """Return the type of a value in words."""
     for item in metadata:
-        if isinstance(item, BeforeValidator) and item.func in _UNITS:
-            return _UNITS[item.func]
+        if isinstance(item, BeforeValidator) and item.func in UNITS:
+            return UNITS[item.func]
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _kind(arguments[0], list(arguments[1:]))
@@ -180,7 +148,7 @@ def _default(field: FieldInfo) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
-    return written(value, _unit(field))
+    return quantity(value, unit_of(field))
 
 
 _HEADER = re.compile(r"#? ?\[{1,2}([a-z_.]+)\]{1,2}")

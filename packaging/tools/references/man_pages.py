@@ -53,9 +53,7 @@ def _root(root: CommandText, first: Sequence[CommandText]) -> str:
     lines += [".SH ENVIRONMENT", *(escaped(paragraph) for paragraph in root.paragraphs), ".SH FILES"]
     for path, meaning in _FILES:
         lines += [".TP", f".I {escaped(path)}", escaped(meaning)]
-    lines += [".SH EXIT STATUS"]
-    for code, meaning in EXIT_CODES.items():
-        lines += [".TP", f".B {code}", escaped(meaning)]
+    lines += _exit_status([])
     return "\n".join(lines) + "\n"
 
 
@@ -73,8 +71,21 @@ def _page(command: CommandText, below: Sequence[CommandText]) -> str:
         lines += [".SH THE PROGRAM ZSNAPDB\\-CLONE", ".PP", escaped(_PROGRAM), ".nf"]
         lines += [escaped(line) for line in delegation.usage().split("\n")]
         lines.append(".fi")
-    lines += [".SH SEE ALSO", ".BR zsnapdb (1)"]
+    if examples := [example for each in (command, *below) for example in each.examples]:
+        lines += [".SH EXAMPLES", ".nf", *map(escaped, examples), ".fi"]
+    lines += [*_exit_status([command, *below]), ".SH SEE ALSO", ".BR zsnapdb (1)"]
     return "\n".join(lines) + "\n"
+
+
+def _exit_status(every: Sequence[CommandText]) -> Iterator[str]:
+    """Yield the exit codes. Those that one of the commands explains itself come first."""
+    yield ".SH EXIT STATUS"
+    for command in every:
+        for text in (command.summary, *command.paragraphs):
+            if (at := text.find("Exit code")) >= 0:
+                yield from (".PP", escaped(f"{command.name}: {text[at:]}"))
+    for code, meaning in EXIT_CODES.items():
+        yield from (".TP", f".B {code}", escaped(meaning))
 
 
 def _paragraphs(command: CommandText) -> Iterator[str]:

@@ -15,6 +15,7 @@ from tools.references import (
     exit_codes,
     http_api,
     man_pages,
+    sizing_table,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -37,4 +38,5 @@ def made() -> dict[str, str]:
     """Return the text of every generated page, by path in the checkout."""
     manuals = {f"{MAN}/{name}": text for name, text in man_pages.pages().items()}
     written = {name: command_table.page(ROOT / name) for name in ("README.md", "docs/quick-start.md")}
+    written["docs/sizing.md"] = sizing_table.page(ROOT / "docs/sizing.md")
     return {**{name: make() for name, make in PAGES.items()}, **written, **manuals}

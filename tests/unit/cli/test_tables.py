@@ -143,3 +143,20 @@ def test_rich_is_not_loaded_for_a_pipe() -> None:
     code = "import sys; from zsnapdb.cli.app import app; from zsnapdb.cli import tables; print('rich' in sys.modules)"
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert asked.stdout.strip() == "False"
+
+
+@dataclass(frozen=True)
+class Row(Shelf):
+    kind: ClassVar[str] = "row"
+
+    def parts(self) -> Sequence[Part]:
+        return [Table(HEADINGS, self.rows, "nothing is on it")]
+
+
+def test_empty_list_in_a_pipe_is_a_note_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Row(()), json=False)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.strip().endswith("nothing is on it")
+    show(Row((("a", "running"),)), json=False)
+    assert capsys.readouterr().out.startswith("NAME")

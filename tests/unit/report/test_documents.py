@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import functools
-import importlib
 import inspect
 import types
 import typing
@@ -14,25 +12,9 @@ from typing import Any
 import pytest
 
 from tests.unit.report.test_views import views
+from tests.unit.support.built import evaluated
 from zsnapdb.documents.base import At, Document
 from zsnapdb.report.view import View
-
-
-@functools.cache
-def _names(module: str) -> dict[str, Any]:
-    """Return what names mean in the annotations of a module, with those that it imports for them alone."""
-    loaded = importlib.import_module(module)
-    known = dict(vars(loaded))
-    for node in ast.parse(inspect.getsource(loaded)).body:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            exec(compile(ast.Module(node.body, []), module, "exec"), known)
-    return known
-
-
-def _evaluated(annotation: object, module: str) -> Any:
-    if isinstance(annotation, typing.ForwardRef):
-        annotation = annotation.__forward_arg__
-    return eval(annotation, _names(module)) if isinstance(annotation, str) else annotation
 
 
 def _attribute(owner: Any, name: str) -> Any:
@@ -41,9 +23,9 @@ def _attribute(owner: Any, name: str) -> Any:
         found = vars(one).get(name)
         if isinstance(found, property | functools.cached_property):
             function: Any = found.fget if isinstance(found, property) else found.func
-            return _evaluated(function.__annotations__["return"], one.__module__)
+            return evaluated(function.__annotations__["return"], one.__module__)
         if name in (own := vars(one).get("__annotations__", {})):
-            return _evaluated(own[name], one.__module__)
+            return evaluated(own[name], one.__module__)
     raise AttributeError(f"{owner.__qualname__} has no {name}")
 
 

@@ -120,7 +120,7 @@ def test_opening_again_keeps_the_identity(store: LocalStore, repository: Reposit
 
 
 def test_where_nothing_is_there_is_no_repository(tmp_path: Path) -> None:
-    with pytest.raises(NotThere, match="no repository yet"):
+    with pytest.raises(NotThere, match="there is no repository: p/"):
         Repository.open(LocalStore(tmp_path), "p/")
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli import completion
 from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, NamedInstance
 from zsnapdb.cli.output import show
@@ -17,7 +18,12 @@ def upgrade_test(
     instance: InstanceName = None,
     source: Annotated[
         str,
-        typer.Option("--from", metavar="BACKUP", help="Backup: latest, or an id whose snapshots are on this host."),
+        typer.Option(
+            "--from",
+            metavar="BACKUP",
+            help="Backup: latest, or an id whose snapshots are on this host.",
+            autocompletion=completion.backups,
+        ),
     ] = "latest",
     query: Annotated[
         list[str] | None,
@@ -61,7 +67,12 @@ def migration_check(
     ] = None,
     source: Annotated[
         str,
-        typer.Option("--from", metavar="BACKUP", help="Backup: latest, or an id whose snapshots are on this host."),
+        typer.Option(
+            "--from",
+            metavar="BACKUP",
+            help="Backup: latest, or an id whose snapshots are on this host.",
+            autocompletion=completion.backups,
+        ),
     ] = "latest",
     load_of: Annotated[
         str | None,

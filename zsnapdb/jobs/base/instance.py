@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zsnapdb.base.errors import ConfigError, PreflightError, ServerError, UsageError
+from zsnapdb.base.errors import ConfigError, NotThere, PreflightError, ServerError, UsageError
 from zsnapdb.config.repository import KeepSettings, RepositorySettings
 from zsnapdb.config.settings import InstanceSettings, MachineSettings, Settings
 from zsnapdb.hooks import Hook, OnFailure, When
@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 
 FIRST_LEVEL = 3
 """The first zstd level of `level = "auto"`."""
+
+
+def nothing_there(repository: str, url: str, error: NotThere) -> NotThere:
+    """Return the error for an address at which no repository was found, with the address that was tried."""
+    return NotThere(
+        f"nothing is there: is the address right? Repository {repository!r} is at {url}, and {error.message}",
+        hint=error.hint,
+    )
 
 
 @dataclass(frozen=True)
@@ -266,13 +274,16 @@ class Instance:
     def open_repository(self) -> Repository:
         """Open its repository.
 
-        If the marker is lost, the repository is opened from the manifests of the instance. Raises NotThere if the
-        repository does not exist yet.
+        If the marker is lost, the repository is opened from the manifests of the instance. Raises NotThere with the
+        address if nothing is there.
         """
         # Most commands need no repository, and loading its modules would take longer than the command.
         from zsnapdb.repository.repository import Repository
 
-        repository = Repository.open(*self.open_store(), self.keyring(), instances=(self.name,))
+        try:
+            repository = Repository.open(*self.open_store(), self.keyring(), instances=(self.name,))
+        except NotThere as error:
+            raise nothing_there(self.settings.repository, self.repository.url, error) from error
         if repository.note:
             self.events.tell(repository.note)
         return repository

@@ -16,6 +16,7 @@ from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.health import health
 from zsnapdb.jobs.health.recoverable import Stored, read
 from zsnapdb.planning.binlog.window import Window
+from zsnapdb.planning.chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.clock_guard import CONFIRM
 from zsnapdb.planning.damage import KnownDamage
 from zsnapdb.planning.health.objectives import Health
@@ -116,7 +117,7 @@ def alarm(status: ProtectionStatus) -> ZsnapdbError | None:
     if not status.window.ranges and not status.machines:
         return NotThere(
             f"nothing of instance {status.instance} can be restored: the repository has no backup that can",
-            hint="run `zsnapdb backup`; if there were backups, check the repository and the configuration",
+            hint=f"run `zsnapdb backup`; if there were backups, {OTHER_ADDRESS_HINT}",
         )
     return None
 

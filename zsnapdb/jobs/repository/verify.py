@@ -25,6 +25,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.archived_binlogs import archived_damage
 from zsnapdb.jobs.record import host_record
+from zsnapdb.planning.chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.planning.repository.verification import Consequences, consequences, due
 from zsnapdb.repository import layout, marker, stored_document, verifications
@@ -240,7 +241,7 @@ class VerifyResult:
         if not self.plan.backups.backups:
             return NotThere(
                 f"the repository has no backup of instance {self.plan.instance}; nothing was verified",
-                hint="run `zsnapdb backup`; if there were backups, check the repository and the configuration",
+                hint=f"run `zsnapdb backup`; if there were backups, {OTHER_ADDRESS_HINT}",
             )
         return None
 

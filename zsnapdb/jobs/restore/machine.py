@@ -35,6 +35,7 @@ from zsnapdb.jobs.restore.restore_run import (
 from zsnapdb.jobs.steps.journal import Done, Handlers
 from zsnapdb.jobs.steps.restore_journal import MachineJournal, MachineJournals
 from zsnapdb.planning.backup.fitness import FitnessFinding
+from zsnapdb.planning.chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.dataset_properties import data_values
 from zsnapdb.planning.restore.plan import MachineRestorePlan
 from zsnapdb.planning.restore.steps import (
@@ -150,7 +151,7 @@ def _newest_wanted(
     )
     possible = [m for m in known.choosable() if known.named in (None, m.backup_id)]
     if not possible:
-        raise NotThere(f"there is no backup of {instance.name}", hint=f"run `zsnapdb backup {instance.name}`")
+        raise NotThere(f"there is no backup of {instance.name}", hint=OTHER_ADDRESS_HINT)
     return known, possible[-1]
 
 

@@ -20,6 +20,7 @@ from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.machine import MachineRestoreResult
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER, ServerProcess
+from zsnapdb.planning.chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.runbook import size_of
@@ -68,7 +69,7 @@ def home(instance: Instance, volumes: tuple[str, ...]) -> str:
             raise PreflightError(f"drill.dataset {configured}: the pool {pool} does not exist", hint="see `zpool list`")
         return f"{configured}/{instance.name}"
     if not volumes:
-        raise NotThere(f"there is no backup of instance {instance.name} to copy", hint="see `zsnapdb list`")
+        raise NotThere(f"there is no backup of instance {instance.name} to copy", hint=OTHER_ADDRESS_HINT)
     pool = pool_for_copy(volumes[0], f"name a dataset under [instance.{instance.name}.drill]")
     return f"{pool}/zsnapdb/scratch/{instance.name}"
 

@@ -30,6 +30,7 @@ from zsnapdb.planning.binlog.route import (
     follow,
 )
 from zsnapdb.planning.binlog.window import leading, newer_beyond
+from zsnapdb.planning.chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, Target
 
 _SECOND = 1_000_000
@@ -234,7 +235,7 @@ def choose(
     archive has something newer that cannot be reached, or if the target is in several histories and `history` is None.
     """
     if not backups:
-        raise NotThere("the repository holds no backup of the instance", hint="see `zsnapdb list`")
+        raise NotThere("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
     if isinstance(target, AtBackup):
         if history is not None:
             raise UsageError("--history does not apply to a backup", hint="name a time, GTIDs or `latest` with it")

@@ -14,6 +14,7 @@ from zsnapdb.base.errors import NotThere
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.base.model import Flavour, Position
 from zsnapdb.config.settings import ProbeSettings
+from zsnapdb.planning.chain import OTHER_ADDRESS_HINT
 
 _FINE = ("ok", "table is already up to date")
 _CANNOT = "doesn't support check"
@@ -105,7 +106,7 @@ def seed_of(drill_id: str) -> int:
 def choose_backup(known: Sequence[str], seed: int) -> str:
     """Return one of the backups; the seed decides which. NotThere if there is none."""
     if not known:
-        raise NotThere("the repository holds no backup of the instance", hint="see `zsnapdb list`")
+        raise NotThere("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
     return known[int.from_bytes(_order(seed, "backup")) % len(known)]
 
 

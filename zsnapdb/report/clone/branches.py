@@ -132,6 +132,6 @@ def _lines(table: ComparedTable) -> list[str]:
             *rest,
         ]
     if table.before is None or table.after is None:
-        is_new = table.before is None
-        return [f"{name}: {'only after' if is_new else 'only before'}, {table.after if is_new else table.before} rows"]
+        where, rows = ("only after", table.after) if table.before is None else ("only before", table.before)
+        return [f"{name}: {where}, {rows or 0} rows"]
     return [f"{name}: differs by number or checksum, {table.before} rows and {table.after} ({printed(table.reason)})"]

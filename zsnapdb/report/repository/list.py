@@ -13,6 +13,7 @@ from zsnapdb.report.view import Part, Table, TabularView, View
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.repository.adopt import AdoptPlan, ForgetResult
+    from zsnapdb.jobs.repository.instances import RepositoryInstances
     from zsnapdb.jobs.repository.inventory import Detail, Inventory
     from zsnapdb.planning.damage import KnownDamage
     from zsnapdb.repository.pins import Pin
@@ -58,6 +59,20 @@ class InventoryView(TabularView, kind="backups", document=documents.InventoryDoc
         lines += [f"foreign: {name}: {why}" for name, why in sorted(self.inventory.foreign.items())]
         backups = Table(headings, rows, "no backups: `zsnapdb backup` makes the first")
         return [backups, *lines, *_chain_lines(self.inventory.damage)]
+
+
+class StoredInstancesView(TabularView, kind="stored-instances", document=documents.StoredInstancesDocument):
+    """The instances in each repository."""
+
+    repositories: Sequence[RepositoryInstances]
+
+    def parts(self) -> Sequence[Part]:
+        rows = [
+            (one.repository, stored.name, str(stored.backups), stored.newest or "-")
+            for one in self.repositories
+            for stored in one.instances
+        ]
+        return [Table(("REPOSITORY", "INSTANCE", "BACKUPS", "NEWEST"), rows, "no instances")]
 
 
 class BackupDetailView(View, kind="backup-detail", document=documents.BackupDetailDocument, read_from="detail"):

@@ -100,7 +100,12 @@ class AllStatusView(TabularView, kind="status-all", document=AllStatusDocument):
         blocks = [
             StatusView(state.status).parts()
             if state.status is not None
-            else [Labelled.at([f"instance      {state.instance}", f"UNKNOWN       {state.error}"], _LABEL_WIDTH)]
+            else [
+                Labelled.at(
+                    [f"instance      {state.instance}", f"UNKNOWN       {state.error or 'the state was not read'}"],
+                    _LABEL_WIDTH,
+                )
+            ]
             for state in self.states
         ]
         failed = notification_lines(self.failed_notifications)

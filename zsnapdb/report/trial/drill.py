@@ -207,12 +207,11 @@ class RescuePlanView(View, kind="rescue-plan", document=documents.RescueFields):
     def text(self) -> str:
         plan = self.plan
         subject, file = plan.request.original, isinstance(plan.request.destination.where, DumpFile)
+        gtids = plan.restore.point.gtids
+        proof = f"its GTIDs must be exactly {gtids}" if gtids is not None else "the point has no GTIDs to compare"
         steps = [
             f"{plan.way}, {plan.restore.backup_id}, in {plan.place.container}",
-            (
-                "start a server on it without network, replication and events; its GTIDs must be exactly"
-                f" {plan.restore.point.gtids}"
-            ),
+            f"start a server on it without network, replication and events; {proof}",
             (
                 f"dump {subject} with {plan.tools.dump} to {plan.into}"
                 if file

@@ -1,0 +1,67 @@
+"""The table of sizes in the page about sizing. It stands between two marks; the rest of the page is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from zsnapdb.base.quantities import format_duration, size
+from zsnapdb.jobs.shell.sizing import size_workload
+from zsnapdb.planning.sizing.estimate import Workload
+from zsnapdb.planning.sizing.prices import DATE, NOTE, PRICES
+from zsnapdb.planning.sizing.rates import BACKUP, BACKUP_MEMORY, BINLOG_STORED, RESTORE, STORED
+
+_BEGIN, _END = "<!-- sizes: `make references` writes this table -->\n", "<!-- end of sizes -->\n"
+_GB = 10**9
+SIZES = {"10 GB": 10 * _GB, "100 GB": 100 * _GB, "1 TB": 1000 * _GB, "10 TB": 10_000 * _GB}
+"""The sizes of the table, in bytes."""
+CHANGE = 0.02
+"""The share of the data that changes in a day."""
+
+
+def page(file: Path) -> str:
+    """Return the text of the page with the table of today. ValueError if the page has no place for it."""
+    before, begin, rest = file.read_text(encoding="utf-8").partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not end:
+        raise ValueError(f"{file} has no place for the table of sizes")
+    return "".join((before, begin, "\n", *(f"{line}\n" for line in _lines()), "\n", end, after))
+
+
+def _lines() -> Iterator[str]:
+    """Yield the lines of the tables: one row for each size, the rates, the price lists."""
+    yield "| data | full | increment | restore | memory | stored | objects | PUT a month | USD a month |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for name, data in SIZES.items():
+        one = size_workload(Workload(data, data * CHANGE, data * CHANGE), (PRICES["s3"],))
+        cells = (
+            name,
+            format_duration(one.full_seconds),
+            format_duration(one.increment_seconds),
+            format_duration(one.restore_seconds),
+            f"{size(one.backup_memory)}, {size(one.restore_memory)}",
+            size(one.stored),
+            f"{one.objects:,}",
+            f"{one.requests.put:,.0f}",
+            f"{one.costs[0].month:,.2f}",
+        )
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+    yield "| rate | value | measured with |"
+    yield "|---|---|---|"
+    for name, value, rate in (
+        ("backup", f"{size(round(BACKUP.value))}/s", BACKUP),
+        ("restore", f"{size(round(RESTORE.value))}/s", RESTORE),
+        ("stored bytes", f"{STORED.value:g} of a stream", STORED),
+        ("stored binlog", f"{BINLOG_STORED.value:g} of a binlog", BINLOG_STORED),
+        ("memory", size(round(BACKUP_MEMORY.value)), BACKUP_MEMORY),
+    ):
+        yield f"| {name} | {value} | {rate.source} |"
+    yield ""
+    yield f"Prices of {DATE}. {NOTE}"
+    yield ""
+    yield "| `--prices` | product | USD for a GiB and month | 1,000 PUT | 1,000 GET | a GiB out | source |"
+    yield "|---|---|---|---|---|---|---|"
+    for name, price in PRICES.items():
+        numbers = (price.gib_month, price.put_thousand, price.get_thousand, price.traffic_gib)
+        yield f"| `{name}` | {price.name} | {' | '.join(f'{one:g}' for one in numbers)} | <{price.source}> |"

@@ -1,0 +1,1 @@
+"""Hours, memory, objects, requests and money for a server of a given size. Pure."""
