@@ -18,6 +18,7 @@ from tools.references.pages import MAN, ROOT, made
 
 from tests.lab import guides
 from zsnapdb.base.errors import UsageError
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.shell.examples import find
 
 SOURCES = sorted((ROOT / "zsnapdb").rglob("*.py"))
@@ -68,6 +69,18 @@ def test_a_container_is_built_from_all_that_the_wheel_includes() -> None:
     copied = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     sources = {name.split("/")[0] for name in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]}
     assert [name for name in sources if f"COPY {name} " not in copied] == []
+
+
+def test_examples_of_containers_mount_all_state() -> None:
+    page = (ROOT / "docs" / "containers.md").read_text(encoding="utf-8")
+    (command,) = [block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "--privileged" in block]
+    (document,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    mounts = dict(re.findall(r"- \{name: (\w+), mountPath: ([\w/-]+)", document))
+    of_docker = {path for path in re.findall(r"--volume (\S+?):", command)}
+    assert of_docker == set(mounts.values())
+    own = Host()
+    assert {str(own.run), str(own.cache), str(own.records.parent), "/run/zsnapdb-clone"} <= of_docker
+    assert dict(re.findall(r"- \{name: (\w+), hostPath: \{path: ([\w/-]+), type: Directory", document)) == mounts
 
 
 def test_the_steps_of_the_container_are_those_that_its_trial_runs() -> None:
