@@ -76,7 +76,7 @@ def test_examples_of_containers_mount_all_state() -> None:
     (command,) = [block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "--privileged" in block]
     (document,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     mounts = dict(re.findall(r"- \{name: (\w+), mountPath: ([\w/-]+)", document))
-    of_docker = {path for path in re.findall(r"--volume (\S+?):", command)}
+    of_docker = set(re.findall(r"--volume (\S+?):", command))
     assert of_docker == set(mounts.values())
     own = Host()
     assert {str(own.run), str(own.cache), str(own.records.parent), "/run/zsnapdb-clone"} <= of_docker
