@@ -22,6 +22,6 @@ def judge_state(
         unfit(
             "container",
             f"records, journals and locks in {', '.join(lost)} would be lost with this container",
-            f"mount the host's folders: `{options}`, as docs/containers.md shows",
+            f"mount the folders of the host: `{options}`",
         )
     ]
