@@ -1,1 +1,1 @@
-"""Attacks by the parties of docs/security.md, each run against the real system: the victim stays as it was."""
+"""Attacks by the parties of docs/threat-model.md, each run against the real system: the victim stays as it was."""

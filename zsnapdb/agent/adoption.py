@@ -1,8 +1,8 @@
-"""The agent becomes the parent of a job that its fork server forked: it waits for it as for every other child.
+"""The adoption of a job that the fork server forked: the agent becomes its parent, and waits for it as for any child.
 
-A process whose parent ends is given to the nearest ancestor that asked for such orphans, else to process 1 (prctl(2),
-PR_SET_CHILD_SUBREAPER). The server forks a job by a process in between that ends at once, and for this moment the agent
-asks. So the end of a job, and its exit code, are told by the kernel, whatever becomes of the server.
+When the parent of a process ends, the nearest ancestor that asked for orphans becomes the parent, else process 1
+(prctl(2), PR_SET_CHILD_SUBREAPER). The server forks a job through a process that ends at once, and the agent asks for
+orphans during that time. So the kernel reports the end and exit code of the job, even if the server dies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class ProcessWork:
-    """What changes while a job does something: its processes, their processor time, and the bytes that it printed."""
+    """Facts that change while a job works: its processes, their processor time, and the bytes that it printed."""
 
     processes: frozenset[int]
     ticks: int
@@ -36,10 +36,10 @@ class _Process:
 
 
 def work_of(pid: int, printed: int) -> ProcessWork:
-    """Return the work of the process and of all its descendants. A process that has ended has done none.
+    """Return the work of the process and all its descendants. A process that has ended has none.
 
-    Two equal results mean that nothing was done between them: no byte was read, sent or written, and no step was made.
-    A process that waits and looks from time to time does use the processor. Source: proc_pid_stat(5).
+    Two equal results mean that the job did nothing between them: it read, sent and wrote no byte, and made no step. A
+    process that polls does use the processor. Source: proc_pid_stat(5).
     """
     known = _processes()
     tree, following = {pid}, {pid}
@@ -51,7 +51,7 @@ def work_of(pid: int, printed: int) -> ProcessWork:
 
 
 def children_of(pid: int) -> dict[int, int]:
-    """Return the children of the process, and when each began: in ticks of the clock since the boot."""
+    """Return the children of the process, with their start in clock ticks since the boot."""
     return {number: process.began for number, process in _processes().items() if process and process.parent == pid}
 
 
@@ -61,10 +61,9 @@ def _processes() -> dict[int, _Process | None]:
 
 def _process(pid: int) -> _Process | None:
     try:
-        # The name of the program stands in parentheses, and may have any character.
+        # The name of the program is in parentheses, and may contain any character.
         fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-        # The parent; the processor time of the process, and of its descendants that have ended and were waited for;
-        # the begin.
+        # The parent; the processor time of the process and of its reaped descendants; the start.
         return _Process(int(fields[1]), sum(int(field) for field in fields[11:15]), int(fields[19]))
     except (OSError, IndexError, ValueError):
         return None
@@ -72,18 +71,18 @@ def _process(pid: int) -> _Process | None:
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LOST = 255
-"""The exit code of a child whose end somebody else has taken note of."""
+"""The exit code of a child that another part of this process has reaped."""
 
 
 class AdoptedProcess:
-    """A child that another process forked. It is used like a Popen."""
+    """A child that another process forked. Its interface is that of Popen."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """Return the exit code, negative if a signal ended it; None while it runs."""
+        """Return the exit code, negative if a signal ended it. Return None while it runs."""
         if self._code is None:
             try:
                 ended, status = os.waitpid(self.pid, os.WNOHANG)
@@ -100,13 +99,13 @@ class AdoptedProcess:
         self._send(signal.SIGKILL)
 
     def _send(self, number: signal.Signals) -> None:
-        # The id belongs to the child until its end is taken note of.
+        # The id belongs to the child until it is reaped.
         if self.poll() is None:
             os.kill(self.pid, number)
 
 
 def is_child(pid: int) -> bool:
-    """Whether the process is a child of this one, by the kernel."""
+    """Return whether the kernel knows the process as a child of this one."""
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -116,18 +115,18 @@ def is_child(pid: int) -> bool:
 
 @dataclass
 class Adoption:
-    """Takes the orphans of descendants, for moments, and takes note of the ends of those that it did not mean.
+    """Adopts orphans of descendants for short times, and reaps those that are no job.
 
-    Such a one is a server whose job ended in that very moment. Without a parent that does so it would stay a zombie.
+    Such an orphan is, for example, a MySQL server whose job ended at that moment. Unreaped, it would stay a zombie.
     """
 
     _unmeant: list[AdoptedProcess] = field(init=False, default_factory=list)
 
     @contextlib.contextmanager
     def orphans(self) -> Iterator[None]:
-        """Take orphans while the block runs. OSError if the kernel does not know this."""
+        """Adopt orphans during the block. Raises OSError if the kernel does not support this."""
         own = os.getpid()
-        # Since the boot, as /proc has it.
+        # Since the boot, as in /proc.
         began = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
         before = set(children_of(own))
         _ask(True)
@@ -135,12 +134,12 @@ class Adoption:
             yield
         finally:
             _ask(False)
-            # What another thread started meanwhile is its own child, and younger than this moment.
+            # A process that another thread started meanwhile is its own child, and started later than this moment.
             new = ((pid, start) for pid, start in children_of(own).items() if pid not in before)
             self._unmeant.extend(AdoptedProcess(pid) for pid, start in new if start < began)
 
     def tidy(self) -> None:
-        """Take note of the ends of what was not meant."""
+        """Reap the adopted processes that are no job."""
         self._unmeant = [process for process in self._unmeant if process.poll() is None]
 
 

@@ -1,4 +1,4 @@
-"""Starts jobs, each as a process of its own: those of the agent, which print into a file, and others."""
+"""Starts jobs as processes: those of the agent, which print into a file, and others."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from zsnapdb.base.processes import Process, Running
 
 ZSNAPDB = (sys.executable, "-m", "zsnapdb")
 _TAIL = 8192
-"""How many of the last bytes of a log are kept with the result of a run."""
+"""The bytes at the end of a log that are stored with the result of a run."""
 
 
 Streams = tuple[int, int, int]
-"""The descriptors that a process gets as its stdin, stdout and stderr."""
+"""The descriptors of stdin, stdout and stderr of a process."""
 
 
 @dataclass(frozen=True)
 class StartRequest:
-    """A request to start `zsnapdb` with these words and this environment.
+    """A request to start `zsnapdb` with these arguments and this environment.
 
-    `is_apart`: in the folder /, as the first of a process group of its own. Four descriptors travel with it: those of
-    its streams, and the end of a pipe from which the job reads GO.
+    `is_apart`: in the folder /, as the first process of its own group. Four descriptors are sent with it: those of its
+    streams, and the end of a pipe from which the job reads GO.
     """
 
     words: tuple[str, ...]
@@ -38,14 +38,14 @@ class StartRequest:
     is_apart: bool = False
 
     def packet(self) -> bytes:
-        """Return the request as it is sent."""
+        """Return the request as a packet."""
         return json.dumps(
             {"words": self.words, "environment": dict(self.environment), "is_apart": self.is_apart}
         ).encode()
 
     @classmethod
     def of_packet(cls, packet: bytes) -> StartRequest:
-        """Return the request that was sent. ValueError or KeyError if the packet is not whole."""
+        """Return the request in a packet. Raises ValueError or KeyError if the packet is incomplete."""
         sent = json.loads(packet)
         return cls(tuple(sent["words"]), sent["environment"], sent["is_apart"])
 
@@ -54,38 +54,38 @@ class Child(Running, Protocol):
     """A running job."""
 
     def stop(self) -> None:
-        """Ask it to end: it releases its locks and removes what is incomplete."""
+        """Ask it to end: it releases its locks and removes incomplete objects."""
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it at once."""
 
     def tail(self) -> str:
         """Return the last lines that it printed."""
 
     def work(self) -> object:
-        """Return what changes while it does something: two equal results mean that nothing was done between them."""
+        """Return a value that changes while it works: two equal values mean that it did nothing between them."""
 
 
 class StartChild(Protocol):
-    """Starts the run `run_id` of `zsnapdb` with these words.
+    """Starts the run `run_id` of `zsnapdb` with these arguments.
 
-    What it prints goes to the file, which is emptied before.
+    Its output goes to the file, which is emptied before.
     """
 
     def __call__(self, words: Sequence[str], log: Path, run_id: str) -> Child: ...
 
 
 class Starter(Protocol):
-    """Starts jobs, and has things of its own."""
+    """Starts jobs, and has resources of its own."""
 
     def start(self, words: Sequence[str], log: Path, run_id: str) -> Child:
-        """Start the run `run_id` of `zsnapdb` with these words, as StartChild does."""
+        """Start the run `run_id` of `zsnapdb` with these arguments, as StartChild does."""
 
     def tidy(self) -> None:
-        """Give back what is not needed now. Called again and again, also after each end of a child."""
+        """Release unneeded resources. The caller repeats this regularly, and after each end of a child."""
 
     def close(self) -> None:
-        """Give back everything. Jobs go on."""
+        """Release all resources. Jobs continue."""
 
 
 class ProcessChild:
@@ -122,22 +122,28 @@ class ProcessChild:
 
 
 def start(words: Sequence[str], log: Path, run_id: str, environment: Mapping[str, str] | None = None) -> ProcessChild:
-    """Start the run of `zsnapdb` with these words in a process of its own. OSError if that is impossible.
+    """Start the run of `zsnapdb` with these arguments as a process. Raises OSError if that is impossible.
 
-    Its environment is that of the agent, also with the passwords that the configuration names.
+    It has the environment of the agent, including the passwords that the configuration names.
     """
     return logged(from_nothing, StartRequest(tuple(words), own_environment(run_id, environment)), log)
 
 
 def logged(start_process: Callable[[StartRequest, Streams], Process], request: StartRequest, log: Path) -> ProcessChild:
-    """Start a job that reads nothing and prints into the log, which is emptied before. OSError if impossible."""
+    """Start a job with an empty stdin and its output in the log, which is emptied before.
+
+    Raises OSError if that is impossible.
+    """
     with emptied(log) as out, open(os.devnull, "rb") as nothing:
         streams = nothing.fileno(), out.fileno(), out.fileno()
         return ProcessChild(start_process(request, streams), log)
 
 
 def from_nothing(request: StartRequest, streams: Streams, program: Sequence[str] = ZSNAPDB) -> Process:
-    """Start the program with the words of the request by the interpreter. OSError if that is impossible."""
+    """Start the program with the arguments of the request, without a fork server.
+
+    Raises OSError if that is impossible.
+    """
     given, out, errors = streams
     return subprocess.Popen(
         [*program, *request.words],
@@ -153,9 +159,9 @@ def from_nothing(request: StartRequest, streams: Streams, program: Sequence[str]
 def apart(
     words: Sequence[str], environment: Mapping[str, str], streams: Streams, program: Sequence[str] = ZSNAPDB
 ) -> Process:
-    """Start `zsnapdb` with these words in the folder /, as the first of a process group of its own.
+    """Start `zsnapdb` with these arguments in the folder /, as the first process of its own group.
 
-    It has this environment and no other. OSError if that is impossible.
+    It has only this environment. Raises OSError if it cannot be started.
     """
     return from_nothing(StartRequest(tuple(words), environment, is_apart=True), streams, program)
 
@@ -166,10 +172,10 @@ def command_line(words: Sequence[str]) -> list[str]:
 
 
 def own_environment(run_id: str, environment: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the environment of the run: this one (None: that of this process) with the id of the run."""
+    """Return the environment of the run: this one (None: that of this process) with the run id."""
     return {**(os.environ if environment is None else environment), run_ids.VARIABLE: run_id}
 
 
 def emptied(log: Path) -> BinaryIO:
-    """Open the log of a job, which is empty then. OSError if that is impossible; no link is followed."""
+    """Open and empty the log of a job. No link is followed. Raises OSError if it cannot be opened."""
     return open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb")

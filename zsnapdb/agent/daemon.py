@@ -1,4 +1,4 @@
-"""The life of the agent: one on a host, from its start until it is told to stop."""
+"""The life of the agent: one per host, from its start to its stop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from zsnapdb.planning.health.objectives import ShortLimit, of_archive, of_schedu
 
 
 def notify(state: str) -> None:
-    """Tell systemd the state, such as READY=1. Nothing happens if systemd did not start this process."""
+    """Report the state to systemd, such as READY=1. Nothing happens if systemd did not start this process."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
@@ -40,7 +40,7 @@ def notify(state: str) -> None:
 
 
 _PATIENCE = 50.0
-"""How many seconds jobs have to end; the unit gives the agent a minute."""
+"""The seconds that jobs have to end; the unit gives the agent a minute."""
 
 
 class Reload(Protocol):
@@ -52,7 +52,7 @@ class Reload(Protocol):
 
 @dataclass(frozen=True)
 class ConfigurationFile:
-    """The configuration of the agent. `load` reads the file, as often as it is asked."""
+    """The configuration of the agent. Each call of `load` reads the file."""
 
     path: Path
     load: Callable[[], Settings]
@@ -63,9 +63,12 @@ def serve(
 ) -> None:
     """Run the jobs of the configuration until the stop is requested.
 
-    ConfigError if the configuration gives the agent no job, BusyError if another agent runs on this host. A turn feeds
-    the watchdog of systemd if every job works, ends, or is being stopped: if the agent hangs, or if a job that does
-    nothing cannot be ended, the service is started again.
+    A turn feeds the watchdog of systemd if every job works, ends, or is being stopped. So systemd restarts the service
+    if the agent hangs, or if an idle job cannot be ended.
+
+    Raises:
+        ConfigError: the configuration has no job for the agent
+        BusyError: another agent runs on this host
     """
     settings = file.load()
     if not jobs_of(settings):
@@ -95,12 +98,12 @@ def serve(
             stop.wait(seconds)
         notify("STOPPING=1")
         tell("the agent ends")
-        # The stop is set: waiting for it would not wait.
+        # The stop is set already, so its `wait` would return at once.
         supervisor.end(time.sleep, _PATIENCE)
 
 
 def _listen(listener: Listener, settings: Settings, tell: Callable[[str], None]) -> None:
-    """Open, move or close the port. One that cannot be opened ends no job: the next reading tries again."""
+    """Open, move or close the port. If it cannot be opened, jobs continue, and the next reload tries again."""
     try:
         listener.use(settings.agent.http)
     except ConfigError as error:
@@ -115,7 +118,7 @@ def _note(settings: Settings, file: ConfigurationFile, host: Host, tell: Callabl
 
 
 def _reload(supervisor: Supervisor, file: ConfigurationFile, tell: Callable[[str], None]) -> bool:
-    """Use the configuration as it is now, and return whether it is used. One with errors changes nothing."""
+    """Read the configuration, and return whether it is used. One with errors changes nothing."""
     try:
         supervisor.use(file.load())
     except ConfigError as error:
@@ -126,13 +129,13 @@ def _reload(supervisor: Supervisor, file: ConfigurationFile, tell: Callable[[str
 
 
 _MOST = 400
-"""How many runs of a schedule are looked at, from now on."""
+"""The number of future runs of a schedule that are checked."""
 
 
 def check_schedules(settings: Settings, now: datetime) -> None:
-    """Return if every schedule can be read, and every limit of an objective can be kept.
+    """Check that every schedule is valid, and that every limit of an objective can be met.
 
-    ConfigError if not; it names every limit that is too short, with the least one.
+    Raises ConfigError otherwise. It names every limit that is too short, with the least possible one.
     """
     schedules = {
         job.name: (Schedule.of(job.schedule, job.timezone), job.schedule.jitter)
@@ -158,7 +161,7 @@ def _short_limits(
         ("drill_age", objectives.drill_age, (JobKind.DRILL,)),
         ("verify_age", objectives.verify_age, (JobKind.VERIFY, JobKind.DEEP_VERIFY)),
     ):
-        # What the agent does not run may be run by cron or by timers.
+        # Jobs that the agent does not run may be run by cron or by timers.
         known = {kind: schedules[JobName(name, kind)] for kind in kinds if JobName(name, kind) in schedules}
         if known and limit is not None:
             pauses = {kind: _longest_pause(schedule, now) + jitter for kind, (schedule, jitter) in known.items()}
@@ -167,7 +170,7 @@ def _short_limits(
 
 
 def _longest_pause(schedule: Schedule, now: datetime) -> float:
-    """Return the longest time in seconds between two times of the schedule; 0 if fewer than two follow."""
+    """Return the longest time in seconds between two times of the schedule. Return 0 if fewer than two follow."""
     times, at = list[datetime](), now
     while len(times) <= _MOST and (following := schedule.after(at)) is not None:
         times.append(following)

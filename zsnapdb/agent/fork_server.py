@@ -1,8 +1,7 @@
-"""Starts jobs of the agent and of the helper of `zsnapdb serve`: by a fork server while they are frequent.
+"""Starts jobs for the agent and for the helper of `zsnapdb serve`, by a fork server while they are frequent.
 
-The server has imported what jobs need, which takes half a second of a processor for each job that is started from
-nothing. `zsnapdb/cli/fork_server.py` is
-the process itself.
+The server has imported the modules that jobs need. That saves half a second of processor time for each job.
+`zsnapdb/cli/fork_server.py` is the process itself.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from zsnapdb.agent.children import ProcessChild, StartRequest, Streams, from_not
 from zsnapdb.base.processes import Process
 
 LARGEST = 1 << 20
-"""The most bytes of a packet."""
+"""The greatest length of a packet in bytes."""
 READY = b"ready"
-"""The server's first packet: it has imported everything. Each later one is the process id of a job, or NOT_STARTED."""
+"""The server's first packet: all modules are imported. Later ones are process ids of jobs, or NOT_STARTED."""
 NOT_STARTED = b"none"
 GO = b"go"
-"""What is written into the pipe of a job that has become a child. A job whose pipe ends without it does nothing."""
+"""The message in the pipe of an adopted job. A job whose pipe ends without it does nothing."""
 
 PATIENCE = 10.0
-"""How many seconds the server has to fork a job. Then it is ended, and the job is started from nothing."""
+"""The seconds that the server has to fork a job. Then it is killed, and the job is started without it."""
 _MODULE = "zsnapdb.cli.fork_server"
 _ROOM = " " * 256
-"""The last word of the server's command line: room for the command lines of jobs."""
+"""The last argument of the server's command line: room for the command lines of jobs."""
 
 
 class ForkServer:
     """A running fork server, or one that has ended."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Start it. OSError if that is impossible."""
+        """Start it. Raises OSError if that is impossible."""
         self._line, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._is_ready = False
         try:
@@ -69,7 +68,7 @@ class ForkServer:
         return self._process.poll() is not None
 
     def is_ready(self) -> bool:
-        """Whether it has imported everything."""
+        """Whether it has imported all modules."""
         if not self._is_ready:
             self._line.setblocking(False)
             with contextlib.suppress(OSError):
@@ -77,14 +76,14 @@ class ForkServer:
         return self._is_ready
 
     def fork(self, request: StartRequest, streams: Streams, adoption: Adoption) -> AdoptedProcess | None:
-        """Have it fork a job, and return the job, which is a child of this process.
+        """Have it fork a job, and return the job as a child of this process.
 
-        None, and no job runs or will run, if the server cannot do it: then it has ended, or must be.
+        Return None if the server cannot do it. Then no job runs, and the server has ended or must be ended.
         """
         with contextlib.ExitStack() as ending:
             reading, writing = os.pipe()
             ending.callback(os.close, reading)
-            # A job whose pipe ends before it has read GO does nothing. So none runs that is not known here.
+            # A job whose pipe ends before it has read GO does nothing. So no unknown job runs.
             ending.callback(os.close, writing)
             try:
                 with adoption.orphans():
@@ -97,13 +96,13 @@ class ForkServer:
                 return None
             job = AdoptedProcess(int(answer))
             if request.is_apart:
-                # Here, so that the group is there before anything of the job runs.
+                # Set here, so that the group exists before the job runs any code.
                 os.setpgid(job.pid, job.pid)
             os.write(writing, GO)
             return job
 
     def close(self) -> None:
-        """End it. Jobs that it forked go on."""
+        """End it. Its jobs continue."""
         self._line.close()
         self._process.kill()
         # A process that hangs in the kernel ends later.
@@ -111,7 +110,7 @@ class ForkServer:
             self._process.wait(PATIENCE)
 
     def gives_what_this_process_would(self) -> bool:
-        """Whether its jobs inherit the limits, niceness, groups and folder of children of this process."""
+        """Return whether its jobs inherit the same limits, niceness, groups and folder as children of this process."""
         try:
             return _inherited(self.pid) == _inherited(os.getpid())
         except OSError:
@@ -119,7 +118,7 @@ class ForkServer:
 
 
 def _inherited(pid: int) -> tuple[object, ...]:
-    """Return what a child gets from the process. OSError if it has ended. Source: proc(5), credentials(7)."""
+    """Return the inherited properties of a process. Raises OSError if it has ended. Source: proc(5), credentials(7)."""
     own = Path("/proc") / str(pid)
     wanted = ("Umask:", "Uid:", "Gid:", "Groups:", "CapBnd:", "Cpus_allowed:", "Mems_allowed:")
     status = tuple(line for line in (own / "status").read_text().splitlines() if line.startswith(wanted))
@@ -134,29 +133,29 @@ _LIMITS = tuple(sorted({number for name, number in vars(resource).items() if nam
 
 
 def _text(file: Path) -> str:
-    """Return the text of a file that some kernels lack."""
+    """Return the text of a file, or "" if the kernel does not have it."""
     with contextlib.suppress(FileNotFoundError):
         return file.read_text()
     return ""
 
 
 FREQUENT = 150.0
-"""A server waits this many seconds for the next job; jobs that come more seldom are started from nothing.
+"""A server waits this many seconds for the next job. Rarer jobs are started without a server.
 
-One that is started from nothing every two and a half minutes costs less than half a percent of a processor, and a
-server some 80 MiB of memory.
+A start without a server every two and a half minutes costs less than half a percent of a processor. A server costs
+about 80 MiB of memory.
 """
 SPARED = 600.0
-"""How many seconds no server is started after one that forked no job, such as one whose modules cannot be imported."""
+"""The seconds without a new server after one that forked no job, for example because an import failed."""
 
 
 @dataclass
 class JobStarter:
-    """Starts jobs with this environment. A job is a child of this process, whichever way it is started.
+    """Starts jobs with this environment. A job is always a child of this process.
 
-    A server that is not ready, has ended, does not answer, or would give a job other limits than this process has, is
-    passed by: the job is started from nothing. `steady` are seconds of a clock that nobody sets. A server waits for the
-    next job for `frequent` seconds. Threads may start jobs at once.
+    A job is started without the server if the server is not ready, has ended, does not answer, or has other limits than
+    this process. `steady` is a monotonic clock in seconds. A server waits `frequent` seconds for the next job. Several
+    threads may start jobs at once.
     """
 
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -170,23 +169,26 @@ class JobStarter:
     _alone: threading.RLock = field(init=False, default_factory=threading.RLock)
 
     def start(self, words: Sequence[str], log: Path, run_id: str) -> ProcessChild:
-        """Start the run of `zsnapdb` with these words. OSError if that is impossible. The log is emptied before."""
+        """Start the run of `zsnapdb` with these arguments. The log is emptied before.
+
+        Raises OSError if that is impossible.
+        """
         return logged(self._started, StartRequest(tuple(words), own_environment(run_id, self.environment)), log)
 
     def apart(self, words: Sequence[str], environment: Mapping[str, str], streams: Streams) -> Process:
-        """Start `zsnapdb` with these words as `children.apart` does: with this environment and no other."""
+        """Start `zsnapdb` with these arguments as `children.apart` does: only with this environment."""
         return self._started(StartRequest(tuple(words), environment, is_apart=True), streams)
 
     def prepare(self) -> None:
-        """Start a server for the jobs to come, if it can be. Nobody waits for it."""
+        """Start a server for later jobs, if possible. The caller does not wait until it is ready."""
         with self._alone:
             self._began = self.steady()
             self._start_server()
 
     def tidy(self) -> None:
-        """End a server for which no job has come, and take note of the ends of processes that became children here.
+        """End a server without recent jobs, and reap adopted processes.
 
-        Nobody waits for that: a thread that starts a job does it too.
+        It returns at once while another thread starts a job, because that thread does the same.
         """
         if not self._alone.acquire(blocking=False):
             return
@@ -201,7 +203,7 @@ class JobStarter:
             self._alone.release()
 
     def close(self) -> None:
-        """End the server. Jobs go on."""
+        """End the server. Jobs continue."""
         with self._alone:
             self._end_server()
 
@@ -225,12 +227,15 @@ class JobStarter:
         return self.server
 
     def _start_server(self) -> None:
-        """Start a server for the next job, if this one came soon after the one before. Nobody waits for it."""
+        """Start a server for the next job, if this one came soon after the previous one.
+
+        The caller does not wait for it.
+        """
         at, before = self.steady(), self._began
         self._began = at
         if self.server is not None or before is None or at - before > self.frequent or at < self._not_before:
             return
-        # Without a server the next job is started from nothing too, and tries again.
+        # If this fails, the next job is started without a server too, and tries again.
         with contextlib.suppress(OSError):
             self.server, self._is_useful = ForkServer(self.environment), False
 

@@ -1,6 +1,6 @@
-"""The files in which the agent keeps what its jobs did: one per job, replaced atomically and durable on return.
+"""The files with the results of the agent's jobs: one per job, replaced atomically and durable on return.
 
-A file that cannot be read counts as absent: the job runs again, and a new file is written.
+An unreadable file counts as absent: the job runs again, and a new file is written.
 """
 
 from __future__ import annotations
@@ -35,49 +35,49 @@ R = TypeVar("R", bound=BaseModel)
 class Records:
     """The files of the agent below a folder: `<instance>/<job>.json`, `<job>.log`, and `pause.json`.
 
-    A worker of a fleet keeps the runs of its jobs here too, with `<job>.fleet.json` and `<job>.fleet.log`.
+    A worker of a fleet also stores its runs here, with `<job>.fleet.json` and `<job>.fleet.log`.
     """
 
     folder: Path
 
     def run(self, name: JobName) -> RunRecord | None:
-        """Return the last run of the job, None if none is known."""
+        """Return the last run of the job. Return None if it is unknown."""
         return _read(self._file(name, ".json"), RunRecord)
 
     def set_run(self, name: JobName, record: RunRecord) -> None:
-        """Keep the last run of the job. OSError if the disk refuses."""
+        """Store the last run of the job. Raises OSError if it cannot be written."""
         _write(self._file(name, ".json"), record)
 
     def log(self, name: JobName) -> Path:
-        """Return the file for what the job prints. Its folder exists afterwards."""
+        """Return the file for the job's output. Its folder exists on return."""
         return self._made(self._file(name, ".log"))
 
     def fleet_log(self, name: JobName) -> Path:
-        """Return the file for what the job prints if the fleet has it done. Its folder exists afterwards."""
+        """Return the file for the output of a job of the fleet. Its folder exists on return."""
         return self._made(self._file(name, ".fleet.log"))
 
     def given(self, name: JobName) -> datetime | None:
-        """Return when the fleet gave this host the job last (UTC); None if it is not known that it ever did."""
+        """Return when the fleet last gave the job to this host (UTC). Return None if that is unknown."""
         record = _read(self._file(name, ".fleet.json"), GivenRecord)
         return record.given if record is not None else None
 
     def set_given(self, name: JobName, at: datetime) -> None:
-        """Keep when the fleet gave this host the job last. OSError if the disk refuses."""
+        """Store when the fleet last gave the job to this host. Raises OSError if it cannot be written."""
         _write(self._file(name, ".fleet.json"), GivenRecord(given=at))
 
     def pause(self, instance: str) -> PauseRecord | None:
-        """Return the pause of the instance, also one that is over; None if there is none."""
+        """Return the pause of the instance, even if it is over. Return None if there is none."""
         return _read(self._pause(instance), PauseRecord)
 
     def set_pause(self, instance: str, pause: PauseRecord | None) -> None:
-        """Keep the pause of the instance; None ends it. OSError if the disk refuses."""
+        """Store the pause of the instance (None: end it). Raises OSError if it cannot be written."""
         if pause is None:
             self._pause(instance).unlink(missing_ok=True)
         else:
             _write(self._pause(instance), pause)
 
     def is_paused(self, instance: str, now: datetime) -> bool:
-        """Whether no job of the instance begins now."""
+        """Return whether no job of the instance starts now."""
         pause = self.pause(instance)
         return pause is not None and pause.until > now
 
@@ -117,7 +117,7 @@ _JOBS = {
 
 
 def notify_of_killed(settings: Settings, name: JobName, why: str, at: datetime, tell: Tell) -> None:
-    """Notify of the failed job, if it is one that notifies. Returns at once: the agent waits for no receiver."""
+    """Send a notification of the failed job, if its kind has one. It returns at once, without waiting for receivers."""
     job = _JOBS.get(name.kind)
     if job is None or not settings.notifications.to or name.instance not in settings.instance:
         return
@@ -137,9 +137,10 @@ _LONGEST = 31 * 86400.0
 
 
 def pause(settings: Settings, instance: str, seconds: float, reason: str, host: Host) -> datetime | None:
-    """Let no job of the instance begin for so many seconds; 0 ends a pause. Return until when, None if it ended.
+    """Let no job of the instance start for that many seconds (0: end a pause). Return its end, or None.
 
-    A running agent notices it within ten seconds. UsageError if the pause is too long, or the reason is no text.
+    A running agent applies it within ten seconds. Raises UsageError if the pause is too long, or the reason is empty or
+    too long.
     """
     name, _ = settings.one_instance(instance)
     if not 0 <= seconds <= _LONGEST:
@@ -169,7 +170,10 @@ class RunningConfiguration(BaseModel):
 
 
 def note(settings: Settings, file: Path, host: Host) -> None:
-    """Write down what this process, the agent, runs with. OSError or PreflightError if the disk refuses."""
+    """Record the configuration that this process, the agent, uses.
+
+    Raises OSError or PreflightError if it cannot be written.
+    """
     record = RunningConfiguration(
         pid=os.getpid(),
         file=str(file.absolute()),
@@ -182,13 +186,16 @@ def note(settings: Settings, file: Path, host: Host) -> None:
 
 
 def forget(host: Host) -> None:
-    """Remove what was written down: no agent runs any more."""
+    """Remove the record, because no agent runs any more."""
     with contextlib.suppress(OSError):
         _place(host).unlink(missing_ok=True)
 
 
 def noted(host: Host) -> RunningConfiguration | None:
-    """Return what the agent wrote down last; None if that cannot be read. An agent that was killed leaves it."""
+    """Return the last recorded configuration of the agent. Return None if there is none.
+
+    An agent that was killed leaves its record behind.
+    """
     try:
         return RunningConfiguration.model_validate_json(_place(host).read_bytes())
     except (OSError, ValidationError):
@@ -196,7 +203,7 @@ def noted(host: Host) -> RunningConfiguration | None:
 
 
 def difference(running: RunningConfiguration, settings: Settings, file: Path) -> str:
-    """Return how what the agent runs with differs from this configuration file; "" if it does not."""
+    """Return how the agent's configuration differs from this file. Return "" if it does not."""
     if running.digest == _digest(settings):
         return ""
     known, wanted = set(running.jobs), list(_jobs(settings))
@@ -215,7 +222,7 @@ def _jobs(settings: Settings) -> Iterable[str]:
 
 
 def _digest(settings: Settings) -> str:
-    """Return a digest of what the configuration says; comments do not count."""
+    """Return a digest of the configuration without its comments."""
     return hashlib.blake2b(settings.model_dump_json().encode(), digest_size=16).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""When a job runs next. The only module that knows APScheduler, whose triggers find the times."""
+"""The next time of a job. Only this module uses APScheduler, whose triggers find the times."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from zsnapdb.planning.agent.runs import RunRecord, is_good
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHIFT = timedelta(hours=3)
-"""More than clocks are set forward or back at once anywhere."""
+"""More than the largest change of a clock anywhere."""
 _MOST_STEPS = 2000
 _LOOKED_BACK = tuple(timedelta(days=days) for days in (1 / 24, 1, 7, 32, 367))
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The times of a job. Cron expressions are read as wall-clock times of `zone`."""
+    """The times of a job. Cron expressions are wall-clock times of `zone`."""
 
     trigger: OrTrigger | IntervalTrigger
     zone: ZoneInfo
     is_hourly: bool
-    """Whether the hour of the cron expression is not fixed: then both passes of a repeated hour count."""
+    """Whether the hour of the cron expression varies: then both passes of a repeated hour count."""
 
     @classmethod
     def of(cls, settings: ScheduleSettings, timezone: str) -> Schedule:
-        """Return the schedule. ConfigError if the cron expression cannot be read, or names no time at all."""
+        """Return the schedule. Raises ConfigError if the cron expression is invalid, or matches no time at all."""
         if settings.every is not None:
             trigger = IntervalTrigger(seconds=round(settings.every), start_date=_EPOCH, timezone=UTC)
             return cls(trigger, ZoneInfo("UTC"), is_hourly=True)
@@ -59,10 +59,10 @@ class Schedule:
         return schedule
 
     def after(self, moment: datetime) -> datetime | None:
-        """Return the first time after the moment (both UTC); None if there is none any more.
+        """Return the first time after the moment (both UTC). Return None if there is none.
 
-        A wall-clock time that is left out when clocks are set forward is served right after; one that comes twice when
-        clocks are set back is served once, unless the job runs every hour or more often.
+        A wall-clock time that is skipped when clocks are set forward is served right after. A time that occurs twice
+        when clocks are set back is served once, unless the job runs at least every hour.
         """
         if isinstance(self.trigger, IntervalTrigger):
             following = self.trigger.get_next_fire_time(None, moment + timedelta(microseconds=1))
@@ -79,7 +79,7 @@ class Schedule:
         return best
 
     def until(self, moment: datetime) -> datetime | None:
-        """Return the last time that is not after the moment (both UTC); None if there was none for a year."""
+        """Return the last time that is not after the moment (both UTC). Return None if there was none for a year."""
         for back in _LOOKED_BACK:
             at, last = moment - back, None
             while (following := self.after(at)) is not None and following <= moment:
@@ -101,7 +101,7 @@ class Schedule:
 
 
 def _trigger(times: CronTimes) -> OrTrigger:
-    """Return the trigger of these times. It counts in wall-clock times, which are given to it as if they were UTC."""
+    """Return the trigger of these times. It gets wall-clock times as if they were UTC."""
     return OrTrigger(
         [
             CronTrigger(
@@ -122,7 +122,7 @@ _POLL = 0.2
 
 @dataclass(frozen=True)
 class RanJob:
-    """A job that was run to its end: its exit code, and the file with what it printed."""
+    """A job that has ended: its exit code, and the file with its output."""
 
     name: JobName
     exit_code: int
@@ -130,11 +130,10 @@ class RanJob:
 
 
 def run_now(settings: Settings, kind: str, instance: str | None, start: StartChild, host: Host) -> RanJob:
-    """Run the configured job of that kind to its end, keep its result, and return how it ended.
+    """Run the configured job of that kind to its end, store its result, and return it.
 
-    ConfigError if there is none, or if several instances have one.
-    The locks of the job keep two runs apart: while another run is at work, it ends with 75. An interrupt ends the job,
-    and its next scheduled run is made up for.
+    Raises ConfigError if there is none, or if several instances have one. The locks of the job separate two runs: while
+    another run is active, it ends with 75. An interrupt ends the job, and its next scheduled run makes up for it.
     """
     job, records = one_job(settings, kind, instance), Records(settings.agent.state)
     now = host.now()

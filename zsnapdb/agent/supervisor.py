@@ -1,4 +1,4 @@
-"""The agent: begins jobs when they are due, waits for their ends, and keeps their results."""
+"""The supervisor of the agent: it starts due jobs, waits for their ends, and stores their results."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from zsnapdb.planning.health.facts import ExchangedServer
 def held_back(settings: Settings) -> Mapping[str, str]:
     """Return the instances whose jobs wait, each with the reason and both ways out.
 
-    While a restore that replaces the server is prepared, production goes on, and so do its jobs. Nothing is held back
-    because of what cannot be read: a job that fails says more than one that never begins.
+    While a restore in place of the server is being prepared, production and its jobs continue. An unreadable state
+    holds back no job, because a failing job is reported and a waiting one is not.
     """
     reasons = {}
     for name in settings.instance:
@@ -66,13 +66,13 @@ def _reason(instance: Instance) -> str:
 
 
 _KEPT_AGAIN = 1.0
-"""After how many seconds a record that the disk refused is written again."""
+"""The seconds after which a failed write of a record is repeated."""
 LONGEST_WAIT = 10.0
-"""After how many seconds at the latest the agent looks again: for ended jobs, pauses, and steps of the clock."""
+"""The longest time between two turns in seconds: for ended jobs, pauses, and steps of the clock."""
 _CANNOT_START = 127
 _POLL = 0.2
 UNWIND = 300.0
-"""How many seconds a job has to end after it was stopped: it releases locks and removes what is incomplete."""
+"""The seconds that a stopped job has to end: it releases locks and removes incomplete objects."""
 _JUDGING = (JobKind.STATUS, JobKind.DOCTOR)
 
 
@@ -81,21 +81,21 @@ class _Running:
     child: Child
     record: RunRecord
     stop_at: float | None
-    """By the steady clock, which nobody sets."""
+    """The time at which it is stopped, by the monotonic clock (None: never)."""
     work: object
-    """What the job had done when the agent looked last."""
+    """The work of the job at the agent's last look."""
     worked_at: float
-    """When that changed, by the steady clock."""
+    """The time of the last change of `work`, by the monotonic clock."""
     stopped_at: float | None = None
     is_replaced: bool = False
-    """Whether it was stopped so that it begins again with another configuration."""
+    """Whether it was stopped in order to start again with another configuration."""
 
 
 @dataclass
 class Supervisor:
-    """Runs the jobs of a configuration. `tell` gets a line for each begin and each end of a job.
+    """Runs the jobs of a configuration. `tell` gets a line for each start and end of a job.
 
-    `now` is the time (UTC), which may be set; `steady` are seconds of a clock that nobody sets.
+    `now` is the time of day (UTC), which may be set; `steady` is a monotonic clock in seconds.
     """
 
     settings: Settings
@@ -106,12 +106,12 @@ class Supervisor:
     steady: Callable[[], float] = time.monotonic
     notify: Callable[[Settings, JobName, str, datetime, Callable[[str], None]], None] = notify_of_killed
     held: Callable[[Settings], Mapping[str, str]] = held_back
-    """Returns the instances of which no job begins, each with the reason."""
+    """Returns the instances whose jobs do not start, each with the reason."""
     _known: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
     _seen: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
+    """The records that were last read from the files, or written to them."""
     _unkept: set[JobName] = field(init=False, default_factory=set)
-    """The jobs whose record the disk refused. Whoever reads the records believes an older one until it is kept."""
-    """What was read from the files last, or written to them."""
+    """The jobs whose record could not be written. Readers of the files see an older one meanwhile."""
     _following: dict[JobName, tuple[datetime, datetime | None]] = field(init=False, default_factory=dict)
     _is_ending: bool = field(init=False, default=False)
     _jobs: Mapping[JobName, PlannedJob] = field(init=False, default_factory=dict)
@@ -128,7 +128,7 @@ class Supervisor:
                 self._keep(name, record.ended(self.now(), None, record.tail, is_good=False))
 
     def use(self, settings: Settings) -> None:
-        """Use another configuration from now on; running jobs go on. ConfigError if a schedule cannot be read."""
+        """Use another configuration from now on; running jobs continue. Raises ConfigError if a schedule is invalid."""
         jobs = {job.name: job for job in jobs_of(settings)}
         schedules = {
             name: Schedule.of(job.schedule, job.timezone) for name, job in jobs.items() if job.schedule is not None
@@ -137,11 +137,11 @@ class Supervisor:
         self.settings, self._jobs, self._schedules = settings, jobs, schedules
         self._following.clear()
         now = self.now()
-        # The times of a schedule that is new are not made up for.
+        # Past times of a new schedule are not made up for.
         same = {name for name, job in jobs.items() if before.get(name) == job}
         self._begun = {name: self._begun[name] if name in same else now for name in jobs}
         for name, running in self._running.items():
-            # The other jobs read the configuration when they begin.
+            # Other jobs read the configuration when they start.
             if name.kind is JobKind.ARCHIVE and (name not in jobs or _differs(name.instance, old, settings)):
                 running.is_replaced = True
                 self._stop(name, running, "its configuration has changed")
@@ -158,7 +158,7 @@ class Supervisor:
         return any(run.stopped_at is not None and run.stopped_at <= limit for run in self._running.values())
 
     def turn(self) -> float:
-        """Keep the results of ended jobs and begin what is due. Return after how many seconds to come again."""
+        """Store the results of ended jobs and start due ones. Return the seconds until the next turn."""
         now = self.now()
         for name in sorted(self._unkept):
             self._keep(name, self._known[name])
@@ -171,12 +171,12 @@ class Supervisor:
         for name, job in self._jobs.items():
             if job.is_continuous and name not in self._running and name.instance not in self._held:
                 self._begin_continuous(name, now)
-        # What is due and does not begin waits for the end of another job, or of a pause.
+        # A due job that does not start waits for the end of another job, or of a pause.
         waits = [(job.begins - now).total_seconds() for job in self._due(now) if job.begins > now]
         return min([_KEPT_AGAIN if self._unkept else LONGEST_WAIT, *waits])
 
     def end(self, wait: Callable[[float], object], patience: float) -> None:
-        """Stop every job, and keep the results. What does not end in time is killed; its next run continues."""
+        """Stop every job, and store the results. A job that does not end in time is killed; its next run continues."""
         self._is_ending, deadline = True, self.steady() + patience
         for name, running in self._running.items():
             self._stop(name, running, "the agent ends")
@@ -189,7 +189,7 @@ class Supervisor:
                 wait(_POLL)
 
     def _look_at_held(self) -> None:
-        """Ask of which instances no job begins now, and say what has changed."""
+        """Find the instances whose jobs do not start now, and log the changes."""
         before, self._held = self._held, self.held(self.settings)
         for name in sorted(self._held):
             if self._held[name] != before.get(name):
@@ -209,7 +209,7 @@ class Supervisor:
             if again is not None:
                 due.append(DueJob(name, again, again))
                 continue
-            # All times that passed meanwhile are served by one run.
+            # One run serves all times that have passed meanwhile.
             scheduled = self._next(name, record.scheduled if record is not None else self._begun[name])
             settings = self._jobs[name].schedule
             if scheduled is not None and settings is not None:
@@ -224,7 +224,7 @@ class Supervisor:
         return left_to_fleet(record, self.records.given(name), fleet.fallback_after)
 
     def _run_id(self, name: JobName, now: datetime) -> str:
-        """Return the id of a run that begins now: of a job that the fleet has too, that of the schedule's time."""
+        """Return the id of a run that starts now. A job that the fleet also has gets the id for the schedule's time."""
         fleet = self.settings.fleet
         if fleet is None or not is_shared(name, fleet):
             return run_id.new()
@@ -261,12 +261,12 @@ class Supervisor:
         self._keep(name, record)
 
     def _words(self, name: JobName, run: str) -> tuple[str, ...]:
-        """Return the words of the command. What the fleet may have done meanwhile is not done a second time."""
+        """Return the arguments of the command. `--once` prevents a second run of a job that the fleet may have done."""
         fleet, own = self.settings.fleet, self._jobs[name].words
         return (*own, "--once", run) if fleet is not None and is_shared(name, fleet) else own
 
     def _record(self, name: JobName) -> RunRecord | None:
-        """Return the last run: what this agent knows, or a later one of `zsnapdb agent run` or of the fleet."""
+        """Return the last run: the one that this agent knows, or a later one of `zsnapdb agent run` or the fleet."""
         kept, known = self.records.run(name), self._known.get(name)
         if kept is not None and kept != self._seen.get(name):
             self._seen[name] = kept
@@ -287,7 +287,7 @@ class Supervisor:
             self.tell(f"{name} ended with {code}")
             if code < 0:
                 self.notify(self.settings, name, f"was ended by signal {-code}", now, self.tell)
-            # A run that the agent ends is made up for at once; one that runs all the time also after a good end.
+            # A run that the agent ended is made up for at once; a continuous one even after a good end.
             is_cut = (self._is_ending or running.is_replaced) and (not good or name.kind is JobKind.ARCHIVE)
             known = None if is_cut else code
             self._keep(name, running.record.ended(now, known, running.child.tail(), is_good=good))
@@ -301,8 +301,8 @@ class Supervisor:
             if at >= running.stopped_at + UNWIND:
                 running.child.kill()
             elif name.kind is JobKind.ARCHIVE:
-                # Python loses a signal that comes while it imports, now and then. A second one would break the
-                # unwinding of other jobs; to the archive it says nothing new.
+                # Python sometimes loses a signal during an import. A second signal would break the clean-up of other
+                # jobs, but is harmless for the archive.
                 running.child.stop()
         elif running.stop_at is not None and at >= running.stop_at:
             self._stop(name, running, "it takes longer than its timeout")
@@ -315,7 +315,7 @@ class Supervisor:
         running.child.stop()
 
     def _keep(self, name: JobName, record: RunRecord) -> None:
-        """Keep the record. A full disk ends no job, and not the agent: the next turn tries again."""
+        """Store the record. A full disk stops no job, and not the agent: the next turn tries again."""
         is_new = self._known.get(name) != record or name not in self._unkept
         self._known[name] = record
         try:
@@ -329,7 +329,7 @@ class Supervisor:
 
 
 def _differs(instance: str, before: Settings, after: Settings) -> bool:
-    """Whether the instance or its repository has other settings now, schedules apart."""
+    """Return whether the settings of the instance or its repository differ, apart from schedules."""
     if instance not in before.instance or instance not in after.instance:
         return True
     old, new = before.instance[instance], after.instance[instance]

@@ -1,7 +1,7 @@
-"""Answers /metrics, /healthz and /readyz by HTTP, in threads beside the loop of the agent.
+"""Answers /metrics, /healthz and /readyz by HTTP, in threads next to the loop of the agent.
 
-A client has a fixed time for its whole request, and for reading the answer. If there are too many clients, the one that
-came first makes room, unless its answer is being made: who sends a byte now and then keeps nobody out.
+A client has a fixed time for its whole request, and for reading the answer. If there are too many clients, the oldest
+one is disconnected, unless its answer is being made. So a client that sends a byte now and then keeps no other out.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from zsnapdb.planning.agent.jobs import HOST, PlannedJob, jobs_of
 from zsnapdb.planning.agent.runs import KnownRun, PauseRecord, RunRecord, not_ready
 
 _SECONDS = 10.0
-"""How long a client may take for its request, with the TLS handshake, and then for reading the answer."""
+"""The seconds that a client has for its request, with the TLS handshake, and then for reading the answer."""
 _MOST = 16
-"""How many clients are there at once."""
+"""The greatest number of connected clients."""
 _POLL_SECONDS = 0.2
-"""How often clients are looked for whose time is over."""
+"""The seconds between two searches for clients whose time is over."""
 _TEXT = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What the pages say. `alive` and `ready` return what is wrong; nothing is wrong if that is empty."""
+    """The contents of the pages. `alive` and `ready` return the problems (empty: none)."""
 
     metrics: Callable[[], str]
     alive: Callable[[], tuple[str, ...]]
@@ -55,9 +55,9 @@ class WebServer:
     """A listening server. It answers from `start` to `close`."""
 
     def __init__(self, settings: HttpSettings, answers: Answers, seconds: float = _SECONDS) -> None:
-        """Listen. A client has so many seconds for its request, and then for reading the answer.
+        """Listen. A client has that many seconds for its request, and then for reading the answer.
 
-        ConfigError if that is impossible, or if the token or the certificate cannot be read.
+        Raises ConfigError if it cannot listen, or if the token or the certificate cannot be read.
         """
         token = password_in(settings.token_file, "the token of the agent") if settings.token_file is not None else None
         secret = token.get_secret_value() if token is not None else ""
@@ -86,21 +86,24 @@ class WebServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Answer and listen no more."""
+        """End answering and listening."""
         self._server.shutdown()
         self._server.server_close()
 
 
 @dataclass
 class _Client:
-    """A client for which the server waits since this moment of the steady clock. `is_served`: the client waits now."""
+    """A client, and the moment of the monotonic clock since which the server waits for it.
+
+    `is_served`: the client waits for the server now.
+    """
 
     since: float
     is_served: bool = False
 
 
 class _Clients:
-    """The clients that are connected, by their sockets. A socket is closed only after it was taken out."""
+    """The connected clients, by their sockets. A socket is closed only after it was taken out."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -108,7 +111,7 @@ class _Clients:
         self._lock = threading.Lock()
 
     def admit(self, connection: socket.socket) -> bool:
-        """Admit a client, in place of the one that came first if there are too many.
+        """Admit a client, if necessary in place of the oldest waiting one.
 
         Return whether there is room: there is none while an answer is being made for each client.
         """
@@ -122,17 +125,17 @@ class _Clients:
             return True
 
     def send_away_the_late(self) -> None:
-        """Send away the clients whose time is over."""
+        """Disconnect the clients whose time is over."""
         over = time.monotonic() - self._seconds
         with self._lock:
             for late in [each for each, client in self._known.items() if client.since <= over and not client.is_served]:
                 self._send_away(late)
 
     def _send_away(self, connection: socket.socket) -> None:
-        """Let each call of the client's thread that waits for the client end."""
+        """Disconnect the client, which ends each blocked call of its thread."""
         del self._known[connection]
         with contextlib.suppress(OSError):
-            # Of a TLS connection too: its own method changes what the client's thread is using.
+            # For a TLS connection too: its own method changes state that the client's thread is using.
             socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def take_out(self, connection: socket.socket) -> None:
@@ -141,7 +144,7 @@ class _Clients:
             self._known.pop(connection, None)
 
     def encrypt(self, connection: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
-        """Return the client's socket as one that speaks TLS; the first use of it is the handshake."""
+        """Return the client's socket as a TLS socket; its first use is the handshake."""
         with self._lock:
             client = self._known.pop(connection, None)
             encrypted = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
@@ -151,7 +154,7 @@ class _Clients:
 
     @contextlib.contextmanager
     def serving(self, connection: socket.socket) -> Iterator[None]:
-        """Keep the client's place while the block makes its answer. So there are never more threads than places."""
+        """Reserve the client's place while the block makes its answer. So there are never more threads than places."""
         with self._lock:
             client = self._known.get(connection)
             if client is None:
@@ -205,7 +208,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that go away."""
+        """Log nothing about clients that disconnect."""
 
 
 def _context(settings: HttpSettings) -> ssl.SSLContext | None:
@@ -266,7 +269,7 @@ def _handler(answers: Answers, token: str) -> type[BaseHTTPRequestHandler]:
 
 
 class Listener:
-    """Answers by HTTP where the settings say; nowhere before the first `use`, and after `close`."""
+    """Answers by HTTP at the address of the settings; nowhere before the first `use`, and after `close`."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
@@ -275,13 +278,14 @@ class Listener:
 
     @property
     def port(self) -> int | None:
-        """The port on which it listens; None if it does not."""
+        """The port on which it listens (None: it does not)."""
         return self._server.port if self._server is not None else None
 
     def use(self, settings: HttpSettings | None) -> None:
-        """Listen where these settings say, and nowhere else. Certificates and tokens are read again.
+        """Listen at the address of these settings, and nowhere else. Certificates and tokens are read again.
 
-        ConfigError if that is impossible: another address stays in use then; the same one is closed.
+        Raises ConfigError if that is impossible. Then a previous other address stays in use; the same address is
+        closed.
         """
         has_files = settings is not None and (settings.certificate is not None or settings.token_file is not None)
         if self._server is not None and settings == self._settings and not has_files:
@@ -299,7 +303,7 @@ class Listener:
         self._server, self._settings = opened, settings
 
     def close(self) -> None:
-        """Listen no more."""
+        """End listening."""
         if self._server is not None:
             self._server.close()
         self._server = self._settings = None
@@ -310,7 +314,7 @@ def _place(settings: HttpSettings) -> tuple[str, int]:
 
 
 _HANGS = 120.0
-"""After how many seconds without a turn the agent is not alive."""
+"""The seconds without a turn after which the agent counts as dead."""
 
 
 @dataclass
@@ -326,25 +330,25 @@ class Pages:
         self.turned()
 
     def turned(self) -> None:
-        """Keep that the agent works."""
+        """Record that the agent works."""
         self._last = self.steady()
 
     def alive(self) -> tuple[str, ...]:
-        """Return why the agent is not alive; nothing if it is."""
+        """Return why the agent counts as dead. Return nothing if it is alive."""
         silence = self.steady() - self._last
         return (f"the agent has done nothing for {silence:.0f} s",) if silence > _HANGS else ()
 
     def ready(self) -> tuple[str, ...]:
-        """Return why not all is well; nothing if it is."""
+        """Return the problems. Return nothing if all is well."""
         records, http = Records(self.settings.agent.state), self.settings.agent.http
         known = [KnownRun(job.name, records.run(job.name)) for job in jobs_of(self.settings)]
         stale = http.stale if http is not None else 0.0
-        # On a full disk the last results of the jobs stay what they were.
+        # On a full disk the stored results of the jobs are old.
         room = record_file.objections(self.settings.agent.state)
         return (*self.alive(), *room, *not_ready(known, stale, self.host.now()))
 
     def metrics(self) -> str:
-        """Return the metrics that the status job wrote. OSError if there are none. They say how old they are."""
+        """Return the metrics that the status job wrote, with their age. Raises OSError if there are none."""
         file = self.settings.agent.metrics_file
         if file is None:
             raise FileNotFoundError(2, "the agent has no file of metrics")
@@ -362,7 +366,7 @@ LOCK = "agent"
 
 @dataclass(frozen=True)
 class JobOverview:
-    """A job, its last run (None: none is known), and the next time of its schedule (None: it runs all the time)."""
+    """A job, its last run (None: unknown), and the next time of its schedule (None: it runs all the time)."""
 
     job: PlannedJob
     last: RunRecord | None
@@ -371,11 +375,10 @@ class JobOverview:
 
 @dataclass(frozen=True)
 class AgentOverview:
-    """The jobs of the agent, the pauses that are not over, and whether an agent runs on this host.
+    """The jobs of the agent, the current pauses, and whether an agent runs on this host.
 
-    A pause of no instance is that of the host. `held` are the instances of which no job begins now, each with the
-    reason. `difference` says how the configuration of the running agent differs from the file that was asked about,
-    "" if it does not.
+    A pause without an instance is that of the host. `held` are the instances whose jobs do not start now, each with the
+    reason. `difference` says how the configuration of the running agent differs from the given file ("": it does not).
     """
 
     is_running: bool
@@ -386,7 +389,7 @@ class AgentOverview:
 
 
 def overview(settings: Settings, file: Path, host: Host) -> AgentOverview:
-    """Return what the agent's files say now. `settings` are those of the configuration file."""
+    """Return the state in the agent's files now. `settings` are those of the configuration file."""
     records, now = Records(settings.agent.state), host.now()
     jobs = []
     for job in jobs_of(settings):

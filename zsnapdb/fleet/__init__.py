@@ -1,1 +1,1 @@
-"""Jobs that move between hosts, on an engine (Temporal): workers of hosts, and control beside the server."""
+"""Jobs of several hosts on an engine (Temporal): the workers of the hosts, and control next to the engine."""

@@ -1,4 +1,4 @@
-"""The connection to the engine: Temporal, by its own client."""
+"""The connection to the engine (Temporal) by its own client."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _PATIENCE = 20.0
 
 
 class SilentFailures(DefaultFailureConverter):
-    """Tells the engine only of errors that were made for it: of others the class, of none the code that it came from.
+    """Sends the engine only errors that were made for it.
 
-    An error that nobody expected may quote what only this host knows.
+    Other errors are sent as their class, and none with a stack trace. The text of an unexpected error may quote facts
+    that only this host knows.
     """
 
     def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
@@ -44,15 +45,20 @@ CONVERTER = replace(pydantic_data_converter, failure_converter_class=SilentFailu
 
 @functools.cache
 def _runtime() -> Runtime:
-    """Return the machinery of the client. It tells the engine nothing of this machine, nor how busy it is."""
+    """Return the runtime of the client. It sends the engine no facts about this machine or its load."""
     wanted: dict[str, Any] = {"worker_heartbeat_interval": None, "disable_environment_info": True}
-    # An older client has no such options, and tells none of it.
+    # An older client has no such options, and sends no such facts.
     known = inspect.signature(Runtime).parameters
     return Runtime(telemetry=TelemetryConfig(), **{name: value for name, value in wanted.items() if name in known})
 
 
 async def connect(settings: EngineSettings, identity: str) -> Client:
-    """Return a connection under this name. UnreachableError if there is none, ConfigError if a file cannot be read."""
+    """Return a connection under this name.
+
+    Raises:
+        UnreachableError: the engine does not answer
+        ConfigError: a file cannot be read
+    """
     tls = _tls(settings)
     try:
         connecting = Client.connect(
@@ -78,19 +84,19 @@ _REASONS = (
     ("NotValidForName", "its certificate has another name than `server_name`"),
     ("Expired", "its certificate has expired"),
 )
-"""What the client's words mean. They are its own, of Rust (rustls, std::io)."""
+"""The meaning of the client's error texts, which come from Rust (rustls, std::io)."""
 _BROKEN_OFF = "error after connection"
 
 
 def _why(error: BaseException, settings: EngineSettings) -> str:
-    """Return why there is no connection, in words that help; those of the client if they say something else."""
+    """Return the reason why there is no connection in plain words, or the client's text if it is unknown."""
     said = first_line(error)
     for word, reason in _REASONS:
         if word in said:
             return reason
     if _BROKEN_OFF not in said or "transport::Error" not in said:
         return said
-    # A server tells of a certificate that it does not want after the client has shown it (TLS 1.3).
+    # With TLS 1.3 a server rejects a certificate only after the client has sent it.
     if settings.certificate is None:
         return "it ended the connection: it may ask for a certificate, and none is configured"
     return f"it ended the connection: it may not believe the certificate {settings.certificate}"
@@ -111,12 +117,12 @@ def _tls(settings: EngineSettings) -> TLSConfig | bool:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error of the client, cut."""
+    """Return the first line of a client's error, at most 300 characters."""
     return (str(error).splitlines() or [type(error).__name__])[0][:300]
 
 
 def refused(error: RPCError, doing: str) -> ServerError | UnreachableError:
-    """Return the error for what the engine refused, or did not answer in time."""
+    """Return the error for a request that the engine refused, or did not answer in time."""
     if error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.UNAVAILABLE):
         return UnreachableError(
             f"{doing}: the engine of the fleet did not answer: {first_line(error)}", hint="try again: it may be busy"
@@ -132,10 +138,10 @@ def machine(
     firmware: Path = Path("/sys/class/dmi/id/product_uuid"),
     boot: Path = Path("/proc/sys/kernel/random/boot_id"),
 ) -> str:
-    """Return what tells this machine apart from others, without saying what it is: 16 hexadecimal digits.
+    """Return an anonymous id of this machine: 16 hexadecimal digits.
 
-    A copy of a virtual machine has the id of the first in its files, but a firmware of its own. Source: machine-id(5),
-    which asks programs not to give the id itself to others.
+    The copy of a virtual machine has the same id file, but another firmware id. Source: machine-id(5), which asks
+    programs not to publish the id itself.
     """
     known = [text for file in (own, firmware) if (text := _content(file))] or [_content(boot)]
     return hashlib.blake2b("\n".join(known).encode(), key=b"zsnapdb fleet", digest_size=8).hexdigest()
@@ -149,5 +155,5 @@ def _content(file: Path) -> str:
 
 
 def identity_of(host: str, machine_id: str) -> str:
-    """Return how a worker is called in the engine: the host, and the machine that says so."""
+    """Return the name of a worker in the engine: the host and the machine."""
     return f"{host}/{machine_id}"

@@ -1,4 +1,4 @@
-"""Control: runs the workflows of a fleet beside the engine. It reaches no host, and no host reaches it."""
+"""Control: runs the workflows of a fleet next to the engine. It connects to no host, and no host connects to it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ WORKFLOWS: Sequence[type] = (JobWorkflow, SlotsWorkflow)
 
 
 class ControlActivities:
-    """What workflows ask of the engine."""
+    """The questions that workflows ask the engine."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     @activity.defn(name=CLOSED)
     async def closed(self, workflow_ids: list[str]) -> list[str]:
-        """Return those that run no more."""
+        """Return the workflows that no longer run."""
         return [one for one in workflow_ids if not await self._runs(one)]
 
     @activity.defn(name=SERVED)
     async def served(self, host: str) -> list[str]:
-        """Return the machines that have asked for jobs of this host a moment ago."""
+        """Return the machines that have recently asked for jobs of this host."""
         asked = DescribeTaskQueueRequest(
             namespace=self._client.namespace,
             task_queue=TaskQueue(name=queue_of(host)),
@@ -55,13 +55,13 @@ class ControlActivities:
 
 
 def machines(identities: Sequence[str]) -> list[str]:
-    """Return the machines that workers name, each once."""
+    """Return the machines in the names of workers, each once."""
     return sorted({one.rpartition("/")[2] for one in identities})
 
 
 def workflow_runner() -> SandboxedWorkflowRunner:
-    """Return what runs workflows so that they do nothing that a history could not tell again."""
-    # Our modules are loaded once, not for each workflow: what workflows use of them is pure.
+    """Return the runner of workflows. It prevents actions that a replay of the history could not repeat."""
+    # Modules of zsnapdb are loaded once, not for each workflow: workflows use only pure code of them.
     return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules("zsnapdb"))
 
 
@@ -78,7 +78,7 @@ def control_worker(client: Client) -> Worker:
 
 
 def serve(settings: EngineSettings, tell: Callable[[str], None], ready: Callable[[], None]) -> None:
-    """Run the workflows until SIGTERM or SIGINT. A server that is away is waited for."""
+    """Run the workflows until SIGTERM or SIGINT. An unreachable engine is tried again."""
     begins = f"control runs the workflows of {settings.server}, namespace {settings.namespace}"
     running = keep_serving(settings, CONTROL, lambda client: [control_worker(client)], (begins, CONTROL), tell, ready)
     asyncio.run(running)

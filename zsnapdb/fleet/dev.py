@@ -1,4 +1,4 @@
-"""A fleet of one machine, for a trial: the engine on SQLite, control and a worker, until it is told to end."""
+"""A trial fleet of one machine: the engine on SQLite, control and a worker, until a signal stops it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from zsnapdb.fleet.worker import pause, stop_by_signals, until_stopped, workers
 from zsnapdb.planning.fleet.messages import CONTROL
 
 _PATIENCE = 60.0
-"""How many seconds the engine has to start, and then to end."""
+"""The seconds that the engine has to start, and later to stop."""
 _LOOK = 0.5
 _SMALL = (
     "history.cacheSizeBasedLimit=true",
@@ -37,15 +37,18 @@ _SMALL = (
     "matching.numTaskqueueReadPartitions=1",
     "matching.numTaskqueueWritePartitions=1",
 )
-"""Settings of the engine: its caches hold bytes, not thousands of workflows (schedules are workflows, too), and a queue
-is one, and not four, which only thousands of jobs a second need."""
+"""Settings for little memory.
+
+The caches of the engine are limited in bytes instead of workflows (a schedule is also one). A queue has one partition
+instead of four, which only thousands of jobs a second need.
+"""
 LESS_MEMORY = {"GOGC": "50", "GOMEMLIMIT": "512MiB"}
-"""The environment of the engine, if it is not set: memory is given back earlier (https://go.dev/doc/gc-guide)."""
+"""Default environment of the engine, which returns memory earlier (https://go.dev/doc/gc-guide)."""
 
 
 @dataclass(frozen=True)
 class TrialFleet:
-    """Where the trial keeps its things, on which port of 127.0.0.1 its engine answers, and the name of its host."""
+    """The folder of the trial, the port of its engine on 127.0.0.1, and the name of its host."""
 
     folder: Path
     port: int
@@ -75,7 +78,10 @@ class TrialFleet:
 
 
 def program(named: Path | None) -> Path:
-    """Return the program `temporal`: the named one, that of PATH, or that beside this Python. ConfigError if none."""
+    """Return the program `temporal`: the named one, that of PATH, or the one next to this Python.
+
+    Raises ConfigError if there is none.
+    """
     beside = Path(sys.executable).with_name("temporal")
     found = named or shutil.which("temporal") or (beside if beside.exists() else None)
     if found is None:
@@ -88,10 +94,10 @@ def program(named: Path | None) -> Path:
 def serve(
     trial: TrialFleet, temporal: Path, settings: Settings, runner: JobRunner, tell: Callable[[str], None]
 ) -> None:
-    """Run the trial until SIGTERM or Ctrl-C. The jobs of the trial are written if there are none yet.
+    """Run the trial until SIGTERM or Ctrl-C. The jobs file is written if there is none yet.
 
-    CommandError if the engine does not start, or ends. What answers on the port already is none of this: another
-    account can have started it, and whoever asks it is asked as root.
+    Raises CommandError if the engine does not start, or ends. A server that already listens on the port is refused:
+    another account may have started it, and would give orders to root.
     """
     _require_free(trial.port)
     trial.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -114,7 +120,7 @@ def _require_free(port: int) -> None:
 
 
 def engine_words(port: int, namespace: str, database: Path) -> list[str]:
-    """Return the words after `temporal` that start the engine of a trial on 127.0.0.1."""
+    """Return the arguments of `temporal` that start the engine of a trial on 127.0.0.1."""
     words = ["server", "start-dev", "--ip", "127.0.0.1", "--port", str(port), "--headless"]
     words += ["--namespace", namespace, "--db-filename", str(database), "--log-level", "error"]
     return [*words, *(word for setting in _SMALL for word in ("--dynamic-config-value", setting))]
@@ -122,7 +128,7 @@ def engine_words(port: int, namespace: str, database: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _engine(trial: TrialFleet, temporal: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the engine while the block runs. A signal of the terminal does not reach it: it ends last."""
+    """Run the engine during the block. A signal of the terminal does not reach it, so it ends last."""
     words = engine_words(trial.port, trial.engine.namespace, trial.database)
     try:
         process = subprocess.Popen(
@@ -133,7 +139,7 @@ def _engine(trial: TrialFleet, temporal: Path) -> Iterator[subprocess.Popen[byte
     try:
         yield process
     finally:
-        # Whoever presses Ctrl-C again waits no less, and leaves no engine behind.
+        # A second Ctrl-C must not leave a running engine behind.
         with _undisturbed():
             process.terminate()
             try:
@@ -186,7 +192,7 @@ def _require_alive(trial: TrialFleet, process: subprocess.Popen[bytes]) -> None:
 
 
 async def _stop_after(process: subprocess.Popen[bytes], stop: asyncio.Event) -> None:
-    """Set the stop when the engine has ended: what answers in its place is not asked for jobs."""
+    """Set the stop when the engine has ended. A server that takes its port is asked for no jobs."""
     while process.poll() is None:
         await asyncio.sleep(_LOOK)
     stop.set()

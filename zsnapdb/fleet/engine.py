@@ -1,4 +1,4 @@
-"""What the engine has of a fleet, read and changed: its schedules, the slots of buckets, and the runs of jobs."""
+"""Reads and changes the fleet in the engine: schedules, slots of buckets, and runs of jobs."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from zsnapdb.planning.fleet.progress import answer_text, progress_text
 from zsnapdb.planning.fleet.schedules import PREFIX, FleetSchedule, JobRun, PresentLimit, PresentSchedule
 
 CATCH_UP = timedelta(hours=24)
-"""A run that was missed is made up for if no more time has passed."""
+"""A missed run is made up for within this time."""
 _DOCUMENT, _JOB = "zsnapdb_schedule", "zsnapdb_job"
-"""The keys of memos: a schedule as it was applied, and a job."""
+"""The memo keys of a schedule as it was applied, and of a job."""
 _AT_ONCE = 32
 _SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 _ASKED = 5
-"""How often an engine that is slow to answer is asked."""
+"""The number of attempts to start a run on an engine that does not answer in time."""
 _LOOK_SECONDS = 3.0
 """How many seconds pass between two looks at a run that is watched."""
 _QUERY = "__temporal_workflow_metadata"
@@ -56,12 +56,12 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class FleetEngine:
-    """The engine, by a connection of an operator."""
+    """The engine, with the connection of an operator."""
 
     client: Client
 
     async def schedules(self) -> tuple[PresentSchedule, ...]:
-        """Return our schedules, by their ids. Of one that was changed a moment ago this may not know yet."""
+        """Return the schedules of zsnapdb, by id. A very recent change may be missing."""
         found = []
         async for one in await self.client.list_schedules():
             if one.id.startswith(PREFIX):
@@ -81,9 +81,9 @@ class FleetEngine:
         return tuple(found)
 
     async def make_schedule(self, schedule: FleetSchedule, stale: Sequence[str]) -> None:
-        """Make the schedule, then remove those that it replaces. It is paused if one of them is.
+        """Create the schedule, then remove the ones that it replaces. It is paused if one of them is.
 
-        Whenever this is interrupted, one of them is there: what they begin at one time has one id.
+        After an interruption at least one of them exists. Runs that several start for one time have one id.
         """
         states = [await self._state(name) for name in stale]
         state = next((one for one in states if one is not None and one.paused), ScheduleState())
@@ -93,7 +93,7 @@ class FleetEngine:
         await self.remove_schedules(stale)
 
     async def _state(self, name: str) -> ScheduleState | None:
-        """Return the state of a schedule, as it is now; None if it is gone."""
+        """Return the current state of a schedule. Return None if it does not exist."""
         try:
             known = await self.client.get_schedule_handle(name).describe()
         except RPCError as error:
@@ -103,23 +103,20 @@ class FleetEngine:
         return known.schedule.state
 
     async def remove_schedules(self, names: Sequence[str]) -> None:
-        """Remove the schedules that are there. Their runs go on."""
+        """Remove the schedules that exist. Their runs continue."""
         for name in names:
             await _is_there(self.client.get_schedule_handle(name).delete())
 
     async def pause(self, name: str, reason: str) -> bool:
-        """Let the schedule begin nothing. Its run goes on. Return whether it is there still."""
+        """Let the schedule start no jobs. Its current run continues. Return whether it exists."""
         return await _is_there(self.client.get_schedule_handle(name).pause(note=reason))
 
     async def resume(self, name: str, reason: str) -> bool:
-        """Let the schedule begin its jobs again; what was missed in a pause is not made up for.
-
-        Return whether it is there still.
-        """
+        """Let the schedule start its jobs again, without those missed in the pause. Return whether it exists."""
         return await _is_there(self.client.get_schedule_handle(name).unpause(note=reason))
 
     async def keep_limit(self, bucket: str, limit: int) -> None:
-        """Let so many jobs of the bucket run at once from now on."""
+        """Set the number of jobs of the bucket that may run at once."""
         state = SlotsState(bucket=bucket, limit=limit)
         await self.client.start_workflow(
             SLOTS,
@@ -132,13 +129,13 @@ class FleetEngine:
         )
 
     async def remove_limit(self, bucket: str) -> None:
-        """Let jobs of the bucket wait for nothing. Jobs that name it make new slots when they need one."""
+        """Remove the limit of the bucket. A job that still names the bucket creates new slots."""
         await _is_there(self.client.get_workflow_handle(slots_id(bucket)).signal("close"))
 
     async def begin(self, job: FleetJob) -> str:
-        """Begin a run of the job now, which has an id of its own. Return the id of the workflow.
+        """Start a run of the job now, and return the id of its workflow.
 
-        An engine that is slow to answer is asked again: what it has begun it does not begin twice.
+        An engine that does not answer in time is asked again. The id of the run prevents a second start.
         """
         workflow_id = f"run/{job.verb}/{job.instance}/{job.run_id}"
         for left in reversed(range(_ASKED)):
@@ -170,17 +167,20 @@ class FleetEngine:
         yield await self._told(await handle.describe())
 
     async def cancel(self, workflow_id: str) -> bool:
-        """Ask the run to end. Return whether it had not ended already: what is listed can be a moment old."""
+        """Ask the run to end. Return whether it was still running: a list of runs can be outdated."""
         return await _is_there(self.client.get_workflow_handle(workflow_id).cancel())
 
     async def runs(self, most: int, *, only_running: bool) -> AsyncIterator[JobRun]:
-        """Yield the newest runs, at most so many, without how they ended."""
+        """Yield the newest runs, at most that many, without their results."""
         query = f"WorkflowType = '{JOB}'" + (" AND ExecutionStatus = 'Running'" if only_running else "")
         async for one in self.client.list_workflows(query, limit=most):
             yield await self._run(one)
 
     async def told(self, run: JobRun) -> JobRun:
-        """Return the run with where and how it ended, or how its last attempt failed; as it is if it is gone by now."""
+        """Return the run with its host and its result or last failure.
+
+        A run that no longer exists is returned unchanged.
+        """
         try:
             return await self._told(await self.client.get_workflow_handle(run.workflow_id).describe())
         except RPCError as error:
@@ -238,7 +238,7 @@ class FleetEngine:
 
 
 async def _is_there(asked: Awaitable[None]) -> bool:
-    """Return whether what something was asked of is there, or runs."""
+    """Return whether the target of the request exists, or runs."""
     try:
         await asked
     except RPCError as error:
@@ -281,7 +281,7 @@ def _made(schedule: FleetSchedule, state: ScheduleState) -> Schedule:
 
 
 async def each(items: Sequence[A], ask: Callable[[A], Awaitable[T]]) -> list[T]:
-    """Return the answers for all items, in order; some are asked for at once."""
+    """Return the answers for all items, in order. Up to 32 are requested at once."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def one(item: A) -> T:

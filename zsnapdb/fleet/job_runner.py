@@ -1,7 +1,7 @@
-"""Does on this host what the fleet asks of it: refuses or starts the command, tells how far it is, and ends it.
+"""Runs the jobs of the fleet on this host: it refuses or starts the command, reports its progress, and stops it.
 
-Nothing here knows the engine. The words of a command come from `planning/fleet/host_jobs.py`, what may be done from the
-configuration of this host, which is read anew for each job.
+This module does not know the engine. `planning/fleet/host_jobs.py` builds the arguments of a command. The host's own
+configuration decides which jobs may run, and is read again for each job.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from zsnapdb.planning.fleet.messages import JobAnswer, JobProgress, JobRequest
 from zsnapdb.planning.fleet.retry import JobVerdict, verdict
 
 _TAIL = 65536
-"""How many of the last bytes of a log are looked at."""
+"""The bytes at the end of a log that are read."""
 _LONGEST = 300
 _SHORTEST_SECRET = 4
 _OWN_TEXTS = frozenset(
@@ -44,7 +44,7 @@ _OWN_TEXTS = frozenset(
         *(errors.AmbiguousPointError, errors.ForeignInsideError, errors.NotOursError),
     )
 )
-"""Codes of errors whose texts zsnapdb alone writes: names of instances and datasets, and what to do."""
+"""Codes of errors whose text only zsnapdb writes: names of instances and datasets, and advice."""
 
 
 class _Line(BaseModel):
@@ -59,9 +59,9 @@ class _ProgressLine(_Line):
 
     @property
     def measured_step(self) -> str:
-        """The step, if it has a measure of itself: those are named by zsnapdb alone.
+        """The step, if it has a measure: only zsnapdb names such steps ("": it has none).
 
-        Of others a line says what was told last, which can name datasets, files and hosts.
+        Other lines repeat the last message, which can name datasets, files and hosts.
         """
         return self.step if self.done is not None else ""
 
@@ -77,16 +77,16 @@ class _ErrorLine(_Line):
 
 
 class LogReader:
-    """Reads the log of a running command, as it grows."""
+    """Reads the growing log of a running command."""
 
     def __init__(self, log: Path, host: str, environment: Mapping[str, str]) -> None:
-        """`environment` is that of the command: the values of its secrets are passed on to nobody."""
+        """`environment` is that of the command. The values of its secrets are removed from all texts."""
         self._log, self._host = log, host
         values = (value for name, value in environment.items() if is_secret_name(name))
         self._secrets = sorted((value for value in values if len(value) >= _SHORTEST_SECRET), key=len, reverse=True)
 
     def progress(self) -> JobProgress:
-        """Return how far the command has come, by its last words."""
+        """Return the progress of the command, from its last progress line."""
         for line in reversed(self._lines()):
             with contextlib.suppress(ValidationError):
                 said = _ProgressLine.model_validate_json(line)
@@ -96,7 +96,7 @@ class LogReader:
         return JobProgress(host=self._host)
 
     def error(self) -> tuple[str, str]:
-        """Return the code of the error with which the command ended, and its text as far as others may have it."""
+        """Return the code of the command's error, and its text as far as other hosts may read it."""
         for line in reversed(self._lines()):
             with contextlib.suppress(ValidationError):
                 said = _ErrorLine.model_validate_json(line).error
@@ -125,14 +125,14 @@ _CODES = frozenset(
 
 
 UNWIND = 300.0
-"""How many seconds a command has to end after it was told to: it releases locks and removes what is incomplete."""
+"""The seconds in which a stopped command must end: it releases locks and removes incomplete objects."""
 _POLL = 0.1
 _BEAT = 2.0
-"""How many seconds pass between two words about the progress."""
+"""The seconds between two reports of progress."""
 
 
 class JobRefused(Exception):
-    """This host does not do it, and has changed nothing. `kind` says what becomes of the job."""
+    """This host does not do the job, and has changed nothing. `kind` decides how the job continues."""
 
     def __init__(self, reason: str, kind: JobVerdict) -> None:
         super().__init__(reason)
@@ -141,9 +141,9 @@ class JobRefused(Exception):
 
 @dataclass
 class JobRunner:
-    """Does the jobs of a host. `host` is its name in the fleet, `load` reads its configuration.
+    """Runs the jobs of a host. `host` is its name in the fleet, `load` reads its configuration.
 
-    `environment` is that of the commands; `available` returns how many bytes of memory are free for new programs.
+    `environment` is that of the commands. `available` returns the bytes of memory that are free for new programs.
     """
 
     host: str
@@ -157,16 +157,17 @@ class JobRunner:
     _running: set[JobName] = field(init=False, default_factory=set)
 
     async def run(self, request: JobRequest, beat: Callable[[JobProgress], None]) -> JobAnswer:
-        """Do the job and return how it ended; `beat` hears of it every two seconds.
+        """Run the job and return its result; `beat` gets the progress every two seconds.
 
-        JobRefused if this host does not do it. If the caller is cancelled, the command has ended when that goes on.
+        Raises JobRefused if this host does not do it. If the caller is cancelled, the command ends before the
+        cancellation continues.
         """
         settings, own = self._configuration(request)
         why = host_jobs.refusal(request, settings, own, self.now())
         if why is not None:
             raise JobRefused(why.reason, why.verdict)
         name, records = host_jobs.job_name(request.verb, request.instance), Records(settings.agent.state)
-        # Whoever is refused now was asked all the same: the fleet is there.
+        # A refused request also shows that the fleet is active.
         self._keep_given(records, name)
         last = host_jobs.of_the_past(records.run(name), self.now())
         served = host_jobs.served_by(request, last)
@@ -187,7 +188,7 @@ class JobRunner:
         try:
             settings = self.load()
         except ZsnapdbError as error:
-            # Its text may name what only this host knows.
+            # Its text may contain facts that only this host knows.
             self.tell(f"a job is refused: {error}")
             raise JobRefused(f"the configuration of {self.host} cannot be read", host_jobs.not_now(request)) from error
         if settings.fleet is None or settings.fleet.host != self.host:
@@ -237,10 +238,10 @@ class JobRunner:
         return JobAnswer(host=self.host, exit_code=code, seconds=seconds, error=said, message=message)
 
     def _keep(self, records: Records, name: JobName, record: RunRecord) -> None:
-        """Keep the run where the agent keeps its own. A full disk ends no job.
+        """Store the run with the agent's own runs. A full disk fails no job.
 
-        One that was not good serves no time of the schedule: else a fleet that begins backups and ends them at once
-        would keep the agent from making any.
+        A failed run serves no time of the schedule. Otherwise a fleet that starts backups and stops them at once would
+        prevent those of the agent.
         """
         before = host_jobs.of_the_past(records.run(name), self.now())
         served = before.scheduled if before is not None else record.scheduled - timedelta(seconds=1)
@@ -252,9 +253,9 @@ class JobRunner:
 
 
 def _did_nothing(request: JobRequest, code: int | None) -> bool:
-    """Whether a command found another one at work, or that this host cannot do what another may.
+    """Return whether the command found another one running, or a cause for which another host is tried.
 
-    The agent would begin it again by itself; the fleet does so too.
+    The agent would start it again, and so does the fleet.
     """
     if code is None:
         return False
@@ -277,7 +278,7 @@ async def _ended(child: Child, reader: LogReader, beat: Callable[[JobProgress], 
 
 
 async def _end(child: Child, reader: LogReader, beat: Callable[[JobProgress], None], patience: float) -> None:
-    """End the command: it has so many seconds to undo what it began. Whatever else is cancelled meanwhile waits."""
+    """Stop the command: it has that many seconds to undo its work. Further cancellations wait until it has ended."""
     child.stop()
     deadline, ending = time.monotonic() + patience, asyncio.ensure_future(_ended(child, reader, beat))
     while not ending.done():

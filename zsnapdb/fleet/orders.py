@@ -1,4 +1,4 @@
-"""What an operator asks of a fleet: to apply its jobs, to run, pause, resume or cancel some, and what was done."""
+"""Orders of an operator to a fleet: apply its jobs, run, pause, resume or cancel jobs, and read the history."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from zsnapdb.planning.fleet.schedules import (
 
 _NAME = "operator"
 _LOOKED_AT = 10_000
-"""In how many of the newest runs those that are meant are looked for."""
+"""The number of newest runs that are searched for selected ones."""
 _SECONDS = 900.0
-"""The longest that the engine is asked for one command of an operator. Jobs that are waited for take longer."""
+"""The time limit for an operator's command, without jobs that it waits for."""
 T = TypeVar("T")
 
 
@@ -65,16 +65,16 @@ def _ask(
 
 
 def plan(settings: FleetJobsSettings, waves: int | None) -> FleetPlan:
-    """Return what differs between the settings and the engine, of the first waves alone if a number is given.
+    """Return the differences between settings and engine, only those of the first waves if a number is given.
 
-    ConfigError if a schedule cannot be read.
+    Raises ConfigError if a schedule cannot be read.
     """
     _check(settings)
     return _ask(settings, "planning", lambda engine: _planned(engine, settings, waves))
 
 
 def apply(settings: FleetJobsSettings, waves: int | None, tell: Callable[[str], None]) -> FleetPlan:
-    """Make the engine's schedules and limits those of the settings, change by change. Return what was changed."""
+    """Change the engine's schedules and limits to those of the settings, one by one. Return the changes."""
     _check(settings)
 
     async def applied(engine: FleetEngine) -> FleetPlan:
@@ -83,7 +83,7 @@ def apply(settings: FleetJobsSettings, waves: int | None, tell: Callable[[str], 
             tell(f"{change.kind} {change.name}: {change.reason}")
 
         planned = await _planned(engine, settings, waves)
-        # Limits before the schedules whose jobs they hold, a wave only when the one before is whole.
+        # Limits come before the schedules that need them, and a wave only after the previous one is complete.
         for _, together in groupby(planned.changes, lambda change: (change.wave, not change.is_limit)):
             await each(list(together), make)
         return planned
@@ -120,12 +120,11 @@ async def _make(engine: FleetEngine, change: FleetChange) -> None:
 def run(
     settings: FleetJobsSettings, verb: FleetVerb, filters: Sequence[JobFilter], tell: Callable[[JobRun], None] | None
 ) -> tuple[JobRun, ...]:
-    """Begin the verb now on each instance that the filters match.
+    """Start the verb now on each selected instance. With `tell` return after all runs have ended.
 
-    With `tell` return when all have ended. `tell` gets each run whenever its state or message has changed.
+    `tell` gets each run whenever its state or message has changed.
 
-    Raises:
-        UsageError: the filters match no instance.
+    Raises UsageError if no instance is selected.
     """
     jobs = [job_of(settings, verb, name) for name in settings.instance]
     meant = [job for job in jobs if is_meant(filters, job, settings.instance[job.instance].host)]
@@ -155,12 +154,12 @@ async def _watched(engine: FleetEngine, workflow_id: str, tell: Callable[[JobRun
 
 
 def pause(settings: FleetJobsSettings, filters: Sequence[JobFilter], reason: str) -> tuple[PausedJob, ...]:
-    """Let the schedules that are meant begin nothing. Return those that were paused now."""
+    """Let the selected schedules start no jobs. Return those that were not paused before."""
     return _ask(settings, "pausing", lambda engine: _paused(engine, settings, filters, reason, is_wanted=True))
 
 
 def resume(settings: FleetJobsSettings, filters: Sequence[JobFilter], reason: str) -> tuple[PausedJob, ...]:
-    """Let the schedules that are meant begin their jobs again. Return those that were resumed now."""
+    """Let the selected schedules start their jobs again. Return those that were paused before."""
     return _ask(settings, "resuming", lambda engine: _paused(engine, settings, filters, reason, is_wanted=False))
 
 
@@ -178,11 +177,11 @@ async def _paused(
 
 
 def cancel(settings: FleetJobsSettings, filters: Sequence[JobFilter]) -> tuple[JobRun, ...]:
-    """Ask the running jobs that are meant to end. Return them; their hosts end them within seconds."""
+    """Ask the selected running jobs to end. Return them; their hosts stop them within seconds."""
 
     async def cancelled(engine: FleetEngine) -> tuple[JobRun, ...]:
         meant = await _runs(engine, settings, filters, _LOOKED_AT, only_running=True)
-        # One that has just ended keeps no other from being asked.
+        # A run that has just ended must not prevent the others from being cancelled.
         asked = await each(meant, lambda one: engine.cancel(one.workflow_id))
         return tuple(one for one, runs in zip(meant, asked, strict=True) if runs)
 
@@ -190,7 +189,7 @@ def cancel(settings: FleetJobsSettings, filters: Sequence[JobFilter]) -> tuple[J
 
 
 def history(settings: FleetJobsSettings, filters: Sequence[JobFilter], most: int) -> tuple[JobRun, ...]:
-    """Return the newest runs that are meant, at most so many, newest first, with where and how they ended."""
+    """Return the newest selected runs, at most that many, newest first, with their hosts and results."""
 
     async def told(engine: FleetEngine) -> tuple[JobRun, ...]:
         return tuple(await each(await _runs(engine, settings, filters, most, only_running=False), engine.told))

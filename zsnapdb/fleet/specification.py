@@ -1,9 +1,9 @@
-"""When a schedule begins its jobs, as the engine is told it.
+"""The times of a schedule in the form of the engine.
 
-The engine matches times with the clock of a zone literally (Temporal's API, `ScheduleSpec.timezone_name`): a time that
-the clock leaves out when it is set forward does not come on that day. When the clock is set back, Temporal 1.32 leaves
-out times of the hour that is repeated (`30 * * * *` in Europe/Berlin: 23:30, 0:30, 2:30 UTC). So the engine is told of
-what the agent serves around these changes time by time.
+The engine compares times literally with the clock of a zone (Temporal's API, `ScheduleSpec.timezone_name`). A time that
+the clock skips when it is set forward does not occur on that day. When the clock is set back, Temporal 1.32 skips times
+of the repeated hour: `30 * * * *` in Europe/Berlin gives 23:30, 0:30, 2:30 UTC. So the agent's times around such
+changes are added one by one.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from zsnapdb.config.fleet_jobs import FleetScheduleSettings
 from zsnapdb.planning.agent.jobs import cron_times
 
 YEARS = 10
-"""For how many years the engine is told of changes of the clock."""
+"""The years for which times around changes of the clock are added."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY, _HOUR, _MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
 _ONCE = timedelta(days=2 * YEARS * 365)
-"""An interval that comes once while it counts. The engine knows no other way to say a time of no clock."""
+"""An interval with one occurrence in the period. The engine has no other form for a single time."""
 
 
 def specification(schedule: FleetScheduleSettings, now: datetime) -> ScheduleSpec:
-    """Return the times of the schedule: all that the agent would serve, from now (UTC) on."""
+    """Return the times of the schedule from now (UTC) on: the same as the agent's."""
     jitter = timedelta(seconds=schedule.jitter) if schedule.jitter else None
     if schedule.every is not None:
         return ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(seconds=schedule.every))], jitter=jitter)
     assert schedule.cron is not None
     times = cron_times(schedule.cron)
-    # Of a day of the month and a weekday each suffices for cron; the engine wants both.
+    # For cron a matching day of the month or weekday suffices; the engine needs both.
     lines = [f"{times.minute} {times.hour} {days.day} {times.month} {days.weekday}" for days in times.days]
     changes = _around_changes(schedule.cron, schedule.timezone, now.year)
     return ScheduleSpec(
@@ -48,7 +48,7 @@ def specification(schedule: FleetScheduleSettings, now: datetime) -> ScheduleSpe
 
 @functools.lru_cache(maxsize=256)
 def _around_changes(cron: str, timezone: str, year: int) -> tuple[datetime, ...]:
-    """Return the times (UTC) that the agent serves from an hour before a change of the clock to two hours after it."""
+    """Return the agent's times (UTC) from an hour before each change of the clock to two hours after it."""
     schedule, found = Schedule.of(ScheduleSettings(cron=cron), timezone), []
     for change in _changes(ZoneInfo(timezone), year):
         at, end = change - _HOUR - _MINUTE, change + 2 * _HOUR
@@ -59,7 +59,7 @@ def _around_changes(cron: str, timezone: str, year: int) -> tuple[datetime, ...]
 
 
 def _changes(zone: ZoneInfo, year: int) -> Iterator[datetime]:
-    """Yield when (UTC) the clock of the zone is set forward or back in these years."""
+    """Yield the times (UTC) at which the clock of the zone is set forward or back in these years."""
     day, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + YEARS, 1, 1, tzinfo=UTC)
     while day < end:
         if day.astimezone(zone).utcoffset() != (day + _DAY).astimezone(zone).utcoffset():

@@ -1,6 +1,6 @@
-"""The worker of a host: takes jobs from its own queue and from those of several hosts, until it is told to end.
+"""The worker of a host: it takes jobs from its own queue and from shared queues, until a signal stops it.
 
-It starts no workflow and asks the engine for nothing but work. A server that is away is waited for.
+It starts no workflow, and only asks the engine for work. An unreachable engine is tried again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HostActivities:
 
     @activity.defn(name=messages.JOB)
     async def job(self, request: JobRequest) -> JobAnswer:
-        """Do the job; an ApplicationError has the class of the end as its type, and the answer as its detail."""
+        """Do the job. Raises ApplicationError with the class of the end as its type, and the answer as its detail."""
         attempt = activity.info().attempt
         try:
             answer = await self._runner.run(request, _beat)
@@ -60,19 +60,19 @@ def _error(text: str, kind: JobVerdict, attempt: int, answer: JobAnswer | None =
         type=kind.value,
         non_retryable=is_final(kind, attempt),
         next_retry_delay=_ELSEWHERE if kind is JobVerdict.ELSEWHERE else None,
-        category=ApplicationErrorCategory.BENIGN,  # else the client logs a traceback of what is no mistake
+        category=ApplicationErrorCategory.BENIGN,  # otherwise the client logs a traceback for a normal refusal
     )
 
 
 _AGAIN = 10.0
-"""After how many seconds a server that is away is looked for again."""
+"""The seconds after which an unreachable engine is tried again."""
 _THROTTLE = timedelta(seconds=2)
-"""How long a word about a job waits at most: the answer to it tells of a cancellation."""
+"""The longest delay of a progress report, whose answer reports a cancellation."""
 
 
 @dataclass(frozen=True)
 class HostQueue:
-    """A queue that a host serves, and how many jobs of it run at once."""
+    """A queue that a host serves, and the number of its jobs that run at once."""
 
     name: str
     at_once: int
@@ -107,7 +107,7 @@ def workers(client: Client, runner: JobRunner, own: WorkerSettings, identity: st
 
 
 def serve(own: WorkerSettings, runner: JobRunner, tell: Callable[[str], None], ready: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT. Commands that run then are ended, and have ended when this returns."""
+    """Serve until SIGTERM or SIGINT. Running commands are stopped, and have ended on return."""
     identity = identity_of(own.host, machine())
     begins = f"{own.host} takes jobs of {own.server}: {', '.join(queue.name for queue in queues(own))}"
 
@@ -125,7 +125,7 @@ async def keep_serving(
     tell: Callable[[str], None],
     ready: Callable[[], None],
 ) -> None:
-    """Run workers until SIGTERM or SIGINT. `words`: what is told when they begin, and who they are if refused."""
+    """Run workers until SIGTERM or SIGINT. `words` are the message at their start, and their name in a refusal."""
     stop = stop_by_signals()
     ready()
     while not stop.is_set():
@@ -141,7 +141,7 @@ async def keep_serving(
 
 
 def stop_by_signals() -> asyncio.Event:
-    """Return what SIGTERM and SIGINT set from now on."""
+    """Return an event that SIGTERM and SIGINT set from now on."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -149,14 +149,17 @@ def stop_by_signals() -> asyncio.Event:
 
 
 async def until_stopped(running: list[Worker], stop: asyncio.Event) -> None:
-    """Run the workers until the stop is set, or one of them fails; then all have ended. RuntimeError if one failed."""
+    """Run the workers until the stop is set or one fails; all have ended on return.
+
+    Raises RuntimeError if one failed.
+    """
     tasks = [asyncio.create_task(worker.run()) for worker in running]
     stopped = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({*tasks, stopped}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopped.cancel()
-        # One that still asks whether the engine is there does not hear of a shutdown.
+        # A worker that is still connecting does not react to a shutdown.
         for worker, task in zip(running, tasks, strict=True):
             if not worker.is_running:
                 task.cancel()
@@ -168,7 +171,7 @@ async def until_stopped(running: list[Worker], stop: asyncio.Event) -> None:
 
 
 async def pause(stop: asyncio.Event, seconds: float) -> None:
-    """Wait so many seconds, or until the stop is set."""
+    """Wait that many seconds, or until the stop is set."""
     try:
         await asyncio.wait_for(stop.wait(), seconds)
     except TimeoutError:

@@ -1,7 +1,7 @@
 """The workflows of a fleet: a job, and the slots of a bucket. They run in `zsnapdb fleet control`, on no host.
 
-What they decide is decided by pure functions of `planning/fleet`, so that a history can be replayed. Neither grows
-without end: a job has a bounded number of attempts and waits, and slots are continued as a new run.
+Pure functions of `planning/fleet` make their decisions, so that a history can be replayed. Neither grows without limit:
+a job has a bounded number of attempts and waits, and slots continue as a new run.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from zsnapdb.planning.fleet.schedules import closed_until
 CLOSED, SERVED = "zsnapdb-closed", "zsnapdb-served"
 """The activities of control."""
 LIMIT = "zsnapdb_limit"
-"""The key of the memo that says how many slots a bucket has."""
+"""The memo key for the number of slots of a bucket."""
 _SCHEDULED = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
 _ASKED = timedelta(seconds=30)
 _ASK_AGAIN = timedelta(minutes=10)
 _FIRST_PAUSE, _LONGEST_PAUSE = 60.0, 900.0
 _WAITED_FOR_MACHINE = 12
-"""How often a host of which there are two machines is looked at again before its job fails."""
+"""The number of checks of a host with two machines before its job fails."""
 _UNTAKEN = timedelta(minutes=3)
-"""How long a job that has a slot waits for a host that takes it: a rack that is off must not keep a bucket's slots."""
+"""The time that a job with a slot waits for a host: a rack that is off must not occupy a bucket's slots."""
 _LOOK_AT_HOLDERS = timedelta(seconds=30)
 _MOST_EVENTS = 4000
-"""A history of slots is continued as a new one after so many events."""
+"""The number of events after which the history of slots continues as a new one."""
 
 
 @workflow.defn(name=messages.JOB)
 class JobWorkflow:
-    """One run of one job: waits for the end of a window and for a slot, and has a host do it."""
+    """One run of one job: waits for the end of a window and for a slot, and has a host do the job."""
 
     def __init__(self) -> None:
         self._is_granted = False
 
     @workflow.signal
     def granted(self) -> None:
-        """Hear that this run has a slot."""
+        """Record that this run has a slot."""
         self._is_granted = True
 
     @workflow.run
     async def run(self, job: messages.FleetJob) -> messages.JobAnswer:
-        """Return how the job ended. ApplicationError if it failed for good."""
+        """Return the result of the job. Raises ApplicationError if it failed finally."""
         scheduled = workflow.info().typed_search_attributes.get(_SCHEDULED) or workflow.now()
         run_id = job.run_id or messages.run_id_of(job.verb, job.instance, scheduled)
         request = messages.JobRequest(
@@ -67,20 +67,20 @@ class JobWorkflow:
         return await self._until_done(job, request)
 
     async def _until_done(self, job: messages.FleetJob, request: messages.JobRequest) -> messages.JobAnswer:
-        """Have a host do it, with a slot of its bucket. A job that no host takes gives its slot back meanwhile."""
+        """Have a host do the job, with a slot of its bucket. If no host takes it, the slot is released meanwhile."""
         ends, seconds = workflow.now() + timedelta(seconds=job.timeout), _FIRST_PAUSE
         while (left := ends - workflow.now()) > timedelta():
             await _outside_windows(job)
             try:
                 await self._take_slot(job)
-                # A window can have begun while others had the slots.
+                # A window can have begun while the run waited for a slot.
                 if closed_until(job.windows, workflow.now()) is None:
                     return await _on_host(job, request, left)
             except ActivityError as error:
                 if not _was_not_taken(error):
                     raise
             finally:
-                # What is awaited now must not be cut off by the cancellation that led here.
+                # The release must not be interrupted by the cancellation that led here.
                 await asyncio.shield(_release(job))
                 self._is_granted = False
             workflow.set_current_details(f"no host of queue {job.queue} takes it now")
@@ -89,7 +89,7 @@ class JobWorkflow:
         raise ApplicationError(f"no host of queue {job.queue} took it", type="untaken", non_retryable=True)
 
     async def _take_slot(self, job: messages.FleetJob) -> None:
-        """Return when this run has a slot of its bucket, if it has one. Slots that are gone are made anew."""
+        """Wait until this run has a slot of its bucket, if it has a bucket. Missing slots are created."""
         if job.bucket is None:
             return
         workflow.set_current_details(f"waits for a slot of bucket {job.bucket}")
@@ -106,7 +106,7 @@ class JobWorkflow:
 
 
 def slots_id(bucket: str) -> str:
-    """Return the id of the workflow that keeps the slots of a bucket."""
+    """Return the id of the workflow that manages the slots of a bucket."""
     return f"slots/{bucket}"
 
 
@@ -121,7 +121,7 @@ async def _release(job: messages.FleetJob) -> None:
     try:
         await _slots(job).signal("release", workflow.info().workflow_id)
     except FailureError:
-        # Slots that are gone are held by nobody.
+        # Slots that no longer exist need no release.
         return
 
 
@@ -140,16 +140,16 @@ async def _start_slots(job: messages.FleetJob) -> None:
 
 
 async def _outside_windows(job: messages.FleetJob) -> None:
-    """Return when the job may begin."""
+    """Wait until the job may start."""
     while (until := closed_until(job.windows, workflow.now())) is not None:
         workflow.set_current_details(f"waits for the end of a window at {until:%Y-%m-%d %H:%M} UTC")
         await asyncio.sleep((until - workflow.now()).total_seconds())
 
 
 async def _one_machine(host: str) -> None:
-    """Return when one machine, or none, says that it is this host. ApplicationError if two go on saying so.
+    """Wait until at most one machine serves this host. Raises ApplicationError if two keep serving it.
 
-    A machine that took the place of another is not mistaken for a second one: the first is forgotten after minutes.
+    A machine that replaced another does not count as a second one, because the first is forgotten after minutes.
     """
     seconds = _FIRST_PAUSE
     for _ in range(_WAITED_FOR_MACHINE):
@@ -165,7 +165,7 @@ async def _one_machine(host: str) -> None:
 
 
 def _was_not_taken(error: ActivityError) -> bool:
-    """Whether no host began it: none asked for work, or all that did could not do this."""
+    """Return whether no host started the job: none asked for work, or none that did could do it."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
         return cause.type == JobVerdict.ELSEWHERE.value
@@ -194,9 +194,9 @@ async def _on_host(job: messages.FleetJob, request: messages.JobRequest, longest
 
 @workflow.defn(name=messages.SLOTS)
 class SlotsWorkflow:
-    """The slots of a bucket: at most `limit` holders at once, over all hosts, in the order in which they came.
+    """The slots of a bucket: at most `limit` holders at once, over all hosts, in the order of their requests.
 
-    It survives the server, control and every holder. A holder that is gone without a word is found by asking.
+    It survives the engine, control and every holder. Holders that end without a release are found by regular checks.
     """
 
     @workflow.init
@@ -207,7 +207,7 @@ class SlotsWorkflow:
 
     @workflow.signal
     def acquire(self, workflow_id: str) -> None:
-        """Let the run wait for a slot; one that holds it is told again."""
+        """Let the run wait for a slot. A run that has one gets the message again."""
         state = self._state
         if workflow_id in state.holders:
             # Its answer may have been lost.
@@ -226,23 +226,23 @@ class SlotsWorkflow:
 
     @workflow.signal
     def resize(self, limit: int) -> None:
-        """Change the limit. Who holds a slot keeps it."""
+        """Change the limit. A run that holds a slot keeps it."""
         self._change(limit=max(1, min(1000, limit)))
         workflow.upsert_memo({LIMIT: self._state.limit})
 
     @workflow.signal
     def close(self) -> None:
-        """End the slots; who still waits gets new ones."""
+        """End the slots. Waiting runs create new ones."""
         self._is_closed = self._is_changed = True
 
     @workflow.query
     def state(self) -> messages.SlotsState:
-        """Return who holds and who waits."""
+        """Return the holders and the waiting runs."""
         return self._state
 
     @workflow.run
     async def run(self, state: messages.SlotsState) -> None:  # noqa: ARG002 - __init__ has it
-        """Give slots until there are too many events; then go on as a new run."""
+        """Grant slots until there are too many events; then continue as a new run."""
         workflow.upsert_memo({LIMIT: self._state.limit})
         while not self._is_closed:
             await self._grant()
@@ -271,7 +271,7 @@ class SlotsWorkflow:
                 self.release(first)
 
     async def _look_at_holders(self) -> None:
-        """Take slots back from runs that have ended without a word."""
+        """Take back the slots of runs that ended without a release."""
         gone: list[str] = await workflow.execute_activity(
             CLOSED,
             list(self._state.holders),

@@ -1,4 +1,5 @@
-"""Clones for the agent of a developer, by the Model Context Protocol on stdin and stdout (`zsnapdb mcp`).
+"""Clones for the AI agent of a developer, by the Model Context Protocol on stdin and stdout (`zsnapdb mcp`).
 
-It runs where the agent runs, asks `zsnapdb serve` over HTTP with the developer's token, and has no other rights.
+It runs where the AI agent runs, sends HTTP requests to `zsnapdb serve` with the developer's token, and has no other
+rights.
 """

@@ -27,7 +27,7 @@ CloneName = Annotated[str, Field(description="The name of a clone, as list_clone
 
 
 def server_of(tools: Toolbox) -> MCPServer[Any]:
-    """Return the server of these tools. It does nothing by itself."""
+    """Return the server of these tools. It has no other function."""
     server: MCPServer[Any] = MCPServer(
         "zsnapdb", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING", subscriptions=False
     )
@@ -76,7 +76,7 @@ def _add_changes(server: MCPServer[Any], tools: Toolbox) -> None:
         """Make a clone: a server of its own with a copy of an instance's data. It can take minutes."""
         return _told(lambda: tools.create(instance, name, **options))
 
-    # The protocol knows no `**options`: each is a parameter of the tool. No agent beats.
+    # The protocol has no `**options`: each is a parameter of the tool. An AI agent sends no heartbeats.
     hints = get_type_hints(CloneOptions, include_extras=True)
     own = [one for one in signature(create_clone, eval_str=True).parameters.values() if one.name != "options"]
     own += [
@@ -104,7 +104,7 @@ def _add_changes(server: MCPServer[Any], tools: Toolbox) -> None:
 
 
 def _told(work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """Do the work. The agent is told an error in its words, with its hint."""
+    """Do the work. Raises ToolError with the text and hint of an error."""
     try:
         return dict(work())
     except ZsnapdbError as error:

@@ -1,4 +1,4 @@
-"""What the tools do, without the protocol: clones of one token, their logins while this process runs, and queries."""
+"""The tools without the protocol: clones of one token, their logins while this process runs, and queries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 
 @dataclass(frozen=True)
 class CloneLogin:
-    """How the server of a clone is reached."""
+    """The address and the login of a clone's server."""
 
     address: Address
     password: SecretStr
@@ -38,9 +38,10 @@ class CloneLogin:
 
 @dataclass(frozen=True)
 class ToolRights:
-    """What the person has allowed the agent: to change data, and to see logins. `ttl` is the lease of its clones.
+    """The rights that the person gave the AI agent: to change data, and to see logins.
 
-    `host` is where the servers of clones are reached (None: as the service says), `tls` how.
+    `ttl` is the lease of its clones. `host` is the host of the clones' servers (None: as the service says), `tls` their
+    encryption.
     """
 
     writes: bool = False
@@ -52,7 +53,7 @@ class ToolRights:
 
 @dataclass
 class Toolbox:
-    """The tools. Each method is a tool; they run in threads. Errors are ZsnapdbError and CloneCommandError."""
+    """The tools. Each method is a tool; they run in threads. They raise ZsnapdbError and CloneCommandError."""
 
     api: Client
     rights: ToolRights = field(default_factory=ToolRights)
@@ -63,7 +64,7 @@ class Toolbox:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def instances(self) -> Mapping[str, Any]:
-        """Return the instances that clones can be made of."""
+        """Return the instances that can have clones."""
         return {"instances": [one.model_dump() for one in self.api.instances()]}
 
     def clones(self) -> Mapping[str, Any]:
@@ -71,7 +72,10 @@ class Toolbox:
         return {"clones": [self._listed(one) for one in self.api.clones()]}
 
     def create(self, instance: str, name: str | None = None, **options: Unpack[CloneOptions]) -> Mapping[str, Any]:
-        """Make a clone and keep its login. A name that is made here is remembered before the clone is asked for."""
+        """Create a clone and keep its login.
+
+        A generated name is remembered before the request, so that `end` destroys it.
+        """
         chosen = f"mcp-{secrets.token_hex(4)}" if name is None else _name(name)
         if name is None:
             self._remember(chosen)
@@ -81,18 +85,18 @@ class Toolbox:
         return {"clone": self._made_clone(made, self._keep_login(chosen, made))}
 
     def reset(self, name: str) -> Mapping[str, Any]:
-        """Give a clone its first data again."""
+        """Return a clone to its first state."""
         self.api.reset(_name(name))
         return {"done": "reset", "name": name}
 
     def destroy(self, name: str) -> Mapping[str, Any]:
-        """Destroy a clone. One that is not there is an error: an agent may have mistaken its name."""
+        """Destroy a clone. An unknown clone is an error, because an AI agent may have mistaken its name."""
         self.api.destroy(self.api.get(_name(name)))
         self._forget(name)
         return {"done": "destroyed", "name": name}
 
     def query(self, name: str, statement: str, database: str | None) -> Mapping[str, Any]:
-        """Run one statement on a clone that this session has made, over the clone's own login."""
+        """Run one statement on a clone of this session, with the clone's own login."""
         refusal = refusal_of(statement) if not self.rights.writes else ""
         if refusal:
             raise UsageError(refusal, hint="data is changed only if the person starts `zsnapdb mcp --writes`")
@@ -109,7 +113,7 @@ class Toolbox:
         return {"columns": list(found.columns), "rows": [list(row) for row in found.rows], "left_out": found.left_out}
 
     def end(self) -> Sequence[str]:
-        """Destroy what this session has made. Return what could not be destroyed, and why."""
+        """Destroy the clones of this session. Return the ones that could not be destroyed, and why."""
         with self._lock:
             made = list(reversed(self._made))
         left = []
@@ -154,7 +158,10 @@ class Toolbox:
 
 
 def client_of(authority: Path | None) -> Client:
-    """Return the client of the service that ZSNAPDB_URL and ZSNAPDB_TOKEN name. ConfigError, which has no token."""
+    """Return the client of the service that ZSNAPDB_URL and ZSNAPDB_TOKEN name.
+
+    Raises ConfigError, which does not contain the token.
+    """
     try:
         return Client(ca_file=authority)
     except CloneCommandError as error:
@@ -162,7 +169,7 @@ def client_of(authority: Path | None) -> Client:
 
 
 def tls_of(mode: str | None, authority: Any) -> Tls:
-    """Return how servers of clones are reached. None: by TLS with a certificate that is verified, but on this host."""
+    """Return the encryption to clones' servers. None: TLS with a verified certificate, except on this host."""
     return Tls(mode=TlsMode(mode) if mode is not None else None, ca=authority)
 
 

@@ -1,4 +1,4 @@
-"""The jobs of the agent."""
+"""Views of the agent: its jobs, their runs and pauses, and notified targets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zsnapdb.report.view import Part, Table, TabularView, View
 
 
 class PauseView(View, kind="agent-pause", document=AgentPauseDocument):
-    """A pause that begins or ends now."""
+    """A pause that starts or ends now."""
 
     instance: str
     until: datetime | None
@@ -27,7 +27,7 @@ class PauseView(View, kind="agent-pause", document=AgentPauseDocument):
 
 
 class AgentRunView(View, kind="agent-run", document=AgentRunDocument, read_from="ran"):
-    """A job that was run at once."""
+    """A job that a person started at once."""
 
     ran: RanJob
 
@@ -36,7 +36,7 @@ class AgentRunView(View, kind="agent-run", document=AgentRunDocument, read_from=
 
 
 class AgentView(TabularView, kind="agent", document=AgentDocument, read_from="overview"):
-    """Whether the agent runs, and the last and the next run of each of its jobs."""
+    """The state of the agent, with the last and the next run of each job."""
 
     overview: AgentOverview
 
@@ -84,7 +84,7 @@ def _result(last: RunRecord | None) -> str:
 
 
 class NotifiedView(View, kind="notified", document=NotifiedDocument):
-    """The targets of a message, by name."""
+    """The targets of a message, with the ones that it did not reach."""
 
     targets: Sequence[str]
     failed: Sequence[str]

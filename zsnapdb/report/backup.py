@@ -53,7 +53,7 @@ _DECISIONS = {
 
 
 class BackupPlanView(View, kind="backup-plan", document=documents.BackupPlanDocument, read_from="plan"):
-    """What a backup would do: the findings, each path with its volume, then the steps."""
+    """The plan of a backup: the findings, each path with its volume, then the steps."""
 
     plan: BackupPlan
 
@@ -116,7 +116,7 @@ class LocalSnapshotView(View, kind="snapshot", document=documents.LocalSnapshotD
 
 
 class LocalSnapshotPlanView(View, kind="snapshot-plan", document=documents.LocalSnapshotPlanDocument, read_from="plan"):
-    """What `zsnapdb snapshot` would do."""
+    """The plan of `zsnapdb snapshot`."""
 
     plan: LocalSnapshotPlan
 

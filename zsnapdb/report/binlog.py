@@ -1,4 +1,4 @@
-"""The binlog archive."""
+"""Views of the binlog archive, searches in binlogs, and undone transactions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ArchivingView(View, kind="binlog-archive", document=documents.ArchivingDoc
 
 
 class PlacedBinlog(NamedTuple):
-    """An archived binlog, and what is missing right before it (None: nothing)."""
+    """An archived binlog, and the gap right before it (None: none)."""
 
     file: ArchivedFile
     gap: str | None
@@ -115,7 +115,7 @@ class BinlogArchiveView(View, kind="binlogs", document=documents.BinlogArchiveDo
 
 
 class PurgePlanView(View, kind="binlog-purge-plan", document=documents.PurgeDocument, read_from="plan"):
-    """What a purge would remove."""
+    """The plan of a purge."""
 
     plan: PurgePlan
     verb: ClassVar[str] = "would be removed"
@@ -130,7 +130,7 @@ class PurgePlanView(View, kind="binlog-purge-plan", document=documents.PurgeDocu
 
 
 class PurgeView(PurgePlanView, kind="binlog-purge"):
-    """What a purge has removed."""
+    """A finished purge."""
 
     verb: ClassVar[str] = "removed"
 
@@ -141,7 +141,7 @@ _WIDTH = 80
 
 
 class SearchView(View, kind="binlog-transactions", document=documents.SearchDocument, read_from="search"):
-    """The transactions that a search selects, as `zsnapdb binlog find` prints them."""
+    """The transactions that a search selects, as in `zsnapdb binlog find`."""
 
     instance: str
     search: Search
@@ -166,7 +166,7 @@ class SearchView(View, kind="binlog-transactions", document=documents.SearchDocu
 
 
 class FollowedView(View, kind="binlog-transaction", document=documents.TransactionDocument, read_from="listed"):
-    """One transaction, as `zsnapdb binlog find --follow` prints it: a line, or a document on a line."""
+    """One transaction, as in `zsnapdb binlog find --follow`: one line of text, or a document on one line."""
 
     listed: ListedTransaction
 
@@ -179,7 +179,7 @@ def _gtid(entry: ListedTransaction) -> str:
 
 
 def _lines(entry: ListedTransaction, widest: int) -> list[str]:
-    """Return the lines about a transaction: its GTID, time to the second and size, and below what it changed."""
+    """Return the lines about a transaction: GTID, time to the second and size, and below these its changes."""
     changes = entry.changes
     kinds = "" if changes.statements and not changes.tables else f"{','.join(changes.kinds) or '-'}: "
     unknown = "" if changes.are_rows_known else " + unknown rows"
@@ -220,7 +220,7 @@ _MOST_LISTED = 20
 
 
 class UndoView(View, kind="undo", document=documents.UndoDocument, read_from="undo"):
-    """The rows that a transaction changed, and what prevents that they are undone, as `zsnapdb undo` prints them."""
+    """The rows that a transaction changed, and the conflicts that prevent an undo, as in `zsnapdb undo`."""
 
     undo: Undo
 

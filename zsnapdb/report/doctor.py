@@ -1,4 +1,4 @@
-"""The diagnosis of each instance: as text, as a document, and as a line for Nagios and its relatives."""
+"""The diagnosis of each instance: as text, as a document, and as a line for Nagios and compatible programs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DoctorView(TabularView, kind="doctor", document=DoctorDocument):
         ]
 
     def nagios(self) -> str:
-        """Return one line of a Nagios plugin: the state, what is wrong, and counts as performance data.
+        """Return one line of a Nagios plugin: the state, the worst findings, and counts as performance data.
 
         Monitoring Plugins Development Guidelines, "Plugin Output": `|` begins the performance data.
         """
@@ -70,12 +70,12 @@ class DoctorView(TabularView, kind="doctor", document=DoctorDocument):
 
 
 def nagios_line(state: str, text: str) -> str:
-    """Return one line of a Nagios plugin. Nothing in `text` can end the line or begin performance data."""
+    """Return one line of a Nagios plugin. No character in `text` can end the line or begin performance data."""
     return f"ZSNAPDB {state} - {printable(text).replace('|', '/')}"
 
 
 def _lines(findings: Sequence[FitnessFinding]) -> list[str]:
-    """Return the lines of the findings. A finding of a rule that is not ok says why it matters, too."""
+    """Return the lines of the findings. A finding of a rule that is not ok also has its reason."""
     lines: list[str] = []
     for finding in findings:
         first, *rest = finding_lines([finding])
@@ -86,7 +86,7 @@ def _lines(findings: Sequence[FitnessFinding]) -> list[str]:
 
 
 def _rows(findings: Sequence[FitnessFinding]) -> list[tuple[str, ...]]:
-    """Return what `_lines` returns, in columns: severity, check, text."""
+    """Return the content of `_lines` in columns: severity, check, text."""
     rows: list[tuple[str, ...]] = []
     for finding in findings:
         rule = find_rule(finding.rule) if finding.severity is not Severity.OK else None
@@ -104,7 +104,7 @@ def _with_rule(finding: FitnessFinding) -> DoctorFindingFields:
 
 
 class LoadView(View, kind="load", document=LoadDocument, read_from="report"):
-    """A line for each topic, the figures behind it, and what no counter knows."""
+    """A line for each topic, its figures, and the facts that no counter shows."""
 
     report: LoadReport
 

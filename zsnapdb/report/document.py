@@ -1,7 +1,7 @@
 """The frame of every JSON document.
 
-`version` is the version of the document format, now 1; `kind` says which fields the document has.
-Sizes are in bytes, times in seconds or UTC. The schemas that `zsnapdb schema` prints are made of the documents' types.
+`version` is the version of the document format, now 1; `kind` determines its fields. Sizes are in bytes, times in
+seconds or UTC. `zsnapdb schema` prints the schemas of the documents' types.
 """
 
 from __future__ import annotations

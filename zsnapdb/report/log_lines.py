@@ -14,7 +14,7 @@ Value = str | int | float | None
 
 
 class LogLevel(StrEnum):
-    """How important a line is, the most important first."""
+    """The importance of a line, the most important first."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -23,12 +23,12 @@ class LogLevel(StrEnum):
 
     @property
     def priority(self) -> int:
-        """The level as syslog counts it (syslog(3)): a smaller number is more important."""
+        """The level in syslog's numbers (syslog(3)): a smaller number is more important."""
         return {"error": 3, "warning": 4, "info": 6, "debug": 7}[self.value]
 
 
 class LogFormat(StrEnum):
-    """Who reads the log."""
+    """The format of the log."""
 
     TEXT = "text"
     JSON = "json"
@@ -37,7 +37,7 @@ class LogFormat(StrEnum):
 
 @dataclass(frozen=True)
 class LogRecord:
-    """A line of the run `run_id` at a time (UTC), and what it is about: instance, job, backup_id, exit_code."""
+    """A line of the run `run_id` at a time (UTC), and its subject: instance, job, backup_id, exit_code."""
 
     at: datetime
     level: LogLevel
@@ -55,7 +55,7 @@ def text_line(record: LogRecord) -> str:
 
 
 def json_line(record: LogRecord) -> str:
-    """Return one line of JSON: `time`, `level`, `run_id`, `message`, and the fields that are known."""
+    """Return one line of JSON: `time`, `level`, `run_id`, `message`, and the known fields."""
     known = {name: value for name, value in record.fields.items() if value is not None}
     own = {
         "time": record.at.isoformat(timespec="milliseconds"),
@@ -81,5 +81,5 @@ def journal_message(record: LogRecord) -> bytes:
 def _journal_field(name: str, value: bytes) -> bytes:
     if b"\n" not in value:
         return name.encode() + b"=" + value + b"\n"
-    # A value of several lines has its length before it, 64 bits, little-endian.
+    # A value of several lines is preceded by its length, 64 bits, little-endian.
     return name.encode() + b"\n" + len(value).to_bytes(8, "little") + value + b"\n"

@@ -1,7 +1,7 @@
 """The state of instances as metrics, in the text format of Prometheus (version 0.0.4).
 
-Times of facts are exported, never ages: an age freezes when nothing exports it any more. The number of series is
-bounded by the configured instances and their objectives.
+Times of facts are exported, never ages: an age would freeze when the exports stop. The number of series is bounded by
+the configured instances and their objectives.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _TIMES = {
         "newest_passed_drill.finished"
     ),
 }
-"""The times of facts; a fact that is not known has no sample."""
+"""The times of facts. An unknown fact has no sample."""
 
 METRICS = (
     BUILD,
@@ -100,7 +100,7 @@ def samples(states: Sequence[InstanceStatus], at: datetime) -> Iterator[Sample]:
 
 
 def of_health(labels: Labels, health: Health) -> Iterator[Sample]:
-    """Yield the samples of the objectives of an instance, and of the facts about it."""
+    """Yield the samples of an instance's objectives and facts."""
     for judgement in health.judgements:
         yield from _of_objective(labels, judgement)
     yield from _of_facts(labels, health.facts)

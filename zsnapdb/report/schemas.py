@@ -1,6 +1,6 @@
-"""The JSON schemas of what commands print under `--json`, made of the documents that their views declare.
+"""The JSON schemas of the documents that commands print with `--json`, from the types that their views declare.
 
-A field may be added to a document at any time, so the schemas allow others. A removed or changed field is a new
+A field may be added to a document at any time, so the schemas allow others. A removed or changed field needs a new
 `version` of the document format.
 """
 
@@ -19,12 +19,12 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 class _WithoutTitles(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's
-        """Leave out the titles of fields: they are their names again."""
+        """Leave out the titles of fields, which repeat their names."""
         return False
 
 
 class PrintedView(Protocol):
-    """What prints documents of one kind."""
+    """A view that prints documents of one kind."""
 
     kind: ClassVar[str]
     document_class: ClassVar[type]
@@ -43,7 +43,7 @@ class DocumentType:
         return cls(view.kind, view.document_class)
 
     def schema(self) -> dict[str, Any]:
-        """Return the schema of one document: its fields, and the frame that every document has."""
+        """Return the schema of one document: its fields, and the frame of every document."""
         schema = TypeAdapter(self.fields).json_schema(
             mode="serialization", by_alias=True, schema_generator=_WithoutTitles
         )
@@ -59,7 +59,7 @@ ERROR = DocumentType("error", ErrorDocument)
 
 
 def schema(title: str, types: tuple[DocumentType, ...]) -> dict[str, Any]:
-    """Return one schema for documents of several kinds. Its definitions are the kinds and the parts of them."""
+    """Return one schema for documents of several kinds. Its definitions are the kinds and their parts."""
     kinds, parts = {}, {}
     for one in types:
         made = one.schema()

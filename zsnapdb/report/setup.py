@@ -1,4 +1,4 @@
-"""The plan of a setup, and what was written."""
+"""Views of a setup and its removal, a checked configuration, examples and grants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zsnapdb.report.view import Fields, View
 
 
 class SetupPlanView(View, kind="setup-plan", document=documents.SetupPlanDocument):
-    """What was found and every step. Nothing was changed."""
+    """The found server and the planned steps. Nothing was changed."""
 
     plan: SetupPlan
 
@@ -34,7 +34,7 @@ class SetupPlanView(View, kind="setup-plan", document=documents.SetupPlanDocumen
 
 
 class SetupView(View, kind="setup", document=documents.SetupDocument):
-    """What was done, the results of the steps that prove it, and the steps that are left to the person."""
+    """The completed steps, the results of the steps that prove the setup, and the steps that are left to the person."""
 
     result: SetupResult
     proof: Sequence[ProofResult] = ()
@@ -69,12 +69,12 @@ class SetupView(View, kind="setup", document=documents.SetupDocument):
 
     @property
     def proved(self) -> Sequence[Fields]:
-        """The documents of the commands that do the same as the steps that prove it."""
+        """The documents of the commands that do the same as the proving steps."""
         return [{"kind": view.kind, **view.fields()} for view in map(proof_view, self.proof)]
 
 
 def proof_view(result: ProofResult) -> View:
-    """Return the view of a step that proves the setup: that of the command which does the same."""
+    """Return the view of a proving step: that of the command that does the same."""
     if isinstance(result, SetupCheck):
         return DoctorView([result.diagnosis])
     return BackupView(result) if isinstance(result, BackupResult) else DrillView(result)
@@ -111,7 +111,7 @@ def _steps(steps: Sequence[SetupStep]) -> list[str]:
 
 
 class RemovalPlanView(View, kind="setup-removal-plan", document=documents.RemovalDocument):
-    """Every step. Nothing was changed."""
+    """The planned steps of a removal. Nothing was changed."""
 
     plan: RemovalPlan
 
@@ -124,7 +124,7 @@ class RemovalPlanView(View, kind="setup-removal-plan", document=documents.Remova
 
 
 class RemovalView(View, kind="setup-removal", document=documents.RemovalDocument):
-    """What was done, and the steps that are left to the person."""
+    """The completed steps of a removal, and the steps that are left to the person."""
 
     plan: RemovalPlan
 
@@ -159,7 +159,7 @@ class ConfigurationView(View, kind="configuration", document=documents.Configura
         return "\n".join(["the configuration is well-formed", *lines, *self.notes()])
 
     def notes(self) -> list[str]:
-        """Return a line for each repository that has keys of S3 where they do not belong."""
+        """Return a line for each repository with misplaced S3 keys."""
         notes = []
         for name, own in self.settings.repository.items():
             if own.idle_keys:
@@ -189,7 +189,7 @@ class ExampleView(View, kind="example", document=documents.ExampleDocument, read
 
 
 class GrantsView(View, kind="grants", document=documents.GrantsDocument):
-    """The statements that make the account of zsnapdb on a server."""
+    """The statements that create the account of zsnapdb on a server."""
 
     flavour: Flavour
     statements: str

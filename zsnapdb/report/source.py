@@ -1,4 +1,4 @@
-"""The source of a backup in texts and documents, by the kind of the source."""
+"""Lines about the source of a backup, by the kind of the source."""
 
 from __future__ import annotations
 
@@ -55,14 +55,17 @@ def detail_lines(source: SourcePart) -> list[str]:
 
 
 def _lock(lock: LockPart) -> str:
-    """Return how long the lock was held, and what waited for it: a lock that lets writes go on is no pause."""
+    """Return how long the lock was held, and the statements that waited for it.
+
+    A lock that lets writes continue is no pause.
+    """
     if lock.waited is None:
         return f"{lock.strategy}, held {lock.held_ms:.1f} ms"
     return f"{lock.strategy}, held {lock.held_ms:.1f} ms; {lock.waited} waited"
 
 
 def position_column(source: SourcePart) -> str:
-    """Return the position as a column of a table: binlog and offset, or a dash where there is none."""
+    """Return the position as a table cell: binlog and offset, or a dash if there is none."""
     if not isinstance(source, ServerSourcePart) or not source.position.binlog_file:
         return "-"
     return f"{source.position.binlog_file}:{source.position.binlog_offset}"

@@ -1,4 +1,4 @@
-"""Views of the tokens of `zsnapdb serve`. A token itself is shown once, by the command that makes it."""
+"""Views of the tokens of `zsnapdb serve`. Only the command that creates a token shows it, once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zsnapdb.serve.tokens import NewToken, StoredToken
 
 
 class NewTokenView(View, kind="token-created", document=NewTokenDocument, read_from="made"):
-    """A token that was just made."""
+    """A token that was just created."""
 
     made: NewToken
 

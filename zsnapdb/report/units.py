@@ -1,4 +1,4 @@
-"""Sizes and durations in words."""
+"""Times in words, paragraphs and tables."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from zsnapdb.documents.base import moment as moment
 
 
 def to_the_second(microseconds: int) -> str:
-    """Return a time as ISO 8601 in UTC, without its fraction: for tables."""
+    """Return a time as ISO 8601 in UTC, without its fraction, for tables."""
     return f"{datetime.fromtimestamp(microseconds // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def paragraph(head: str, text: str) -> list[str]:
-    """Return the text behind its head, in lines of at most 80 columns where its words allow it."""
+    """Return the text after its head, in lines of at most 80 columns unless a word is longer."""
     return textwrap.wrap(
         text,
         80,

@@ -1,4 +1,4 @@
-"""A result as text for people and as a document for programs."""
+"""Views: a result as text for people and as a document for programs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 Fields = Mapping[str, Any]
-"""The fields of a document, by name."""
+"""The fields of a document, by their names."""
 
 
 @dataclass_transform(frozen_default=True)
 class View(ABC):
     """A result that can be printed as text for a person or as one JSON document for a program.
 
-    A class that names its kind becomes a frozen dataclass. The fields of its document are read from the attribute
-    `read_from` of the view ("": from the view itself).
+    A class with a kind becomes a frozen dataclass. The fields of its document are read from the attribute `read_from`
+    of the view ("": from the view itself).
     """
 
     kind: ClassVar[str]
@@ -46,7 +46,7 @@ class View(ABC):
 
     @abstractmethod
     def text(self) -> str:
-        """Return the result in lines for a person, without a newline at the end."""
+        """Return the result as lines for a person, without a trailing newline."""
 
     def fields(self) -> Fields:
         """Return the fields of the document, without `version` and `kind`."""
@@ -59,9 +59,9 @@ class View(ABC):
 
 @dataclass(frozen=True)
 class Table:
-    """Columns below their headings. Each row has a cell for each heading; `empty` is said if there is no row.
+    """Columns below their headings. Each row has a cell for each heading; `empty` is shown if there is no row.
 
-    `lines` are the same as plain text, if they are no columns (none: they are).
+    `lines` is another form as plain text (empty: the columns are used).
     """
 
     headings: tuple[str, ...]
@@ -78,7 +78,7 @@ T = TypeVar("T")
 
 
 def columns(items: Iterable[T], cells: Mapping[str, Callable[[T], str]], empty: str = "") -> Table:
-    """Return a table with a row for each item: its cells by their headings."""
+    """Return a table with a row for each item. `cells` has the function of each column by its heading."""
     return Table(tuple(cells), [tuple(cell(one) for cell in cells.values()) for one in items], empty)
 
 
@@ -134,7 +134,7 @@ def finding_lines(findings: Sequence[FitnessFinding]) -> list[str]:
 
 
 def missing_lines(findings: Sequence[StoredFinding], width: int, indent: str = "") -> list[str]:
-    """Return one line per difference from what this host stored, and a line with its hint. `width`: of the label."""
+    """Return one line per difference from this host's records, and one with its hint. `width` is that of the label."""
     lines = []
     for item in findings:
         lines.append(f"{indent}{_LABELS.get(item.kind, 'MISSING'):<{width}}{item.text}")
@@ -143,5 +143,5 @@ def missing_lines(findings: Sequence[StoredFinding], width: int, indent: str = "
 
 
 def unreadable_lines(copies: Sequence[UnreadableCopy]) -> list[str]:
-    """Return a line for each clone or machine whose properties cannot be read: which it is, why, and what to do."""
+    """Return a line for each clone or machine with unreadable properties: its name, the reason, and the hint."""
     return [printable(f"the {one.what} {one.name} cannot be read: {one.reason} (hint: {one.hint})") for one in copies]

@@ -1,5 +1,5 @@
-"""Clones by HTTP, in two processes: a web process that may nothing, and a helper of root's that takes few words.
+"""Clones by HTTP, in two processes: a web process without rights, and a root helper that accepts few requests.
 
-The helper (`helper.py`) alone decides who asks and what he may. The web process (`web_app.py`) passes on tokens that it
-was given, so who takes it over acts only for people whose tokens pass through it meanwhile.
+The helper (`helper.py`) alone authenticates subjects and decides. The web process (`web_app.py`) passes tokens on. An
+attacker who controls it can act only for the subjects whose tokens pass through it meanwhile.
 """

@@ -1,4 +1,4 @@
-"""Whether one clone, commit or running server more is within the limits. Whoever counts and then begins is alone."""
+"""Admission of one more clone, commit or running server. One request at a time is counted and started."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNTED_DEED = (
     | verbs.ResetCloneVerb
     | verbs.SwitchBranchVerb
 )
-"""What may make a commit, or let a server run."""
+"""The verbs that can create a commit or start a server."""
 _COMMITS = (VerbKind.CLONE_COMMIT, VerbKind.BRANCH_CREATE, VerbKind.BRANCH_SWITCH)
 _STARTS = (VerbKind.CLONE_RESET, VerbKind.BRANCH_SWITCH)
 _SERVERS_OF_DIFFERENCE = 2
@@ -34,10 +34,10 @@ _SERVERS_OF_DIFFERENCE = 2
 
 @dataclass
 class Admission:
-    """What counts: the clones of this host (`seen`), their `commits`, and the operations that are under way.
+    """The counted use: the clones of this host (`seen`), their `commits`, and the running operations.
 
-    So many requests at once begin no more than the limits allow: whoever asks here, and begins what was admitted, holds
-    `alone` meanwhile.
+    A caller holds `alone` from the question until the operation has started. So simultaneous requests cannot exceed the
+    limits.
     """
 
     settings: Callable[[], Settings]
@@ -47,7 +47,7 @@ class Admission:
     alone: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def new_clone(self, subject: str) -> limits.AdmittedClone:
-        """Return how much one clone more of the subject may write. RefusedRequest if a limit is reached."""
+        """Return how much one more clone of the subject may write. Raises RefusedRequest if a limit is reached."""
         settings = self.settings()
         answer = limits.admitted(
             limits.limits_of(subject, settings.serve), self._counted(), settings.clones.quota, room.LEAST_QUOTA
@@ -57,9 +57,9 @@ class Admission:
         return answer
 
     def deed(self, verb: verbs.CloneDeed, clone: SeenClone) -> None:
-        """Refuse what would be one commit, or one running server, too many. RefusedRequest names the limit.
+        """Check the limits of commits and running servers. Raises RefusedRequest, which names the limit.
 
-        Whoever does it for another uses the places of the clone's owner.
+        The owner of the clone is charged, even if another subject asks.
         """
         if isinstance(verb, verbs.CommitCloneVerb | verbs.SwitchBranchVerb) or (
             isinstance(verb, verbs.CreateBranchVerb) and verb.wanted.start is None
@@ -69,7 +69,7 @@ class Admission:
             self._servers(clone, is_compared=isinstance(verb, verbs.DiffBranchesVerb))
 
     def _servers(self, clone: SeenClone, *, is_compared: bool) -> None:
-        """Refuse to let the clone's server run, or to compare two of its states on servers of their own."""
+        """Check that the clone's server may run, or that two of its states may be compared on two more servers."""
         counted = self._counted()
         if is_compared:
             self._comparison(clone)
@@ -83,7 +83,10 @@ class Admission:
             raise messages.over_limit(refused)
 
     def _comparison(self, clone: SeenClone) -> None:
-        """Refuse a comparison too many. Each may write what its two clones may: their number bounds that, too."""
+        """Check the number of comparisons.
+
+        That number also bounds their bytes: each may write as much as its two clones.
+        """
         settings, compared = self.settings().serve, self._compared()
         owned = {one.id for one in self.seen() if limits.is_same(one.owner, clone.owner)}
         mine = sum(times for name, times in compared.items() if name in owned)
@@ -92,11 +95,11 @@ class Admission:
             raise messages.over_limit(refused)
 
     def _compared(self) -> Counter[str]:
-        """Return of which clones two states are being compared, and how many times at once."""
+        """Return the number of running comparisons of each clone, by clone id."""
         return Counter(one.clone for one in self.operations.under_way(VerbKind.BRANCH_DIFF))
 
     def _commit(self, clone: SeenClone) -> None:
-        # What is completed meanwhile is counted twice, and never not at all.
+        # A commit that is completed meanwhile counts twice, but is never missed.
         begun = [one for verb in _COMMITS for one in self.operations.under_way(verb)]
         owned = {one.id for one in self.seen() if limits.is_same(one.owner, clone.owner)} if begun else set()
         used = sum(one.clone in owned for one in begun) + sum(
@@ -107,7 +110,7 @@ class Admission:
             raise messages.over_commits(clone.owner, used, most)
 
     def lease(self, asked: str | None, owner: str) -> float:
-        """Return the lease of a clone of that owner in seconds. UsageError if it is longer than is allowed."""
+        """Return the lease of a clone of that owner in seconds. Raises UsageError if it is too long or not positive."""
         settings = self.settings().serve
         longest = limits.longest_lease(owner, settings)
         seconds = parse_duration(asked) if asked is not None else min(settings.ttl, longest.seconds)
@@ -117,13 +120,13 @@ class Admission:
         return seconds
 
     def _counted(self) -> list[limits.CountedClone]:
-        """Return every clone that there is or is being made.
+        """Return every clone that exists or is being created.
 
-        What is completed meanwhile is among those that are being made, what was completed before in the list.
+        The operations are read before the list, so a clone that is completed meanwhile is in at least one of them.
         """
         found = dict[tuple[str, str], limits.CountedClone]()
         for making in self.operations.under_way(VerbKind.CLONE_CREATE):
-            # One of those that ask for the same name gets it: it may be the one that may write the most.
+            # If several requests use one name, one of them gets it: it may be the request with the most bytes.
             key = (making.clone, owner_text(making.subject))
             most = max(making.most_bytes, found[key].most_bytes) if key in found else making.most_bytes
             found[key] = limits.CountedClone(*key, most, servers=1)

@@ -1,4 +1,4 @@
-"""The command of each verb, by the table that `zsnapdb-clone` has too."""
+"""The command line of each verb, from the table that `zsnapdb-clone` also uses."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from zsnapdb.verbs.requests import SERVED, AboutClone, CloneDeed, CreateCloneVer
 
 @dataclass(frozen=True)
 class CloneTerms:
-    """What the helper decides about a new clone: its name, its lease in seconds, whether it must be masked.
+    """The helper's decisions about a new clone: its name, its lease in seconds, and whether it must be masked.
 
-    `most_bytes` is how much of its own it may have (None: as any clone).
+    `most_bytes` is its quota (None: that of any clone).
     """
 
     name: str
@@ -25,7 +25,7 @@ class CloneTerms:
 
 
 def create(wanted: NewClone, terms: CloneTerms, subject: str) -> Sequence[str]:
-    """Return the words that make a clone of the subject. Every clone has a lease."""
+    """Return the arguments that create a clone for the subject. Every clone has a lease."""
     ttl = {"ttl": _seconds(terms.ttl)}
     quota = f"{terms.most_bytes}B" if terms.most_bytes is not None else None
     decided = {"name": terms.name, **ttl, "mask": terms.masks, "quota": quota, "json": True}
@@ -33,9 +33,9 @@ def create(wanted: NewClone, terms: CloneTerms, subject: str) -> Sequence[str]:
 
 
 def deed(verb: CloneDeed, clone: str, ttl: float, subject: str) -> Sequence[str]:
-    """Return the words that do something with the clone of that unchanging name.
+    """Return the arguments that run the verb on the clone with that id.
 
-    `ttl` (seconds) is the lease, or the protection, that it gets.
+    `ttl` (seconds) is its new lease or protection.
     """
     times = {name: _seconds(ttl) for name in ("ttl", "for") if f"--{name}" in SERVED[verb.command].options}
     decided = {"name": clone, **times, **verb.fixed, "json": True}
@@ -43,12 +43,12 @@ def deed(verb: CloneDeed, clone: str, ttl: float, subject: str) -> Sequence[str]
 
 
 def told(verb: ToldOfClone, clone: str, subject: str) -> Sequence[str]:
-    """Return the words that tell something of the clone of that unchanging name."""
+    """Return the arguments that report something about the clone with that id."""
     return _words(verb.command, {**dict(_sent(verb)), "name": clone}, subject)
 
 
 def _sent(model: BaseModel) -> Iterator[tuple[str, object]]:
-    """Yield what was sent with a verb, by the names of words and options."""
+    """Yield the fields that were sent with a verb, by the names of arguments and options."""
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         if isinstance(value, BaseModel):
@@ -58,7 +58,7 @@ def _sent(model: BaseModel) -> Iterator[tuple[str, object]]:
 
 
 def _words(command: str, values: Mapping[str, object], subject: str) -> Sequence[str]:
-    """Return the words of zsnapdb. What is no word or option of the command is refused, as what people say is."""
+    """Return the arguments of `zsnapdb`. `parse` refuses a value that is no argument or option of the command."""
     rest = {name: value for name, value in values.items() if value is not None and value is not False}
     positional = [word.strip("[]").lower() for word in SERVED[command].words]
     words = [str(rest.pop(name)) for name in positional if name in rest]

@@ -1,4 +1,4 @@
-"""Where things stand in a chart: pure geometry, in units of a picture that is WIDTH wide and HEIGHT high."""
+"""Geometry of charts: pure, in units of a picture that is WIDTH wide and HEIGHT high."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from datetime import datetime
 WIDTH = 1000.0
 HEIGHT = 100.0
 _LEAST_WIDTH = 3.0
-"""A span is so wide at least: a gap of minutes in a month must be seen."""
+"""The least width of a span: a gap of minutes in a month must be visible."""
 _MARGIN = 10.0
 _SIDE = 25.0
-"""What is left free above and below a plot, and beside it: a dot at an edge is whole."""
+"""Free space above and below a plot, and at its sides, so that a dot at an edge is complete."""
 
 
 @dataclass(frozen=True)
 class TimeSpan:
-    """A span of time, and what it is."""
+    """A span of time, and whether it is a gap."""
 
     begin: datetime
     end: datetime
@@ -26,7 +26,7 @@ class TimeSpan:
 
 @dataclass(frozen=True)
 class ChartBar:
-    """A span in a timeline: where it begins, and how wide it is."""
+    """A span in a timeline: its left end and its width."""
 
     x: float
     width: float
@@ -35,7 +35,7 @@ class ChartBar:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Spans of time beside each other, and moments. Gaps come last, so that nothing hides them."""
+    """Spans of time side by side, and moments. Gaps come last, so that they are drawn over other spans."""
 
     begin: datetime
     end: datetime
@@ -45,7 +45,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class PlotPoint:
-    """A value in a plot; y grows downwards. `is_good`: what it tells of went well."""
+    """A value in a plot; y grows downwards. `is_good`: the measured run succeeded."""
 
     x: float
     y: float
@@ -62,7 +62,7 @@ class TimedValue:
 
 
 def timeline(spans: Sequence[TimeSpan], moments: Sequence[datetime], now: datetime) -> Timeline | None:
-    """Return spans and moments, from the first of them until now; None if there are none."""
+    """Return the spans and moments, from the first of them until now. Return None if there are none."""
     times = [*moments, *(one.begin for one in spans), *(one.end for one in spans)]
     if not times:
         return None
@@ -78,9 +78,9 @@ def timeline(spans: Sequence[TimeSpan], moments: Sequence[datetime], now: dateti
 
 
 def _joined(bars: Sequence[ChartBar], *, is_gap: bool) -> list[ChartBar]:
-    """Return the bars of that kind from left to right, those that touch as one: they look the same, and are fewer.
+    """Return the bars of that kind from left to right, with touching bars joined.
 
-    Ten thousand spans are no more bars than the picture has places for.
+    Joined bars look the same. Ten thousand spans become no more bars than the picture has places for.
     """
     joined: list[ChartBar] = []
     for bar in sorted((one for one in bars if one.is_gap is is_gap), key=lambda one: one.x):
@@ -98,7 +98,7 @@ def _bar(begin: float, end: float, *, is_gap: bool) -> ChartBar:
 
 
 def plot(values: Sequence[TimedValue], begin: datetime, end: datetime) -> tuple[PlotPoint, ...]:
-    """Return the values over that time. The largest stands at the top, zero at the bottom."""
+    """Return the values over that time. The largest is at the top, zero at the bottom."""
     seconds = (end - begin).total_seconds()
     most = max((one.value for one in values), default=0.0) or 1.0
     high, wide = HEIGHT - 2 * _MARGIN, WIDTH - 2 * _SIDE
@@ -113,5 +113,5 @@ def plot(values: Sequence[TimedValue], begin: datetime, end: datetime) -> tuple[
 
 
 def line(points: Sequence[PlotPoint]) -> str:
-    """Return the line through the points, as SVG writes a path."""
+    """Return the line through the points as an SVG path."""
     return " ".join(f"{'L' if n else 'M'}{one.x:.1f} {one.y:.1f}" for n, one in enumerate(points))

@@ -1,4 +1,4 @@
-"""Runs commands of zsnapdb for the helper, each as a process of its own, and reads what they print."""
+"""Runner of `zsnapdb` commands for the helper. Each is its own process, and the runner reads its output."""
 
 from __future__ import annotations
 
@@ -26,24 +26,26 @@ from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve.messages import FailureAnswer, ResultAnswer, cancelled, too_busy
 
 CLEAN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
-"""The environment that every command has."""
+"""The environment of every command."""
 _MOST_BYTES = 16 << 20
-"""The longest document that is read."""
+"""The longest document that is read, in bytes."""
 _TAIL = 2000
 _TURN_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
-"""How long a command may take to undo what it began."""
+"""The time that a stopped command has to undo its work."""
 
 
 @dataclass(frozen=True)
 class CommandCall:
-    """A command: its words, for whom and as which run it is run, and how many seconds it may take.
+    """A command: its arguments, subject, run id, and timeout in seconds.
 
-    `objection` is asked when its turn has come, which can be long after it was asked for: why it may not be run now.
-    `cancelled` ends it early. `judges`: its exit code judges what its document tells, and the document is the answer.
-    `issuer` vouched for the subject ("": zsnapdb itself). `meant` is the clone that the command is about, and about no
-    other of its name (None: it is about none that is there). `given` is what it reads from stdin, at most 16 KiB:
-    nobody else can read it there. `audience` is whose clones its answer may name ("": everybody's).
+    - `objection` is called when the command's turn comes, and returns why it may not run any more.
+    - `cancelled` ends it early.
+    - `judges`: an exit code other than 0 is a verdict on the document, and the document is the answer.
+    - `issuer` vouched for the subject ("": zsnapdb itself).
+    - `meant` is the only clone that the command may use, even if another has its name (None: no existing clone).
+    - `given` is its stdin, at most 16 KiB. Other accounts cannot read it there.
+    - `audience` is the owner whose clones its answer may name ("": all owners).
     """
 
     words: Sequence[str]
@@ -60,16 +62,16 @@ class CommandCall:
 
 
 class RunCommand(Protocol):
-    """Runs a command of zsnapdb to its end. OSError if it cannot be started."""
+    """Runs a command of zsnapdb to its end. Raises OSError if it cannot be started."""
 
     def __call__(self, call: CommandCall) -> ResultAnswer | FailureAnswer: ...
 
 
 class StartCommand(Protocol):
-    """Starts `zsnapdb` with these words in the folder /, as the first of a process group of its own.
+    """Starts `zsnapdb` with these arguments in the folder /, as the first process of its own group.
 
-    It has this environment and no other; `streams` are the descriptors of its stdin, stdout and stderr. OSError if that
-    is impossible.
+    The process has only this environment. `streams` are the descriptors of its stdin, stdout and stderr. Raises OSError
+    if it cannot be started.
     """
 
     def __call__(
@@ -79,10 +81,10 @@ class StartCommand(Protocol):
 
 @dataclass
 class ChildRunner:
-    """Runs commands as processes, at most so many at once; others wait for their turn, at most `patience` seconds.
+    """Runs at most `most` commands at once as processes. Others wait at most `patience` seconds for their turn.
 
-    A child has a clean environment: `environment`, the id of its run, and its subject, which its evidence names. A
-    child that is stopped has `grace` seconds to undo what it began.
+    A child has a clean environment with `environment`, its run id, and the subject for its evidence. A stopped child
+    has `grace` seconds to undo its work.
     """
 
     start: StartCommand
@@ -97,7 +99,7 @@ class ChildRunner:
         self._turns = threading.BoundedSemaphore(self.most)
 
     def stop(self) -> None:
-        """Let each running command end as after SIGTERM, and begin no other."""
+        """Stop each running command by SIGTERM, and start no other."""
         self._stopped.set()
 
     def __call__(self, call: CommandCall) -> ResultAnswer | FailureAnswer:
@@ -114,7 +116,7 @@ class ChildRunner:
             self._turns.release()
 
     def _end_of(self, call: CommandCall, deadline: float) -> FailureAnswer | None:
-        """Return why the command may not begin, or not go on; None if it may."""
+        """Return why the command may not start or continue. Return None if it may."""
         what = f"`{' '.join(call.words[:2])}`"
         if self._stopped.is_set():
             return _ended_early(f"{what} was stopped: the helper ends")
@@ -132,11 +134,11 @@ class ChildRunner:
             with _stdin_of(call.given) as stdin:
                 process = self.start(call.words, environment, (stdin, out.fileno(), errors.fileno()))
             why, code = self._wait(process, call)
-            # What was done before the signal came is done.
+            # A command that succeeded before the signal arrived has its result.
             return why if why is not None and code != 0 else _read(call, code, out, errors)
 
     def _wait(self, process: Process, call: CommandCall) -> tuple[FailureAnswer | None, int]:
-        """Return the exit code when the process has ended, and why it was stopped (None: it ended by itself)."""
+        """Wait until the process ends. Return why it was stopped (None: it ended by itself) and its exit code."""
         deadline = time.monotonic() + call.seconds
         while (code := process.poll()) is None:
             why = self._end_of(call, deadline)
@@ -148,9 +150,9 @@ class ChildRunner:
 
 @contextlib.contextmanager
 def _stdin_of(given: bytes) -> Iterator[int]:
-    """Give a descriptor to read from: a pipe that gets, after the block, what is given; else /dev/null.
+    """Yield a descriptor to read from: /dev/null, or a pipe that gets the given bytes after the block.
 
-    What is given fits into a pipe, so nothing waits for the process. The process may have ended.
+    The bytes fit into a pipe, so the write does not block. The process may have ended.
     """
     if not given:
         with open(os.devnull, "rb") as nothing:
@@ -165,7 +167,7 @@ def _stdin_of(given: bytes) -> Iterator[int]:
 
 
 def _until_end(process: Process, seconds: float) -> None:
-    """Wait until the child ends, at most so many seconds (pidfd_open(2)). It is not taken note of."""
+    """Wait until the child ends, at most that many seconds (pidfd_open(2)). The child is not reaped."""
     watched, poll = os.pidfd_open(process.pid), select.poll()
     try:
         poll.register(watched, select.POLLIN)
@@ -175,9 +177,9 @@ def _until_end(process: Process, seconds: float) -> None:
 
 
 def _end_group(process: Process, grace: float) -> int:
-    """End the process as SIGTERM does, in the end by SIGKILL, kill what is left of its group, and return its exit code.
+    """Stop the process by SIGTERM, and after `grace` seconds by SIGKILL. Return its exit code.
 
-    Until its end is taken note of nothing else can have its number.
+    The rest of its group is killed. The process is reaped last, so its number cannot belong to another process.
     """
     os.kill(process.pid, signal.SIGTERM)
     _until_end(process, grace)
@@ -224,7 +226,7 @@ def _read(call: CommandCall, code: int, out: IO[bytes], errors: IO[bytes]) -> Re
 
 
 def _failure(call: CommandCall, code: int, said: _ErrorFields) -> FailureAnswer:
-    """Return the failure of a command as its audience may read it: a text that was not made for it stays here."""
+    """Return the failure as its audience may read it. A text for another audience goes only to the log."""
     if not call.audience or said.audience == owner_text(call.audience):
         return FailureAnswer(code=said.code, message=said.message, hint=said.hint, exit_code=code)
     print(printed(f"run {call.run_id} of {call.subject}: {said.message}; {said.hint}"), file=sys.stderr, flush=True)

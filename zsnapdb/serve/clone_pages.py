@@ -1,4 +1,4 @@
-"""The pages of clones: what there is, one of them, and what is done with it."""
+"""The pages of clones: the list, one clone, its actions, a new clone, and operations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ClonePages:
     visits: Visits
 
     def clones(self, request: PageRequest) -> PageAnswer:
-        """List the clones that the person sees and that the search finds, some at a time."""
+        """List the clones that the person may see and that the search finds, a page at a time."""
         visit = self.visits.visit(request)
         asked = parsed(ClonesQuery, filled(request.query))
         return visit.shows("clones.html", card=clones_page(self._clones(visit), asked))
@@ -33,7 +33,7 @@ class ClonePages:
         return visit.shows("clone.html", clone=self._one_clone(visit, request))
 
     def confirm(self, doing: str) -> Callable[[PageRequest], PageAnswer]:
-        """Return what asks whether that is to be done with a clone."""
+        """Return the page that asks for confirmation of that action on a clone."""
 
         def page(request: PageRequest) -> PageAnswer:
             visit = self.visits.visit(request)
@@ -42,7 +42,7 @@ class ClonePages:
         return page
 
     def confirmed(self, verb: type[verbs.CloneDeed], doing: str) -> Callable[[PageRequest], OtherPlace]:
-        """Return what begins to do that with the clone that the person saw when he confirmed."""
+        """Return the page that starts the action on the clone that the person saw and confirmed."""
 
         def page(request: PageRequest) -> OtherPlace:
             visit = self.visits.changing_visit(request)
@@ -52,7 +52,7 @@ class ClonePages:
         return page
 
     def begin(self, verb: type[verbs.CloneDeed], doing: str, sends: str = "") -> Callable[[PageRequest], OtherPlace]:
-        """Return what begins to do that with a clone. `sends` is the field of the verb that the form fills."""
+        """Return the page that starts an action on a clone. `sends` is the field of the verb that the form fills."""
 
         def page(request: PageRequest) -> OtherPlace:
             visit = self.visits.changing_visit(request)
@@ -63,7 +63,7 @@ class ClonePages:
         return page
 
     def logs(self, request: PageRequest) -> PageAnswer:
-        """Show the end of the log of a clone's server. A page of its own: a command reads it."""
+        """Show the end of the log of a clone's server. It is its own page, because a command reads the log."""
         visit = self.visits.visit(request)
         clone = self._one_clone(visit, request)
         lines = page_rows.log_lines_of(self.visits.ask(visit.session, verbs.CloneLogsVerb(name=clone.facts.id)))
@@ -77,7 +77,7 @@ class ClonePages:
         return page_rows.clone_of(document, visit.person, visit.now)
 
     def _confirmed(self, visit: Visit, request: PageRequest) -> CloneRow:
-        """Return the clone that the person saw when he confirmed. A later one can have its name."""
+        """Return the clone that the person saw and confirmed. Raises RefusedPage if a later clone has its name."""
         clone = self._one_clone(visit, request)
         if request.form.get("created") != clone.facts.created:
             raise RefusedPage(messages.no_such("clone", f"{clone.facts.name} of that time").failure)
@@ -85,7 +85,7 @@ class ClonePages:
 
 
 def clone_name(request: PageRequest) -> str:
-    """Return the name of the clone in the path. What is no name has the answer of one that nothing has."""
+    """Return the name of the clone in the path. Raises RefusedPage as for an unknown clone if it is no name."""
     name = request.path.get("name", "")
     try:
         return parsed(verbs.GetCloneVerb, {"name": name}).name
@@ -98,16 +98,16 @@ _KEY_BYTES = 18
 
 @dataclass(frozen=True)
 class NewClonePages:
-    """Asks what is wanted of a new clone, and begins it."""
+    """The form of a new clone, and its start."""
 
     visits: Visits
 
     def new_form(self, request: PageRequest) -> PageAnswer:
-        """Ask of what a clone is to be made, as of when, and for how long."""
+        """Show the form: the instance, the state and the lease of the clone."""
         return self._new_page(self.visits.visit(request), request.query, None)
 
     def create(self, request: PageRequest) -> PageAnswer | OtherPlace:
-        """Begin a clone. A form that is sent twice begins one: its key is the same."""
+        """Start a clone. A form that is sent twice starts one, because it has the same key."""
         visit = self.visits.changing_visit(request)
         fields: dict[str, object] = {**filled(request.form)}
         key = fields.pop("key", None)
@@ -144,12 +144,12 @@ _PATIENT = 60.0
 
 @dataclass(frozen=True)
 class OperationPages:
-    """Shows what became of a request, and ends one that is under way."""
+    """The result of a request, and the cancellation of a running one."""
 
     visits: Visits
 
     def operation(self, request: PageRequest) -> PageAnswer:
-        """Show whether an operation is in progress, and in the end its result. The person reloads the page."""
+        """Show whether an operation is in progress, or its result. The person reloads the page."""
         visit = self.visits.visit(request)
         asked = _operation_id(request)
         ending = self.visits.ending(visit.session, verbs.GetOperationVerb(id=asked))
@@ -169,7 +169,7 @@ class OperationPages:
         return visit.shows("operation.html", id=asked, doing=doing, result=result, login=login, seconds=0.0)
 
     def cancel(self, request: PageRequest) -> OtherPlace:
-        """End an operation that is under way. Its page then says how it ended, also if it had ended before."""
+        """Cancel a running operation. Its page then shows how it ended, even if it had ended before."""
         visit = self.visits.changing_visit(request)
         asked = _operation_id(request)
         ending = self.visits.ending(visit.session, verbs.CancelOperationVerb(id=asked))
@@ -179,7 +179,7 @@ class OperationPages:
 
 
 def _operation_id(request: PageRequest) -> str:
-    """Return the id in the path. What is none has the answer of one that nothing has."""
+    """Return the id in the path. Raises RefusedPage as for an unknown operation if it is no id."""
     asked = request.path.get("id", "")
     try:
         return parsed(verbs.GetOperationVerb, {"id": asked}).id

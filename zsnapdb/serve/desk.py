@@ -1,4 +1,4 @@
-"""Decides who asks, whether he may, and has it done: the helper's answer to one request."""
+"""The helper's answer to one request: it authenticates the subject, decides by role, and runs the command."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class SubjectTurns:
-    """Counts the requests of each subject that are being answered, so that others have their turn too.
+    """Limit of simultaneous requests per subject, so that other subjects are served too.
 
     The web process has 40 threads, the helper 64 places.
     """
@@ -68,7 +68,7 @@ class SubjectTurns:
 
     @contextlib.contextmanager
     def of(self, subject: str) -> Iterator[None]:
-        """Answer one request more of the subject in the block. RefusedRequest if too many are being answered."""
+        """Count one more request of the subject during the block. Raises RefusedRequest if there are too many."""
         key = subject.casefold()
         with self._counting:
             if self._answering[key] >= self.most:
@@ -84,7 +84,7 @@ class SubjectTurns:
 
 
 def refusal(role: Role, settings: Settings, name: str) -> RefusedRequest | None:
-    """Return why the role may have no clones of the instance; None if it may. UsageError if there is none."""
+    """Return why the role may have no clones of the instance, or None. Raises UsageError if there is none."""
     decision = decide(role, VerbKind.CLONE_CREATE, Belonging.NOBODY)
     if decision.verdict is not RoleVerdict.ALLOWED:
         return messages.forbidden(decision.reason)
@@ -94,13 +94,13 @@ def refusal(role: Role, settings: Settings, name: str) -> RefusedRequest | None:
 
 
 def is_for_all(settings: Settings, name: str) -> bool:
-    """Whether everybody may see the instance's data as it is."""
+    """Return whether every subject may see the instance's data unmasked."""
     instance = settings.instance.get(name)
     return instance is not None and not instance.masking.run and name in settings.serve.unmasked
 
 
 def instances_shown(role: Role, settings: Settings) -> Iterator[dict[str, JsonValue]]:
-    """Yield what is told of each instance of which there are clones, in order of their names."""
+    """Yield the shown fields of each instance that can have clones, in order of their names."""
     for name, instance in sorted(settings.instance.items()):
         if instance.vm is None:
             yield {
@@ -112,21 +112,22 @@ def instances_shown(role: Role, settings: Settings) -> Iterator[dict[str, JsonVa
 
 
 _CHANGE_SECONDS = 3600.0
-"""The longest that a change may take: a clone of a backup that must be received first takes as long as that."""
+"""The timeout of a change: a clone of a backup that must be received first takes that long."""
 _DIFFERENCE_SECONDS = 600.0
-"""The longest that two states may be compared: two servers run as long."""
+"""The timeout of a comparison of two states, during which two servers run."""
 PATIENCE = 10.0
-"""After how many seconds whoever asked is told that the operation goes on."""
+"""The seconds after which a caller gets the answer that the operation is still running."""
 
 
 @dataclass
 class Desk:
-    """What the helper needs to answer. `settings` reads the configuration, so that a change of it holds at once.
+    """The parts that answer a request. `settings` reads the configuration, so that its changes apply at once.
 
-    `look` lists the clones, as the document of `zsnapdb clone list --json`, `commits` what was committed of them, `run`
-    runs what changes them, `protection` asks the commands that change nothing, and `beat` notes that the holder of the
-    clone of that unchanging name is there. `logins` answers about log-ins to the page (None: there are none), `fleet`
-    about all instances of all hosts (None: it is not looked at here).
+    - `look` lists the clones, as the document of `zsnapdb clone list --json`; `commits` lists their commits.
+    - `run` runs the commands that change clones; `protection` runs the commands that change nothing.
+    - `beat` records a heartbeat of the clone with that id.
+    - `logins` answers about log-ins to the pages (None: there are none).
+    - `fleet` answers about all instances of all hosts (None: this host has no view of a fleet).
     """
 
     settings: Callable[[], Settings]
@@ -150,10 +151,10 @@ class Desk:
         )
 
     def answer(self, request: HelperRequest, tell: Callable[[BegunAnswer], None]) -> Ending:
-        """Do what the request asks for, if its token may, and return the last line of the answer.
+        """Execute the request, if its token may, and return the last line of the answer.
 
-        `tell` gets the operation once it has begun; if it fails, the operation goes on. RefusedRequest or ZsnapdbError
-        if nothing was done.
+        `tell` gets the operation once it has started; if `tell` fails, the operation continues. Raises RefusedRequest
+        or ZsnapdbError if nothing was done.
         """
         if isinstance(request.verb, LoginVerb):
             return self._login(request.token, request.verb)
@@ -210,7 +211,7 @@ class Desk:
         return ResultAnswer(document={"logins": []} if isinstance(verb, ListLoginsVerb) else {"closed": False})
 
     def _holder(self, token: str) -> CredentialHolder:
-        """Return whose token it is. Who has none learns nothing of this host, also if the tokens cannot be read."""
+        """Return the holder of the token. Raises RefusedRequest, which tells nothing about this host."""
         try:
             asks = self.tokens.holder(token, self.now())
         except ZsnapdbError as error:
@@ -265,7 +266,7 @@ class Desk:
             self._require_visible(asks, clone)
         words = argv.told(verb, clone.id, asks.subject)
         told = self.protection.told(words, asks.subject, clone.meant, audience=audience_of(asks))
-        # Another clone can have had the name when it was read.
+        # Another clone may have had the name when the command read it.
         gone = self._objection(asks, verb.kind, clone)
         if gone is not None:
             raise RefusedRequest(gone)
@@ -276,7 +277,7 @@ class Desk:
         )
 
     def _require_visible(self, asks: CredentialHolder, clone: SeenClone) -> None:
-        """Refuse words of the clone's data to who may not see it: a subject can have tokens of several roles."""
+        """Refuse texts of the clone's data if the role may not see them. A subject can have tokens of several roles."""
         if not (clone.masked or may_see_unmasked(asks.role) or is_for_all(self.settings(), clone.instance)):
             raise messages.unmasked_words(clone.name)
 
@@ -293,12 +294,12 @@ class Desk:
         return ResultAnswer(document={"clone": clone.name, "heartbeat": every})
 
     def _begun(self, asks: CredentialHolder, verb: VerbKind, operation: str) -> OperationRecord:
-        """Return the operation, if the subject began it, and with no role that may see more.
+        """Return the operation, if the subject started it with a role that may not see more than this one.
 
-        One of another has the answer of one that is not there.
+        Raises RefusedRequest as for an unknown operation if another subject started it.
         """
         found = self.operations.find(operation)
-        # One that is not there has the answer of another's, whatever the role: ids are no secret.
+        # An unknown operation has the same answer as another subject's, whatever the role: ids are no secret.
         if found is None:
             raise messages.no_such("operation", operation)
         is_own = found.subject == asks.subject and may_see_results(asks.role, found.role)
@@ -307,7 +308,7 @@ class Desk:
         return found
 
     def _cancel(self, begun: OperationRecord) -> Ending:
-        """End the operation, and answer when it has ended. RefusedRequest if it had, or has, in another way."""
+        """Cancel the operation, and answer when it has ended. Raises RefusedRequest if it ended in another way."""
         self.operations.cancel(begun.id)
         ended = self.operations.wait(begun.id, self.patience)
         if ended is None:
@@ -319,7 +320,10 @@ class Desk:
         raise messages.has_ended(ended.id)
 
     def _permitted(self, asks: CredentialHolder, verb: VerbKind, name: str) -> SeenClone:
-        """Return the clone of that name if the verb may be used on it. Else the answer is as if there were none."""
+        """Return the clone of that name, if the verb may be used on it. Raises RefusedRequest otherwise.
+
+        A clone that the role does not see has the answer of an unknown clone.
+        """
         clone = the_clone(seen_in(self.look()), name)
         if clone is None:
             raise messages.no_such("clone", name)
@@ -335,7 +339,7 @@ class Desk:
         if isinstance(verb, verbs.DiffBranchesVerb):
             self._require_visible(asks, clone)
         words = argv.deed(verb, clone.id, self._admission.lease(verb.time, clone.owner), asks.subject)
-        # Whoever counts, or looks for a key, and then begins is alone, as for clones.
+        # One thread at a time counts, or looks for a key, and then starts the operation.
         is_alone = verb.key is not None or isinstance(verb, COUNTED_DEED)
         with self._admission.alone if is_alone else contextlib.nullcontext():
             before = self._before(asks, verb, request)
@@ -357,10 +361,10 @@ class Desk:
     def _before(
         self, asks: CredentialHolder, verb: verbs.CreateCloneVerb | verbs.CloneDeed, request: str
     ) -> OperationRecord | None:
-        """Return what the subject began by the key of the verb, also if the clone is gone by now; None if nothing.
+        """Return the subject's operation with the verb's key, even if its clone was destroyed.
 
-        RefusedRequest if that was another request. A subject can have tokens of several roles: what one role began is
-        no answer to what another asks for.
+        Return None if there is none. Raises RefusedRequest if that was another request. A subject can have tokens of
+        several roles, so the operation of one role can be refused to another.
         """
         before = self.operations.of_key(asks.subject, _digest(verb.key)) if verb.key is not None else None
         if before is None:
@@ -371,9 +375,9 @@ class Desk:
         return before
 
     def _objection(self, asks: CredentialHolder, verb: VerbKind, clone: SeenClone) -> FailureAnswer | None:
-        """Return why the clone may not be changed any more: it went while the command waited for its turn.
+        """Return why the clone may not be changed any more: it was destroyed while the command waited for its turn.
 
-        Another that has its name by now, of whomever, is not the one that was meant.
+        A later clone with the same name is another clone, and is not changed.
         """
         try:
             now = self._permitted(asks, verb, clone.id)

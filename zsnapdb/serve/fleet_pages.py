@@ -1,4 +1,4 @@
-"""The page of all instances of all hosts, and its exports. The helper answers from what was read last."""
+"""The page of all instances of all hosts, and its exports. The helper answers from its last reading."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from zsnapdb.serve.visits import FileAnswer, PageAnswer, Visits, document_of
 from zsnapdb.verbs.requests import FleetQuery, ListFleetVerb
 
 _STALE_SECONDS = 3600.0
-"""How old a reading may be before the page says so."""
+"""The age of a reading from which the page shows it as stale."""
 _FORMULA = re.compile(r"(^|;)(?=\s*[=+@\uff1d\uff0b\uff0d\uff20-]|[\t\r\n])")
-"""What lets a spreadsheet take the text of a cell for a formula (OWASP, CSV injection).
+"""Beginnings that let a spreadsheet take the text of a cell for a formula (OWASP, CSV injection).
 
-Some part lines at semicolons too.
+Some spreadsheets also split lines at semicolons.
 """
 COLUMNS = (
     *("verdict", "instance", "host", "repository", "since", "why", "newest_point", "oldest_point", "drill"),
@@ -42,7 +42,7 @@ class FleetInstanceRow:
 
     @property
     def state(self) -> str:
-        """In a word how it stands: what cannot be read is not known."""
+        """The verdict in one word: an instance that cannot be read is unknown."""
         return "unknown" if self.told.problem else self.told.verdict
 
     @property
@@ -60,7 +60,7 @@ class FleetInstanceRow:
         return self.told.backup_bytes + self.told.binlog_bytes
 
     def age(self, time: str | None) -> str:
-        """Return how long ago the time is, "none" if there is no such time."""
+        """Return how long ago the time is. Return "none" if there is no such time."""
         at = moment(time) if time is not None else None
         return format_duration(max(0, round((self.now - at).total_seconds()))) if at is not None else "none"
 
@@ -71,7 +71,7 @@ class FleetInstanceRow:
 
 @dataclass(frozen=True)
 class FleetCard:
-    """The fleet at a moment: the rows that are shown, and what is true of all."""
+    """The fleet at a moment: the shown rows, and the counts of all rows."""
 
     rows: tuple[FleetInstanceRow, ...]
     silent: tuple[documents.FleetHostFields, ...]
@@ -93,29 +93,29 @@ class FleetCard:
         return {**{name: text for name, text in named.items() if text}, **({"red": "true"} if asked.red else {})}
 
     def path(self, name: str = "/fleet", after: int = 0) -> str:
-        """Return the place with the same filter and order: of a page, or of an export."""
+        """Return the address of a page or of an export with the same filter and order."""
         fields = {**self.fields, "sort": self.asked.sort, **({"after": str(after)} if after else {})}
         return f"{name}?{urlencode(fields)}"
 
     @property
     def before(self) -> str | None:
-        """The page with the rows before these; None if these are the first."""
+        """The page with the previous rows (None: these are the first)."""
         return self.path(after=max(0, self.asked.after - self.asked.most)) if self.asked.after else None
 
     @property
     def following(self) -> str | None:
-        """The page with the rows after these; None if these are the last."""
+        """The page with the next rows (None: these are the last)."""
         end = self.asked.after + len(self.rows)
         return self.path(after=end) if self.rows and end < self.chosen else None
 
     def is_stale(self, repository: documents.FleetRepositoryFields) -> bool:
-        """Whether nobody has read the repository for long."""
+        """Return whether the last reading of the repository is older than an hour, or there is none."""
         at = moment(repository.read) if repository.read is not None else None
         return at is None or (self.now - at).total_seconds() > _STALE_SECONDS
 
 
 def fleet_of(document: Document, asked: FleetQuery, now: datetime) -> FleetCard:
-    """Return what an answer says of the fleet."""
+    """Return the fleet of an answer."""
     told = read(documents.FleetDocument, document)
     return FleetCard(
         tuple(FleetInstanceRow(one, now) for one in told.instances),
@@ -130,7 +130,7 @@ def fleet_of(document: Document, asked: FleetQuery, now: datetime) -> FleetCard:
 
 
 def csv_of(card: FleetCard) -> str:
-    """Return the rows as a table for spreadsheets (RFC 4180), in which no text is a formula."""
+    """Return the rows as a table for spreadsheets (RFC 4180), in which no text is taken for a formula."""
     out = io.StringIO()
     writer = csv.writer(out, quoting=csv.QUOTE_ALL)
     writer.writerow(COLUMNS)
@@ -158,19 +158,19 @@ def _cell(value: object) -> str:
 
 
 _ROWS = 200
-"""Rows of a page."""
+"""The rows of a page."""
 _NO_FLEET = "unknown-name"
-"""The code of the error that no fleet is configured on the host."""
+"""The error code of a host without a configured fleet."""
 
 
 @dataclass(frozen=True)
 class FleetPages:
-    """Pages that change nothing."""
+    """The pages of the fleet. They change nothing."""
 
     visits: Visits
 
     def fleet(self, request: PageRequest) -> PageAnswer:
-        """Show the instances that are asked for, red first, and what is true of the whole fleet."""
+        """Show the selected instances, red ones first, and the counts of the whole fleet."""
         visit = self.visits.visit(request)
         try:
             asked = parsed(FleetQuery, {**filled(request.query), "most": _ROWS})
@@ -184,7 +184,7 @@ class FleetPages:
         return visit.shows("fleet.html", card=card)
 
     def table(self, request: PageRequest) -> FileAnswer:
-        """Return all instances that are asked for as a table for spreadsheets."""
+        """Return all selected instances as a table for spreadsheets."""
         visit = self.visits.visit(request)
         asked = parsed(FleetQuery, filled(request.query))
         document = self.visits.ask(visit.session, ListFleetVerb(asked=asked))
@@ -192,7 +192,7 @@ class FleetPages:
         return FileAnswer(text, "text/csv; charset=utf-8", "fleet.csv")
 
     def document(self, request: PageRequest) -> FileAnswer:
-        """Return all instances that are asked for as the API does."""
+        """Return all selected instances as the API does."""
         visit = self.visits.visit(request)
         asked = parsed(FleetQuery, filled(request.query))
         document = self.visits.ask(visit.session, ListFleetVerb(asked=asked))

@@ -1,6 +1,7 @@
-"""The helper: one request a connection on a unix socket. The web process's account and root alone are answered.
+"""The helper: a unix socket with one request per connection. Only root and the web process's account are answered.
 
-A client has a fixed time for its whole request and for reading the answer. One client too many is told so at once.
+A client has a fixed time to send its request, and to read the answer. If there are too many clients, a further one is
+refused at once.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ _POLL_SECONDS = 0.5
 _CREDENTIALS = struct.Struct("iII")
 """struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)."""
 _FIRST_PASSED = 3
-"""The number of the first file that systemd passes (sd_listen_fds(3))."""
+"""The number of the first descriptor that systemd passes (sd_listen_fds(3))."""
 
 
 @dataclass
 class HelperServer:
-    """Answers on a listening socket. `uids` are the accounts that are answered.
+    """Answers on a listening socket. Only the accounts in `uids` are answered.
 
-    `tidy` is called again and again, at least twice a second, and waits for nothing.
+    `tidy` is called at least twice a second, and must not block.
     """
 
     listener: socket.socket
@@ -69,7 +70,7 @@ class HelperServer:
 
     def _answered(self, client: socket.socket) -> None:
         try:
-            # A client that goes away or is too slow loses its answer. What was begun goes on.
+            # A client that disconnects or is too slow loses its answer. A started operation continues.
             with client, contextlib.suppress(OSError):
                 self._send(client, self._ending(client))
         finally:
@@ -97,7 +98,7 @@ class HelperServer:
             raise NotAllowedError(f"uid {uid} is not answered here", hint="ask `zsnapdb serve`, or use `zsnapdb-clone`")
 
     def _line(self, client: socket.socket) -> bytes:
-        """Return the one line that the client sends. UsageError if it is too long, or not the only one."""
+        """Return the only line that the client sends. Raises UsageError if it is too long, or not the only one."""
         deadline, received = time.monotonic() + self.seconds, bytearray()
         while b"\n" not in received:
             client.settimeout(max(0.001, deadline - time.monotonic()))
@@ -122,14 +123,14 @@ class HelperServer:
 
 
 def answered_uids(account: str) -> frozenset[int]:
-    """Return who is answered: root and the account of the web process. ConfigError if there is no such account."""
+    """Return root and the account of the web process. Raises ConfigError if there is no such account."""
     return frozenset({0, _account(account).pw_uid})
 
 
 def listening(path: Path, account: str, environment: Mapping[str, str]) -> socket.socket:
-    """Return the socket that systemd passes, else a new one at that path, which the group of the account may use.
+    """Return the socket that systemd passes, else a new one at that path for the group of the account.
 
-    PreflightError if it cannot be made, or if something else than a socket is there.
+    Raises PreflightError if it cannot be created, or if the path is no socket.
     """
     if environment.get("LISTEN_PID") == str(os.getpid()) and environment.get("LISTEN_FDS") == "1":
         return socket.socket(fileno=_FIRST_PASSED)
@@ -143,10 +144,10 @@ def listening(path: Path, account: str, environment: Mapping[str, str]) -> socke
 
 
 def bound(path: Path, give: Callable[[Path], None]) -> socket.socket:
-    """Return a new listening socket at the path, mode 0660. A socket of before is replaced. OSError.
+    """Return a new listening socket at the path, mode 0660. A previous socket is replaced.
 
-    The folder is made with mode 0750 if it is missing; one that is there stays as it is. `give` gives what was made to
-    the group that may use it.
+    A missing folder is created with mode 0750; an existing one is not changed. `give` gives a new path to the group
+    that may use it. Raises OSError if a step fails.
     """
     with contextlib.suppress(FileExistsError):
         path.parent.mkdir(mode=0o750, parents=True)
@@ -155,7 +156,7 @@ def bound(path: Path, give: Callable[[Path], None]) -> socket.socket:
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Between bind and chmod nobody else may connect. No thread runs yet.
+        # Between bind and chmod no other account may connect. No thread runs yet.
         before = os.umask(0o177)
         try:
             listener.bind(str(path))

@@ -1,7 +1,7 @@
-"""Id tokens of configured issuers as bearer credentials: JSON web tokens whose signature an issuer's key has made.
+"""Id tokens of configured issuers as bearer credentials: JSON web tokens that a key of the issuer has signed.
 
-A token says which issuer and which key of it to try. Nothing else of it is believed before its signature is checked.
-Keys, addresses and certificates in a token are never used. Source: RFC 7515, RFC 7519, RFC 8725.
+A token names the issuer and the key to try. Nothing else in it is believed before its signature is checked. Keys,
+addresses and certificates in a token are never used. Source: RFC 7515, RFC 7519, RFC 8725.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from zsnapdb.serve.jwks import IssuerKey, KeyName, key_for
 from zsnapdb.serve.roles import Role
 
 LEEWAY = 60.0
-"""How many seconds the clocks of issuer and host may differ."""
+"""The allowed difference between the clocks of issuer and host, in seconds."""
 
 
 _EMAIL, _AZP = "email", "azp"
@@ -37,7 +37,7 @@ _EMAIL, _AZP = "email", "azp"
 
 
 class IdTokenRefusal(StrEnum):
-    """Why an id token is refused."""
+    """The reason why an id token is refused."""
 
     FORM = "it is no signed token of this form"
     ISSUER = "its issuer is not configured"
@@ -58,7 +58,7 @@ class IdTokenRefusal(StrEnum):
 
 @dataclass(frozen=True)
 class IdTokenHolder:
-    """For whom an id token stands, who says so, and until when it is good."""
+    """The subject of an id token, its role, the issuer that vouches for it, and the end of its validity."""
 
     subject: str
     role: Role
@@ -67,7 +67,7 @@ class IdTokenHolder:
 
 
 def judged(claims: Mapping[str, object], issuer: IssuerSettings, now: float) -> IdTokenHolder | IdTokenRefusal:
-    """Return for whom the claims of a token stand at the time `now` (seconds since 1970), or why for nobody."""
+    """Return the holder of a token at the time `now` (seconds since 1970), given its claims, or why it is refused."""
     if claims.get("iss") != issuer.issuer:
         return IdTokenRefusal.ISSUER
     refused = _of_audience(claims.get("aud"), issuer.audience) or _of_time(claims, issuer.longest_age, now)
@@ -76,10 +76,10 @@ def judged(claims: Mapping[str, object], issuer: IssuerSettings, now: float) -> 
     rule = next((one for one in issuer.allow if _fits(claims, one)), None)
     if rule is None:
         return IdTokenRefusal.RULE
-    # Each of several audiences has the token, and could use it here.
+    # Each audience of the token has it, and could use it here.
     if _is_for_several(claims) and claims.get(_AZP) != issuer.audience and _AZP not in rule.claims:
         return IdTokenRefusal.PARTY
-    # Where an issuer verifies no address, whoever has an account writes any into it.
+    # If an issuer does not verify addresses, an account holder can write any address into it.
     if _EMAIL in rule.claims and not _is_verified(claims):
         return IdTokenRefusal.EMAIL
     subject = rule.subject if rule.subject != SUBJECT_OF_EMAIL else _of_email(claims)
@@ -89,7 +89,7 @@ def judged(claims: Mapping[str, object], issuer: IssuerSettings, now: float) -> 
 
 
 def _end(claims: Mapping[str, object], longest_age: float) -> datetime:
-    """Return until when a token is good whose times are."""
+    """Return when a token ends. Its times are checked already."""
     times = _seconds(claims.get("exp")), _seconds(claims.get("iat"))
     expires, issued = (math.inf if one is None else one for one in times)
     return datetime.fromtimestamp(min(expires, issued + longest_age), UTC)
@@ -121,7 +121,7 @@ def _of_time(claims: Mapping[str, object], longest_age: float, now: float) -> Id
 
 
 def _seconds(given: object) -> float | None:
-    """Return a time of a claim in seconds since 1970; None if it is no number. A huge one is infinite."""
+    """Return the time of a claim in seconds since 1970. Return None if it is no number. A huge one is infinite."""
     if isinstance(given, bool) or not isinstance(given, int | float):
         return None
     try:
@@ -135,13 +135,13 @@ def _fits(claims: Mapping[str, object], rule: IssuerRule) -> bool:
 
 
 def _has(given: object, value: bool | int | str) -> bool:
-    """Whether a claim has the value. True, 1 and "true" are three values."""
+    """Return whether a claim, or one of its elements, has the value. True, 1 and "true" are three values."""
     several = given if isinstance(given, list) else [given]
     return any(type(one) is type(value) and one == value for one in several)
 
 
 def _is_verified(claims: Mapping[str, object]) -> bool:
-    """Whether the issuer has verified the mail address of the token (OpenID Connect Core 1.0, section 5.1)."""
+    """Return whether the issuer has verified the mail address (OpenID Connect Core 1.0, section 5.1)."""
     return claims.get("email_verified") is True
 
 
@@ -153,15 +153,15 @@ def _of_email(claims: Mapping[str, object]) -> str | None:
 
 
 LONGEST_AGE = 600.0
-"""How long after its issue an id token opens a session, in seconds: it was made for this log-in, a moment ago."""
+"""The seconds after its issue during which an id token opens a session. It was created for this log-in just before."""
 
 
 def judged_login(
     claims: Mapping[str, object], issuer: IssuerSettings, client_id: str, nonce: str, now: float
 ) -> IdTokenHolder | IdTokenRefusal:
-    """Return for whom a session is opened at the time `now` (seconds since 1970), or why for nobody.
+    """Return the holder of a new session at the time `now` (seconds since 1970), or why the token is refused.
 
-    The audience is the client, not that of bearer credentials: no token of a program opens a session.
+    The audience is the client, not that of bearer credentials, so the token of a program opens no session.
     """
     of_login = {"audience": client_id, "longest_age": min(issuer.longest_age, LONGEST_AGE)}
     judgement = judged(claims, issuer.model_copy(update=of_login), now)
@@ -176,7 +176,7 @@ def judged_login(
 
 
 def _is_for_client_alone(claims: Mapping[str, object], client_id: str) -> bool:
-    """Whether the token was issued to this client. One for several audiences must say to which of them."""
+    """Return whether the token was issued to this client. A token for several audiences must name the client."""
     audience = claims.get("aud")
     is_for_several = isinstance(audience, list) and len(audience) > 1
     return claims.get("azp") == client_id if is_for_several or "azp" in claims else True
@@ -185,11 +185,14 @@ def _is_for_client_alone(claims: Mapping[str, object], client_id: str) -> bool:
 _FORM = re.compile(r"([A-Za-z0-9_-]{1,4096})\.([A-Za-z0-9_-]{1,8192})\.([A-Za-z0-9_-]{1,1400})")
 _MOST_HEADER = 4096
 _QUIET = timedelta(minutes=1)
-"""How long a reason that was told is not told again."""
+"""The time during which the same reason is not logged again."""
 
 
 class _TokenHeader(BaseModel):
-    """What is read of a header. What must be understood (`crit`) is not, and a token of another type is none."""
+    """The fields of a header that are read.
+
+    A header with an extension that must be understood (`crit`) or with another type is refused.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
@@ -202,7 +205,7 @@ class _TokenHeader(BaseModel):
 
 @dataclass
 class IdTokens:
-    """The issuers that are configured, and their keys. The log is told why a token was refused, now and then."""
+    """The configured issuers and their keys. `tell` logs each reason of a refusal at most once a minute per issuer."""
 
     issuers: Callable[[], Mapping[str, IssuerSettings]]
     keys: IssuerKeys
@@ -210,7 +213,10 @@ class IdTokens:
     _told: dict[tuple[str, IdTokenRefusal], datetime] = field(init=False, default_factory=dict)
 
     def holder(self, text: str, now: datetime) -> IdTokenHolder | None:
-        """Return for whom the token stands; None if it is refused. ZsnapdbError if the configuration cannot be read."""
+        """Return the holder of the token. Return None if it is refused.
+
+        Raises ZsnapdbError if the settings are unreadable.
+        """
         named = _issuer_named_in(text)
         issuers = self.issuers() if named is not None else {}
         known = next(((name, one) for name, one in issuers.items() if one.issuer == named), None)
@@ -223,9 +229,10 @@ class IdTokens:
         return None
 
     def of_login(self, text: str, name: str, nonce: str, now: datetime) -> IdTokenHolder | None:
-        """Return who has logged in by the issuer of that name; None if its token is refused, or no answer to that.
+        """Return the person who has logged in by the issuer of that name. Return None if the token is refused.
 
-        ZsnapdbError if the configuration cannot be read.
+        A token with another nonce is the answer to another log-in, and is refused. Raises ZsnapdbError if the
+        configuration cannot be read.
         """
         issuer = self.issuers().get(name)
         if issuer is None or issuer.login is None:
@@ -245,7 +252,10 @@ class IdTokens:
         return claims if isinstance(claims, IdTokenRefusal) else judged(claims, issuer, now.timestamp())
 
     def _claims(self, text: str, name: str, issuer: IssuerSettings) -> Mapping[str, object] | IdTokenRefusal:
-        """Return what a token says that a key of the issuer has signed. Whom it is for is not looked at."""
+        """Return the claims that a key of the issuer has signed, or why there are none.
+
+        Audience and times are not checked.
+        """
         try:
             header = _TokenHeader.model_validate(exact_fields_of(_decoded(text.split(".")[0])))
         except (ValueError, ValidationError):
@@ -267,7 +277,7 @@ class IdTokens:
             return IdTokenRefusal.FORM
 
     def _say(self, name: str, refusal: IdTokenRefusal, now: datetime) -> None:
-        """Tell the log why, without a word of the token: whoever sends tokens chooses these words."""
+        """Log the reason without any text of the token, because its sender chooses that text."""
         last = self._told.get((name, refusal))
         if last is None or not timedelta(0) <= now - last < _QUIET:
             self._told[name, refusal] = now
@@ -275,7 +285,7 @@ class IdTokens:
 
 
 def signed_payload(text: str, key: IssuerKey, algorithm: str) -> bytes | None:
-    """Return what a token says, if that key has signed it with that algorithm; else None."""
+    """Return the payload of a token, if that key has signed it with that algorithm. Return None otherwise."""
     registry = jws.JWSRegistry(algorithms=[algorithm], strict_check_header=False)
     registry.max_header_length = _MOST_HEADER
     kind = RSAKey if key.kty == "RSA" else ECKey
@@ -287,7 +297,7 @@ def signed_payload(text: str, key: IssuerKey, algorithm: str) -> bytes | None:
 
 
 def _issuer_named_in(text: str) -> str | None:
-    """Return whose token it says to be; None if it is no token. Whether that is so is not known yet."""
+    """Return the issuer that a token names, unchecked. Return None if it is no token."""
     parts = _FORM.fullmatch(text)
     if parts is None:
         return None

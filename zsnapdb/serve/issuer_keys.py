@@ -1,7 +1,7 @@
-"""The public keys of issuers as the helper keeps them: fetched by a child without rights, in a file of root's each.
+"""The issuers' public keys: fetched by a process without rights, and stored in one root file per issuer.
 
-They are fetched at the start, each hour, and if a token names a key that is not known, but never more often than once a
-minute. If an issuer does not answer, its keys go on for a day.
+They are fetched at the start, each hour, and if a token names an unknown key, but at most once a minute. If an issuer
+does not answer, its keys stay valid for a day.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_BYTES = 1 << 20
 
 
 class LoginPlaces(BaseModel):
-    """Where a browser is sent that logs in, and where a code is exchanged for an id token."""
+    """The address to which a browser is sent to log in, and the address that exchanges a code for an id token."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
@@ -44,7 +44,7 @@ class LoginPlaces(BaseModel):
 
 
 class FetchedKeys(BaseModel):
-    """The keys of an issuer, and from where they are. `login`: where people log in, if they do so by this issuer."""
+    """The keys of an issuer, and the address that they came from. `login`: its log-in addresses, if people use them."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
@@ -55,7 +55,7 @@ class FetchedKeys(BaseModel):
 
 
 class StoredKeys(BaseModel):
-    """The keys of an issuer as they are stored, and when they were fetched."""
+    """The stored keys of an issuer, and when they were fetched."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -64,14 +64,14 @@ class StoredKeys(BaseModel):
     found: FetchedKeys
 
     def are_good(self, issuer: IssuerSettings, now: datetime) -> bool:
-        """Whether they are of this issuer and place, and young enough."""
+        """Return whether they belong to this issuer and address, and are younger than a day."""
         is_its_place = issuer.jwks_url in (None, self.found.jwks_url)
-        # A clock that was set back keeps no key for longer.
+        # A clock that was set back extends no key.
         return self.found.issuer == issuer.issuer and is_its_place and abs(now - self.fetched) < _LONGEST
 
 
 def is_due(fetched: datetime | None, tried: datetime | None, now: datetime, *, wanted: bool) -> bool:
-    """Return whether keys are to be fetched now, by when they were fetched and when that was last tried."""
+    """Return whether keys must be fetched now, given the times of the last success and of the last attempt."""
     # A clock that was set back delays nothing.
     if tried is not None and timedelta(0) <= now - tried < _MINUTE:
         return False
@@ -79,7 +79,7 @@ def is_due(fetched: datetime | None, tried: datetime | None, now: datetime, *, w
 
 
 def fetch_with(run: RunCommand) -> Callable[[str], FetchedKeys]:
-    """Return what fetches the keys of the issuer of that name by `zsnapdb token keys`, or raises UnreachableError."""
+    """Return a function that fetches an issuer's keys by `zsnapdb token keys`, or raises UnreachableError."""
 
     def fetch(name: str) -> FetchedKeys:
         answer = run(CommandCall(("token", "keys", name, "--json"), "", run_id.new(), _FETCH_SECONDS))
@@ -95,7 +95,7 @@ def fetch_with(run: RunCommand) -> Callable[[str], FetchedKeys]:
 
 @dataclass
 class IssuerKeys:
-    """The keys of every configured issuer. `keep_fresh` runs in a thread of its own and alone fetches."""
+    """The keys of every configured issuer. Only `keep_fresh` fetches; it runs in its own thread."""
 
     folder: Path
     issuers: Callable[[], Mapping[str, IssuerSettings]]
@@ -115,22 +115,22 @@ class IssuerKeys:
                 self._known[file.stem] = StoredKeys.model_validate_json(opened.read(_MOST_BYTES))
 
     def of(self, name: str, issuer: IssuerSettings) -> tuple[IssuerKey, ...]:
-        """Return the keys of the issuer of that name; none if none are known, or if they are too old."""
+        """Return the keys of the issuer of that name. Return none if they are unknown or too old."""
         with self._changed:
             known = self._known.get(name)
         return known.found.keys if known is not None and known.are_good(issuer, self.now()) else ()
 
     def login(self, name: str, issuer: IssuerSettings) -> LoginPlaces | None:
-        """Return where people log in by the issuer of that name; None if they do not, or if that is not known."""
+        """Return the log-in addresses of the issuer of that name. Return None if they are unknown or not configured."""
         with self._changed:
             known = self._known.get(name)
         is_known = issuer.login is not None and known is not None and known.are_good(issuer, self.now())
         return known.found.login if is_known and known is not None else None
 
     def ask_again(self, name: str) -> None:
-        """Have the keys of that issuer fetched, unless that was tried within a minute, and wait until it was.
+        """Request the keys of that issuer, unless they were tried within a minute, and wait for the attempt.
 
-        One caller waits. Others go on with what is known, so that who sends tokens of unknown keys keeps no place.
+        Only one caller waits. Others continue with the known keys, so tokens with unknown keys do not fill the helper.
         """
         with self._changed:
             tried = self._tried.get(name)
@@ -141,7 +141,7 @@ class IssuerKeys:
             self._changed.wait_for(lambda: name not in self._wanted, self.patience)
 
     def keep_fresh(self, stop: Stop) -> None:
-        """Fetch what is due until the stop is requested."""
+        """Fetch due keys until the stop is requested."""
         while not stop.is_set():
             self.fetch_due()
             with self._changed:
@@ -149,10 +149,10 @@ class IssuerKeys:
                     self._changed.wait(_POLL_SECONDS)
 
     def fetch_due(self) -> None:
-        """Fetch what is due now."""
+        """Fetch the keys that are due now."""
         configured = self._configured()
         with self._changed:
-            # Nobody waits for an issuer that is configured no more.
+            # No caller waits for an issuer that is no longer configured.
             self._wanted &= set(configured)
         for name, issuer in configured.items():
             self._refresh(name, issuer)
@@ -176,7 +176,7 @@ class IssuerKeys:
             self._tried[name] = now
         try:
             self._keep(name, self.fetch(name))
-        except Exception as error:  # whatever it is: the thread goes on, and with it the other issuers
+        except Exception as error:  # any error: the thread continues, for the other issuers
             print(f"the keys of serve.issuer.{name}: {error or type(error).__name__}", file=sys.stderr, flush=True)
         finally:
             with self._changed:
@@ -187,6 +187,6 @@ class IssuerKeys:
         stored = StoredKeys(fetched=self.now(), found=found)
         with self._changed:
             self._known[name] = stored
-        # A disk that refuses costs a later helper a fetch, and this one nothing.
+        # If the disk fails, only a later helper has to fetch again.
         with contextlib.suppress(OSError):
             whole_file.replace(self.folder / f"{name}.json", stored.model_dump_json().encode())

@@ -1,4 +1,4 @@
-"""Requests to issuers of id tokens, by HTTPS and without the rights of root: their keys, and the code of a log-in."""
+"""HTTPS requests to issuers of id tokens, without the rights of root: their keys, and the code of a log-in."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OK, _FAILED = b"+", b"-"
 
 @dataclass(frozen=True)
 class HttpsRequest:
-    """What is asked: to read what is at the address, or, if there is a form, to send it there."""
+    """A request to read an address or, with a form, to send the form there."""
 
     url: str
     form: bytes | None = field(default=None, repr=False)
@@ -48,25 +48,25 @@ class HttpsRequest:
 
 @dataclass(frozen=True)
 class HttpsAnswer:
-    """What came back. No redirect was followed, no proxy asked, no answer kept."""
+    """The answer to a request. No redirect was followed, no proxy used, no answer cached."""
 
     url: str
     status: int
     body: bytes = field(repr=False)
 
     def good(self) -> bytes:
-        """Return the body. UnreachableError if the status is not 200."""
+        """Return the body. Raises UnreachableError if the status is not 200."""
         if self.status != http.client.OK:
             raise UnreachableError(f"{self.url} answered {self.status}", hint="no redirect is followed")
         return self.body
 
 
 AskHttps = Callable[[HttpsRequest], HttpsAnswer]
-"""Asks an address of https. UnreachableError if it does not answer."""
+"""Sends a request by HTTPS. Raises UnreachableError if there is no answer."""
 
 
 def https_ask(request: HttpsRequest, context: ssl.SSLContext) -> HttpsAnswer:
-    """Return what the address answers. UnreachableError if it does not, or if it answers too much."""
+    """Return the answer of the address. Raises UnreachableError if there is none, or it is too long."""
     url = request.url
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -94,9 +94,10 @@ def https_ask(request: HttpsRequest, context: ssl.SSLContext) -> HttpsAnswer:
 
 @dataclass(frozen=True)
 class UnprivilegedHttps:
-    """Asks an address in a child that is `account`, with no group but its own. Who is not root has nothing to give up.
+    """Sends a request in a child that runs as `account` with no other group. Without root, the child keeps its account.
 
-    The child is killed after `seconds`, however it is spoken to. Only a process without other threads may call it.
+    The child is killed after `seconds`, even if the server is still sending. Only a process without other threads may
+    call it.
     """
 
     context: ssl.SSLContext
@@ -104,9 +105,12 @@ class UnprivilegedHttps:
     seconds: float = 2 * _SECONDS
 
     def __call__(self, request: HttpsRequest) -> HttpsAnswer:
-        """Return what it answers. UnreachableError; ConfigError if there is no such account, or it is root."""
+        """Return the answer.
+
+        Raises UnreachableError if there is none, ConfigError if the account is unknown or root.
+        """
         account = self._account()
-        # Names of hosts are encoded by a module of the library, which the child may not be allowed to read.
+        # A module of the library encodes host names. It is loaded here, because the child may not be able to read it.
         "host".encode("idna")
         reading, writing = os.pipe()
         child = os.fork()
@@ -149,7 +153,7 @@ class UnprivilegedHttps:
 
 
 def _end_with(work: Callable[[], bytes], writing: int) -> None:
-    """End this process after it has written what the work returned, or why it failed. Nothing of its parent runs."""
+    """Write the result of the work, or why it failed, and end this process. No other code of its parent runs."""
     said = _FAILED
     try:
         said = _OK + work()
@@ -164,7 +168,10 @@ def _end_with(work: Callable[[], bytes], writing: int) -> None:
 
 
 def _read(reading: int, seconds: float) -> bytes:
-    """Return what is written until the end, or until so many seconds are over; at most what an answer may have."""
+    """Return the bytes until the end of the pipe, or none if `seconds` pass before.
+
+    The length of an answer is bounded.
+    """
     deadline, said = time.monotonic() + seconds, bytearray()
     while len(said) <= _MOST_BYTES + 3:
         ready, _, _ = select.select([reading], [], [], max(0.0, deadline - time.monotonic()))
@@ -183,9 +190,9 @@ _HINT = "begin anew at /login"
 
 
 class CodeGrant(BaseModel):
-    """A code, and what is needed to exchange it. Where the code goes is what the issuer said when it was asked.
+    """A code and the values that exchange it. The issuer itself named `token_endpoint`.
 
-    `issuer` and `client_id` are those for which the code is: the configuration can be another one by now.
+    The code was issued for `issuer` and `client_id`: the configuration may have changed meanwhile.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -199,11 +206,14 @@ class CodeGrant(BaseModel):
 
 
 ExchangeCode = Callable[[str, CodeGrant], str]
-"""Returns the id token that the issuer of that name gives for a code. RefusedRequest has the reason why it does not."""
+"""Returns the id token that the issuer of that name gives for a code.
+
+Raises RefusedRequest with the reason if it does not.
+"""
 
 
 def exchange_with(run: RunCommand) -> ExchangeCode:
-    """Return what exchanges codes by `zsnapdb token exchange`."""
+    """Return a function that exchanges codes by `zsnapdb token exchange`."""
 
     def exchange(name: str, grant: CodeGrant) -> str:
         words = ("token", "exchange", name, "--json")
@@ -217,7 +227,7 @@ def exchange_with(run: RunCommand) -> ExchangeCode:
 
 
 def grant_in(text: bytes) -> CodeGrant:
-    """Return the grant that the helper sends. UsageError, which repeats nothing of it, if it is none."""
+    """Return the grant that the helper sends. Raises UsageError, which repeats no part of it, if it is invalid."""
     try:
         return CodeGrant.model_validate_json(text)
     except ValidationError:
@@ -225,11 +235,13 @@ def grant_in(text: bytes) -> CodeGrant:
 
 
 def exchanged(issuer: IssuerSettings, grant: CodeGrant, ask: AskHttps) -> str:
-    """Return the id token for the code. It is believed by nobody before its signature is checked.
+    """Return the id token for the code. Its signature is not checked yet.
 
-    NotAllowedError if the issuer refuses, or if the configuration names another one, or another client, than the code
-    is for: then neither the code nor the secret goes anywhere. UnreachableError if the issuer does not answer as OpenID
-    Connect says.
+    If the configuration names another issuer or client than the grant, neither the code nor the secret is sent.
+
+    Raises:
+        NotAllowedError: the issuer refuses, or the configuration names another issuer or client
+        UnreachableError: the issuer does not answer as OpenID Connect requires
     """
     login = issuer.login
     if login is None or (issuer.issuer, login.client_id) != (grant.issuer, grant.client_id):
@@ -255,7 +267,7 @@ def exchanged(issuer: IssuerSettings, grant: CodeGrant, ask: AskHttps) -> str:
 
 
 def document(id_token: str) -> str:
-    """Return what the command prints to the helper."""
+    """Return the document that the command prints for the helper."""
     return json.dumps({"id_token": id_token})
 
 
@@ -274,7 +286,7 @@ def _authorization(login: LoginSettings) -> Mapping[str, str]:
 
 
 def _reason(answer: HttpsAnswer) -> str:
-    """Return why the issuer refuses, in its own words, as far as they can be shown."""
+    """Return the issuer's reason for a refusal in its own words, made printable."""
     try:
         said = exact_fields_of(answer.body).get("error")
     except ValueError:
@@ -287,9 +299,9 @@ DISCOVERY = "/.well-known/openid-configuration"
 
 
 def fetched(issuer: IssuerSettings, ask: AskHttps) -> FetchedKeys:
-    """Return the keys of the issuer, and if people log in by it, where. UnreachableError if it does not say it.
+    """Return the keys of the issuer and, if people log in by it, its log-in addresses.
 
-    UnreachableError also if no key can be used.
+    Raises UnreachableError if the issuer does not name them, or if no key can be used.
     """
     is_told = issuer.jwks_url is not None and issuer.login is None
     said = {} if is_told else _said(issuer.issuer, ask)
@@ -315,7 +327,7 @@ def _login(said: Mapping[str, object], issuer: IssuerSettings) -> LoginPlaces | 
 
 
 def _said(issuer: str, ask: AskHttps) -> Mapping[str, object]:
-    """Return what the issuer says of itself. What says to be of another issuer is not believed."""
+    """Return the issuer's description of itself. Raises UnreachableError if it names another issuer."""
     place = issuer.rstrip("/") + DISCOVERY
     try:
         said = exact_fields_of(ask(HttpsRequest(place)).good())
@@ -339,7 +351,10 @@ def _place(said: Mapping[str, object], issuer: str, name: str) -> str:
 
 
 def tls_context(issuer: IssuerSettings) -> ssl.SSLContext:
-    """Return what verifies certificates of the issuer, with its authority alone if one is set. ConfigError."""
+    """Return the context that verifies certificates of the issuer, only by its authority if one is set.
+
+    Raises ConfigError if the authority cannot be read.
+    """
     if issuer.tls_ca is None:
         return ssl.create_default_context()
     authority = read_text(issuer.tls_ca, "the authority of an issuer", "tls_ca names a file with certificates (PEM)")

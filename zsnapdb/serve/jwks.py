@@ -1,4 +1,4 @@
-"""The public keys in a key set of an issuer (RFC 7517, RFC 7518, section 6), and which of them checks a token."""
+"""The public keys in a key set of an issuer (RFC 7517, RFC 7518, section 6), and the key that checks a token."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from zsnapdb.base.foreign_text import exact_fields_of
 _MOST_KEYS = 100
 _BITS = range(2048, 8193)
 CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
-"""The curve that an algorithm needs. The other algorithms need a key of RSA (RFC 7518, section 3.1)."""
+"""The curve that an algorithm needs. The other algorithms need an RSA key (RFC 7518, section 3.1)."""
 _Number = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,1400}$")]
 KeyName = Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]
 
 
 class IssuerKey(BaseModel):
-    """A public key for signatures: of RSA (`n`, `e`) or of an elliptic curve (`crv`, `x`, `y`). `kid` is its name."""
+    """A public signature key, RSA (`n`, `e`) or elliptic curve (`crv`, `x`, `y`). `kid` is its name."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
@@ -45,13 +45,13 @@ class IssuerKey(BaseModel):
         return self
 
     def is_for(self, algorithm: str) -> bool:
-        """Whether it checks signatures of that algorithm."""
+        """Return whether it checks signatures of that algorithm."""
         is_its_type = self.crv == CURVES[algorithm] if algorithm in CURVES else self.kty == "RSA"
         return is_its_type and self.alg in (None, algorithm)
 
 
 def keys_in(body: bytes) -> tuple[IssuerKey, ...]:
-    """Return the keys of a key set that can check signatures; others are left out. ValueError if it is no key set."""
+    """Return the keys of a key set that can check signatures. Raises ValueError if the body is no key set."""
     listed = exact_fields_of(body).get("keys")
     if not isinstance(listed, list) or len(listed) > _MOST_KEYS:
         raise ValueError(f"there is no list of at most {_MOST_KEYS} keys")
@@ -65,7 +65,7 @@ def keys_in(body: bytes) -> tuple[IssuerKey, ...]:
 
 
 def key_for(keys: Sequence[IssuerKey], kid: str, algorithm: str) -> IssuerKey | None:
-    """Return the key of that name for that algorithm; None if there is none, or more than one."""
+    """Return the key of that name for that algorithm. Return None if there is none, or more than one."""
     found = [one for one in keys if one.kid == kid and one.is_for(algorithm)]
     return found[0] if len(found) == 1 else None
 

@@ -1,6 +1,6 @@
-"""What a subject, and each project that it is of, may have at once, and what of that is used now. Pure.
+"""Limits of a subject and of the projects that it belongs to, and their current use. Pure.
 
-A clone counts with the most bytes that it may write, its quota: the file system keeps it to that, so the sum is kept.
+A clone counts with its quota, the most bytes that it may write. The file system enforces the quota, so the sum is kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST_NAMED = 20
 
 
 class LimitedThing(StrEnum):
-    """What there may be so many of."""
+    """The limited quantities."""
 
     CLONES = "clones"
     BYTES = "bytes"
@@ -27,9 +27,9 @@ class LimitedThing(StrEnum):
 
 @dataclass(frozen=True)
 class CountedClone:
-    """A clone as limits count it: its owner, as its properties name him, and the most bytes that it may write.
+    """A clone as limits count it: its owner as in its properties, and the most bytes that it may write.
 
-    `servers` run for it: its own, and those on which two of its states are compared.
+    `servers` run for it: its own, and those that compare two of its states.
     """
 
     name: str
@@ -40,9 +40,9 @@ class CountedClone:
 
 @dataclass(frozen=True)
 class CloneLimit:
-    """So much of something is the most that a subject, or the subjects of a project together, may have at once.
+    """The most of something that a subject, or all subjects of a project together, may have at once.
 
-    `subject` is who is told of it.
+    `who` is limited, `subject` is the one that asks.
     """
 
     thing: LimitedThing
@@ -53,12 +53,12 @@ class CloneLimit:
     is_project: bool = False
 
     def used_by(self, clones: Sequence[CountedClone]) -> list[CountedClone]:
-        """Return the clones that use something of it."""
+        """Return the clones that count for the limit."""
         mine = [one for one in clones if self._is_of(one.owner)]
         return [one for one in mine if one.servers] if self.thing is LimitedThing.RUNNING else mine
 
     def count(self, clones: Sequence[CountedClone]) -> int:
-        """Return how much these clones use of it."""
+        """Return the part of the limit that these clones use."""
         match self.thing:
             case LimitedThing.CLONES:
                 return len(clones)
@@ -73,7 +73,7 @@ class CloneLimit:
 
 @dataclass(frozen=True)
 class LongestLease:
-    """The longest lease that a subject may ask for, in seconds, and the setting that says so."""
+    """The longest lease that a subject may ask for, in seconds, and the setting that limits it."""
 
     seconds: float
     setting: str
@@ -81,7 +81,7 @@ class LongestLease:
 
 @dataclass(frozen=True)
 class LimitRefusal:
-    """A limit is reached: it, and what uses it now."""
+    """The refusal because of a reached limit. It names the limit and its current use."""
 
     message: str
     hint: str
@@ -89,23 +89,23 @@ class LimitRefusal:
 
 @dataclass(frozen=True)
 class AdmittedClone:
-    """One clone more is within the limits, if it writes no more bytes of its own than these (None: as any clone)."""
+    """The permission for one more clone with at most that many bytes (None: the quota of any clone)."""
 
     most_bytes: int | None
 
 
 def is_in_project(subject: str, project: str) -> bool:
-    """Whether the subject is the project, or in it: `ci:shop/web` is in `ci:shop`."""
+    """Return whether the subject is the project, or in it: `ci:shop/web` is in `ci:shop`."""
     return is_same(subject, project) or subject.casefold().startswith(f"{project}/".casefold())
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether both names count as one: an issuer may spell a mail address or a project in another case tomorrow."""
+    """Return whether both names count as one. An issuer may change the case of a mail address or a project."""
     return one.casefold() == other.casefold()
 
 
 def limits_of(subject: str, settings: ServeSettings) -> tuple[CloneLimit, ...]:
-    """Return every limit that clones of the subject count for."""
+    """Return every limit that the subject's clones count for."""
     thing = LimitedThing
     own = (
         (thing.CLONES, settings.per_subject, "serve.per_subject"),
@@ -125,7 +125,7 @@ def limits_of(subject: str, settings: ServeSettings) -> tuple[CloneLimit, ...]:
 
 
 def longest_lease(subject: str, settings: ServeSettings) -> LongestLease:
-    """Return the longest lease of a clone of the subject: the shortest of those that the site and its projects set."""
+    """Return the longest lease of the subject's clones: the shortest that the site and its projects set."""
     of_projects = (
         LongestLease(limits.longest_lease, f'serve.project."{project}".longest_lease')
         for project, limits in settings.project.items()
@@ -137,10 +137,10 @@ def longest_lease(subject: str, settings: ServeSettings) -> LongestLease:
 def admitted(
     limits: Sequence[CloneLimit], clones: Sequence[CountedClone], usual_bytes: int, least: int
 ) -> AdmittedClone | LimitRefusal:
-    """Return whether one clone more may be made, and how many bytes it may write, or which limit is reached.
+    """Return the quota of one more clone, or the refusal by a reached limit.
 
-    `clones` are all that there are or are being made, `usual_bytes` is what a clone gets without limits (0: any), and
-    `least` what it needs.
+    `clones` are all clones that exist or are being created. `usual_bytes` is the quota of a clone without limits (0:
+    none). `least` is the smallest usable quota.
     """
     most_bytes = None
     for limit in limits:
@@ -160,7 +160,7 @@ def admitted(
 def may_run(
     limits: Sequence[CloneLimit], clones: Sequence[CountedClone], name: str, owner: str, servers: int
 ) -> LimitRefusal | None:
-    """Return which limit of running servers is reached if so many run for this clone; None if none is."""
+    """Return the reached limit of running servers, if that many run for this clone. Return None if there is none."""
     for limit in limits:
         used = [one for one in limit.used_by(clones) if (one.name, one.owner) != (name, owner)]
         if limit.thing is LimitedThing.RUNNING and limit.count(used) + servers > limit.most:
@@ -169,9 +169,9 @@ def may_run(
 
 
 def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings) -> LimitRefusal | None:
-    """Return why no two states more of the owner's clones may be compared now; None if they may.
+    """Return why no further comparison of the owner's clones may start now. Return None if it may.
 
-    `of_owner` and `of_all` are how many times states are compared now, of his clones and of all.
+    `of_owner` and `of_all` are the running comparisons of the owner's clones and of all clones.
     """
     wait, most = "wait until one has ended", settings.comparisons
     if of_owner >= (own := settings.comparisons_per_subject):
@@ -183,7 +183,7 @@ def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings)
 
 
 def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
-    """Return the refusal. It names what the subject has of it, and nothing of others in its project."""
+    """Return the refusal. It names the subject's own clones, and none of other subjects in its project."""
     own = [one for one in used if is_same(one.owner, owner_text(limit.subject))]
     has, most = _amount(limit, own), size(limit.most) if limit.thing is LimitedThing.BYTES else str(limit.most)
     names = ", ".join(_named(limit, own)[:_MOST_NAMED])
@@ -211,7 +211,7 @@ def _named(limit: CloneLimit, used: Sequence[CountedClone]) -> list[str]:
 
 
 def objection_to_lease(asked: str, seconds: float, longest: LongestLease) -> LimitRefusal | None:
-    """Return why a clone may not have a lease, or protection, of so many seconds; None if it may."""
+    """Return why a clone may not have a lease, or protection, of that many seconds. Return None if it may."""
     if 0 < seconds <= longest.seconds:
         return None
     return LimitRefusal(

@@ -1,7 +1,7 @@
-"""The helper's answers about log-ins: by whom one logs in, a session for who did, and its end.
+"""The helper's answers about log-ins: the issuers, a session for a person who logged in, and its end.
 
-The helper exchanges the code itself, so the web process has neither the id token nor the secret of the client, and asks
-no address of the network. What it gets is the token of a session, which this host made and can revoke.
+The helper exchanges the code itself, so the web process has neither the id token nor the client's secret, and needs no
+network access. The web process gets only a session token, which this host created and can revoke.
 """
 
 from __future__ import annotations
@@ -42,24 +42,30 @@ if TYPE_CHECKING:
     from zsnapdb.serve.id_tokens import IdTokens
 
 LOGINS_AT_ONCE = 4
-"""How many codes are exchanged at once. Strangers can begin log-ins: they keep no more places of the helper."""
+"""The greatest number of simultaneous code exchanges.
+
+Strangers can start log-ins, so they may occupy only a few places.
+"""
 _LOGINS_WAITING = 8
-"""How many more wait for their turn."""
+"""The greatest number of log-ins that wait for their turn."""
 _FOR_STRANGERS = frozenset(
     error.code for error in (BusyError, CommandTimeout, NotAllowedError, UnknownNameError, UnreachableError)
 )
-"""The errors that are told to whoever logs in: what the issuer answered, and that there is no place."""
+"""The errors that a person without a session may read: the issuer's answer, and that no place is free."""
 
 
 @dataclass(frozen=True)
 class LiveTokens:
-    """The tokens of this host. A session is good only while people log in by its issuer."""
+    """The tokens of this host. A session is valid only while its issuer is configured for log-ins."""
 
     tokens: TokenBook
     issuers: Callable[[], Mapping[str, IssuerSettings]]
 
     def holder(self, text: str, now: datetime) -> CredentialHolder | None:
-        """Return who holds the token; None if it is good for nothing. ZsnapdbError."""
+        """Return the holder of the token, or None if it is invalid.
+
+        Raises ZsnapdbError if the tokens are unreadable.
+        """
         found = self.tokens.holder(text, now)
         if found is None or found.kind is not TokenKind.SESSION:
             return found
@@ -69,9 +75,9 @@ class LiveTokens:
 
 @dataclass
 class LoginDesk:
-    """What the helper needs to answer. `settings` reads the configuration, so that a change of it holds at once.
+    """The parts that answer about log-ins. `settings` reads the configuration, so that its changes apply at once.
 
-    `patience` is how many seconds a log-in waits for its turn.
+    A log-in waits at most `patience` seconds for its turn.
     """
 
     settings: Callable[[], ServeSettings]
@@ -89,7 +95,7 @@ class LoginDesk:
     )
 
     def answer(self, token: str, verb: LoginVerb) -> ResultAnswer:
-        """Do what the verb asks for. RefusedRequest or ZsnapdbError if nothing was done."""
+        """Execute the verb. Raises RefusedRequest or ZsnapdbError if nothing was done."""
         match verb:
             case ListLoginsVerb():
                 return self._list()
@@ -115,7 +121,7 @@ class LoginDesk:
         return ResultAnswer(document=KnownLogins(logins=known).model_dump(mode="json"))
 
     def _told_to_strangers(self, verb: OpenSessionVerb) -> ResultAnswer:
-        """Open a session. RefusedRequest; what is wrong with this host is told to the log alone."""
+        """Open a session. Raises RefusedRequest. An error of this host goes only to the log."""
         try:
             return self._open(verb)
         except RefusedRequest as refused:
@@ -133,7 +139,7 @@ class LoginDesk:
         if issuer is None or issuer.login is None:
             raise messages.no_such("log-in", verb.login)
         if issuer.issuer != verb.issuer:
-            # No code of one issuer goes to another.
+            # A code of one issuer is never sent to another.
             raise NotAllowedError("the configuration of this log-in was changed meanwhile", hint="begin anew at /login")
         places = self.keys.login(verb.login, issuer)
         if places is None:
@@ -148,7 +154,10 @@ class LoginDesk:
     def _holder(
         self, verb: OpenSessionVerb, limits: ServeSettings, client_id: str, places: LoginPlaces
     ) -> IdTokenHolder:
-        """Return for whom the issuer vouches. NotAllowedError if for nobody; the log has the reason."""
+        """Return the holder that the issuer vouches for.
+
+        Raises NotAllowedError if there is none; the log has the reason.
+        """
         grant = CodeGrant(
             issuer=verb.issuer,
             client_id=client_id,
@@ -171,7 +180,7 @@ class LoginDesk:
         return holder
 
     def _wait_for_turn(self) -> None:
-        """Take one of the places in which codes are exchanged. RefusedRequest if there is none in time."""
+        """Take one of the places in which codes are exchanged. Raises RefusedRequest if none becomes free in time."""
         if self._places.acquire(blocking=False):
             return
         if not self._waiting.acquire(blocking=False):
@@ -184,5 +193,5 @@ class LoginDesk:
 
 
 def _redirect_uri(limits: ServeSettings, name: str) -> str:
-    """Return where a browser comes back to: an address of the configuration, whatever a request says of its host."""
+    """Return the address to which a browser comes back. It is from the configuration, never from a request's host."""
     return f"{limits.url}/login/{name}/callback"

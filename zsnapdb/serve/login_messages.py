@@ -1,6 +1,6 @@
-"""What the web process and the helper say to each other about log-ins to the page.
+"""The messages between web process and helper about log-ins to the pages.
 
-These requests need no token: they are made before somebody has one, or end the one that they come with.
+These requests need no valid token: they come before a person has one, or end the one that they contain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Nonce = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{20,128}$", str
 
 
 class LoginVerbKind(StrEnum):
-    """What the helper can be asked about log-ins."""
+    """The kinds of requests about log-ins."""
 
     LIST = "login.list"
     OPEN = "session.open"
@@ -35,15 +35,15 @@ class _Model(BaseModel):
 
 
 class ListLoginsVerb(_Model):
-    """The issuers by which people log in."""
+    """The request for the issuers by which people log in."""
 
     kind: Literal[LoginVerbKind.LIST] = LoginVerbKind.LIST
 
 
 class OpenSessionVerb(_Model):
-    """A session for whom an issuer names when the code is exchanged. `nonce` must be in its id token.
+    """The request for a session of the person that the issuer names when the code is exchanged.
 
-    `issuer` is the one to which the browser was sent.
+    `nonce` must be in the id token. `issuer` is the one to which the browser was sent.
     """
 
     kind: Literal[LoginVerbKind.OPEN] = LoginVerbKind.OPEN
@@ -55,7 +55,7 @@ class OpenSessionVerb(_Model):
 
 
 class CloseSessionVerb(_Model):
-    """The end of the session whose token the request has. Other tokens stay."""
+    """The request to end the session whose token it contains. Other tokens stay."""
 
     kind: Literal[LoginVerbKind.CLOSE] = LoginVerbKind.CLOSE
 
@@ -64,7 +64,7 @@ LoginVerb = ListLoginsVerb | OpenSessionVerb | CloseSessionVerb
 
 
 class KnownLogin(_Model):
-    """An issuer by which people log in: where a browser is sent, and where it comes back to."""
+    """An issuer by which people log in: the address to which a browser is sent, and the one to which it returns."""
 
     name: LoginName
     issuer: str
@@ -75,13 +75,13 @@ class KnownLogin(_Model):
 
 
 class KnownLogins(_Model):
-    """All of them."""
+    """All issuers by which people log in."""
 
     logins: tuple[KnownLogin, ...]
 
 
 class OpenedLogin(_Model):
-    """A session that was opened: for whom, its token, and how many seconds it lasts."""
+    """An opened session: its subject, its token, and its duration in seconds."""
 
     subject: str
     token: str

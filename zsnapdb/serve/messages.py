@@ -1,6 +1,6 @@
-"""What the helper answers: lines of JSON. First, if something was begun, its operation; then one result or failure.
+"""The helper's answers: lines of JSON. The first names the operation, if one was started; the last is its ending.
 
-How a failure is told by HTTP (RFC 9457) stands here too: web process and pages say the same.
+The translation of a failure into HTTP (RFC 9457) is here too, because the web process and the pages share it.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ class _Message(BaseModel):
 
 
 class BegunAnswer(_Message):
-    """The operation has begun. Whoever asked may go: it is found again by its id."""
+    """The operation has started. The caller may disconnect, and find it again by its id."""
 
     kind: Literal["begun"] = "begun"
     operation: str
 
 
 class PendingAnswer(_Message):
-    """The operation goes on; ask for it later."""
+    """The operation is still running; ask for it later."""
 
     kind: Literal["pending"] = "pending"
     operation: str
 
 
 class ResultAnswer(_Message):
-    """It is done. `document` is what the command printed."""
+    """The request succeeded. `document` is the output of the command."""
 
     kind: Literal["result"] = "result"
     document: Mapping[str, JsonValue]
 
 
 class FailureAnswer(_Message):
-    """It is not done, and why: the same words, hint and code as of the command line."""
+    """The request failed: message, hint and code are those of the command line."""
 
     kind: Literal["error"] = "error"
     code: str
@@ -63,14 +63,14 @@ class FailureAnswer(_Message):
 
 
 class WatchedOperation(_Message):
-    """An operation of the subject, and its ending (None: it is under way)."""
+    """An operation of the subject, and its ending (None: it is running)."""
 
     operation: str
     subject: str
     ending: Annotated[ResultAnswer | FailureAnswer, Field(discriminator="kind")] | None = None
 
     def answer(self) -> ResultAnswer:
-        """Return it as the answer to who watches it."""
+        """Return it as the answer to a request that watches it."""
         return ResultAnswer.model_validate({"document": self.model_dump(mode="json")})
 
 
@@ -81,7 +81,7 @@ ANSWER: TypeAdapter[BegunAnswer | PendingAnswer | ResultAnswer | FailureAnswer] 
 
 
 class RefusedRequest(Exception):
-    """A request is refused, with this failure. Nothing was begun."""
+    """A request is refused with this failure. Nothing was started."""
 
     def __init__(self, failure: FailureAnswer) -> None:
         super().__init__(failure.message)
@@ -89,24 +89,24 @@ class RefusedRequest(Exception):
 
     @classmethod
     def because(cls, error: errors.ZsnapdbError, code: str = "") -> RefusedRequest:
-        """Return the refusal that tells of an error, with this code ("": its own)."""
+        """Return the refusal for an error, with this code ("": the error's own)."""
         failure = failure_of(error)
         return cls(failure.model_copy(update={"code": code}) if code else failure)
 
 
 def failure_of(error: errors.ZsnapdbError) -> FailureAnswer:
-    """Return the failure that tells of an error."""
+    """Return the failure for an error."""
     return FailureAnswer(code=error.code, message=error.message, hint=error.hint, exit_code=error.exit_code)
 
 
 def cancelled(message: str) -> FailureAnswer:
-    """Return how an operation ended that its subject cancelled."""
+    """Return the ending of an operation that its subject cancelled."""
     hint = "look at the clone: what was half made is removed by its command, or by `zsnapdb reap`"
     return FailureAnswer(code=CANCELLED, message=message, hint=hint, exit_code=errors.INTERRUPTED)
 
 
 def has_ended(operation: str) -> RefusedRequest:
-    """Return the answer to who cancels what has ended in another way."""
+    """Return the answer to the cancellation of an operation that ended in another way."""
     what = f"operation {operation} has ended"
     return RefusedRequest.because(errors.PreflightError(what, hint=f"`GET /operations/{operation}` says how"))
 
@@ -119,7 +119,7 @@ def over_commits(owner: str, used: int, most: int) -> RefusedRequest:
 
 
 def unauthenticated() -> RefusedRequest:
-    """Return the one answer to a token that is missing, unknown, expired, revoked, or of nobody who may ask."""
+    """Return the one answer to a token that is missing, unknown, expired, revoked, or whose holder has no access."""
     hint = (
         "send `Authorization: Bearer TOKEN`; an administrator makes one with `zsnapdb token create`,"
         " and sees in the log of the helper why an id token is refused"
@@ -135,7 +135,7 @@ def no_tokens() -> RefusedRequest:
 
 
 def no_log_in() -> RefusedRequest:
-    """Return the answer if a log-in fails by something of this host. A stranger asks: he learns nothing of it."""
+    """Return the answer if an error of this host prevents a log-in. It tells a stranger nothing about the host."""
     error = errors.ZsnapdbError("a session cannot be opened now", hint="the log of the helper says why")
     return RefusedRequest.because(error)
 
@@ -148,14 +148,14 @@ def forbidden(reason: str) -> RefusedRequest:
 
 
 def unmasked(instance: str) -> RefusedRequest:
-    """Return the answer to who may not have a clone of an instance that is not masked."""
+    """Return the answer to a role that may not have an unmasked clone of the instance."""
     reason = f"clones of {instance} are not masked, and only an operator may have one"
     hint = f"an administrator sets masking.run of {instance}, or names it in serve.unmasked"
     return RefusedRequest.because(errors.NotAllowedError(reason, hint=hint))
 
 
 def unmasked_words(clone: str) -> RefusedRequest:
-    """Return the answer to who may not read words of a clone that is not masked, of an instance that masks."""
+    """Return the answer to a role that may not read texts of an unmasked clone, of an instance with masking."""
     reason = f"clone {clone} is not masked, and the answer can have words of its data: only an operator may read it"
     return RefusedRequest.because(
         errors.NotAllowedError(reason, hint="ask with the token that the clone was made with")
@@ -163,12 +163,12 @@ def unmasked_words(clone: str) -> RefusedRequest:
 
 
 def no_such(what: str, name: str) -> RefusedRequest:
-    """Return the one answer to a name that nothing has, and to one that somebody else's has."""
+    """Return the one answer to an unknown name, and to a name that belongs to another subject."""
     return RefusedRequest.because(errors.UnknownNameError(f"there is no {what} {name}", hint="list what there is"))
 
 
 def over_limit(refused: LimitRefusal) -> RefusedRequest:
-    """Return the answer to what is beyond a limit: the limit, and what uses it."""
+    """Return the answer to a request beyond a limit: the limit, and its current use."""
     return RefusedRequest.because(errors.PreflightError(refused.message, hint=refused.hint), QUOTA)
 
 
@@ -184,7 +184,7 @@ def too_busy(what: str) -> RefusedRequest:
 
 
 def require(decision: RoleDecision, what: str = "", name: str = "") -> None:
-    """Raise RefusedRequest unless it is allowed."""
+    """Raise RefusedRequest unless the decision allows the request."""
     match decision.verdict:
         case RoleVerdict.HIDDEN:
             raise no_such(what, name)
@@ -197,13 +197,16 @@ _MOST_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class HelperClient:
-    """The helper behind a socket. It has so many seconds for each part of its answer."""
+    """The helper behind a socket. Each part of its answer has that many seconds."""
 
     path: Path
     seconds: float = 90.0
 
     def ask(self, request: HelperRequest) -> Ending:
-        """Return how the request ended. A helper that breaks off after it began something leaves it pending."""
+        """Return the ending of the request.
+
+        If the helper disconnects after the start of an operation, it is pending.
+        """
         begun: BegunAnswer | None = None
         try:
             for line in self._lines(request.line()):
@@ -217,7 +220,7 @@ class HelperClient:
         return PendingAnswer(operation=begun.operation) if begun is not None else _unreachable()
 
     def begin(self, request: HelperRequest) -> BegunAnswer | Ending:
-        """Return the operation as soon as it has begun; it goes on. Else how the request ended."""
+        """Return the operation as soon as it has started, and let it run. Return the ending if nothing was started."""
         with contextlib.suppress(OSError, ValidationError), contextlib.closing(self._lines(request.line())) as lines:
             for line in lines:
                 return ANSWER.validate_json(line)
@@ -227,11 +230,11 @@ class HelperClient:
         with TimedSocket(socket.AF_UNIX, socket.SOCK_STREAM) as helper:
             with within(self.seconds):
                 helper.connect(str(self.path))
-                # A helper that refuses may close before it has read everything; its answer can be read all the same.
+                # A helper that refuses may close before it has read everything; its answer can still be read.
                 with contextlib.suppress(BrokenPipeError):
                     helper.sendall(request)
             with helper.makefile("rb") as answers:
-                # The first part may say that something began, the second how it ended.
+                # The first part may report a started operation, the second its ending.
                 for _ in range(2):
                     with within(self.seconds, most_bytes=_MOST_BYTES):
                         line = answers.readline(_MOST_BYTES)
@@ -266,7 +269,7 @@ _RETRY_SECONDS = "5"
 
 
 class ProblemDetails(BaseModel):
-    """What went wrong. `detail`, `hint` and `code` are message, hint and code of the command line."""
+    """A problem. `detail`, `hint` and `code` are message, hint and code of the command line."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -280,12 +283,12 @@ class ProblemDetails(BaseModel):
 
 
 def status_of(code: str) -> int:
-    """Return the HTTP status of a code of an error."""
+    """Return the HTTP status for an error code."""
     return _STATUS.get(code, UNEXPECTED)
 
 
 def problem_of(failure: FailureAnswer) -> ProblemDetails:
-    """Return the problem that tells of a failure."""
+    """Return the problem for a failure."""
     return ProblemDetails(
         title=failure.code,
         status=status_of(failure.code),
@@ -297,7 +300,7 @@ def problem_of(failure: FailureAnswer) -> ProblemDetails:
 
 
 def headers_of(status: int) -> dict[str, str]:
-    """Return the headers that a status needs beside the problem."""
+    """Return the headers that a status needs in addition to the problem."""
     if status == 401:
         return {"WWW-Authenticate": "Bearer"}
     return {"Retry-After": _RETRY_SECONDS} if status == 503 else {}

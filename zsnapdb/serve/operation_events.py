@@ -1,7 +1,7 @@
-"""An operation as a stream of server-sent events: that it is under way, and how it ended.
+"""An operation as a stream of server-sent events: that it is running, and how it ended.
 
-Nothing is kept here between two looks at the operation, which is the helper's: whoever comes back after a restart of
-the web process, with the number of the last event that he has seen, gets those that are left. Source: HTML Living
+No state is kept here between two looks at the operation, which belongs to the helper. A client that reconnects after a
+restart of the web process sends the number of its last event, and gets the remaining ones. Source: HTML Living
 Standard, section 9.2.
 """
 
@@ -27,17 +27,17 @@ _BEGUN, _ENDED = "1", "2"
 """The numbers of the two events."""
 _RETRY_MILLISECONDS = 2000
 _COMMENT_SECONDS = 15.0
-"""Proxies close what is silent for long."""
+"""The interval of comments: proxies close connections that are silent for long."""
 _PASSES = (BusyError.code, UnreachableError.code)
-"""What says nothing about the operation: the helper is busy, or starts anew."""
+"""Errors that say nothing about the operation: the helper is busy, or restarts."""
 
 IsGone = Callable[[float], Awaitable[bool]]
-"""Waits so many seconds for the client to go away; says whether it did."""
+"""Waits that many seconds for the client to disconnect, and returns whether it did."""
 
 
 @dataclass(frozen=True)
 class OpenedEvents:
-    """A stream that may begin, unless there are too many. `seen` is the last event that the client has."""
+    """A stream that may start if a place is free. `seen` is the number of the last event that the client has."""
 
     request: HelperRequest
     first: WatchedOperation
@@ -46,10 +46,10 @@ class OpenedEvents:
 
 @dataclass
 class OperationEvents:
-    """Streams by one helper, at most so many of a subject and in all, each for so many seconds.
+    """Streams by one helper, with a limit per subject and in all, each for at most that many seconds.
 
-    A stream holds no thread while it waits. A client that reads slowly gets less often what there is, and is ended with
-    the stream. `watch` returns when it is looked again, by how many seconds the stream has lasted.
+    A stream occupies no thread while it waits. A client that reads slowly delays only its own stream, and is closed at
+    its end. `pause` returns the seconds until the next look, given the seconds that the stream has lasted.
     """
 
     helper: HelperClient
@@ -60,7 +60,7 @@ class OperationEvents:
     _open: Counter[str] = field(init=False, default_factory=Counter)
 
     async def open(self, request: HelperRequest, last_event: str) -> OpenedEvents | FailureAnswer | None:
-        """Return the stream, why there is none, or None if the client has seen its end."""
+        """Return the stream, or the failure. Return None if the client already has the last event."""
         first = await self._look(request)
         if isinstance(first, FailureAnswer):
             return first
@@ -70,7 +70,7 @@ class OperationEvents:
 
     @contextlib.contextmanager
     def place(self, opened: OpenedEvents) -> Iterator[FailureAnswer | None]:
-        """Hold a place for the stream during the block. Yields why there is none, if there is none."""
+        """Reserve a place for the stream during the block. Yields the failure if no place is free."""
         subject = opened.first.subject
         if self._open[subject] >= self.most_of_subject or self._open.total() >= self.most:
             who = f" of {subject}" if self._open[subject] >= self.most_of_subject else ""
@@ -85,9 +85,9 @@ class OperationEvents:
                 del self._open[subject]
 
     async def events(self, opened: OpenedEvents, is_gone: IsGone) -> AsyncIterator[bytes]:
-        """Yield the events that the client has not seen, until the operation, the client or the time is over.
+        """Yield the events that the client has not seen, until the operation, the client or the time ends.
 
-        What begins with a colon is a comment, which says only that the stream goes on.
+        A line with a leading colon is a comment. It only shows that the stream is alive.
         """
         began = told = time.monotonic()
         yield f"retry: {_RETRY_MILLISECONDS}\n\n".encode()
@@ -99,7 +99,7 @@ class OperationEvents:
                 yield _event("ended", _ended(now.ending), _ENDED)
                 return
             if isinstance(now, FailureAnswer) and now.code not in _PASSES:
-                # The token has ended, or the operation is forgotten. Who comes back is told so by the status.
+                # The token has ended, or the operation is forgotten. The status tells a client that reconnects.
                 yield _event("problem", problem_of(now).model_dump(exclude_none=True))
                 return
             lasted = time.monotonic() - began
@@ -111,7 +111,7 @@ class OperationEvents:
             now = await self._look(opened.request)
 
     async def _look(self, request: HelperRequest) -> WatchedOperation | FailureAnswer:
-        # In threads of their own: streams keep no request waiting.
+        # In extra threads, so that streams delay no request.
         ending = await asyncio.to_thread(self.helper.ask, request)
         if not isinstance(ending, ResultAnswer):
             return ending if isinstance(ending, FailureAnswer) else _of_another_release()
@@ -126,7 +126,7 @@ def _of_another_release() -> FailureAnswer:
 
 
 def _ended(ending: ResultAnswer | FailureAnswer) -> dict[str, object]:
-    """Return what `GET` of the operation would answer: its status and its body."""
+    """Return the answer that `GET` of the operation would have: its status and its body."""
     if isinstance(ending, FailureAnswer):
         problem = problem_of(ending)
         return {"status": problem.status, "body": problem.model_dump(exclude_none=True)}
@@ -134,6 +134,6 @@ def _ended(ending: ResultAnswer | FailureAnswer) -> dict[str, object]:
 
 
 def _event(name: str, data: dict[str, object], number: str = "") -> bytes:
-    """Return an event. JSON in ASCII on one line has no end of a line in it, whatever text of others it has."""
+    """Return an event. JSON in ASCII has no line break, whatever text of others it contains."""
     head = f"id: {number}\n" if number else ""
     return f"{head}event: {name}\ndata: {json.dumps(data)}\n\n".encode()

@@ -1,7 +1,7 @@
-"""What subjects asked for and what became of it: a file for each operation, in a folder of root's.
+"""The operations of subjects and their endings: one file per operation, in a root folder.
 
-An operation goes on when whoever asked has gone, and is found again by its id. If the helper dies, what it was doing
-counts as interrupted: nobody knows how far it came.
+An operation continues when its caller disconnects, and is found again by its id. If the helper dies, its running
+operations count as interrupted, because their outcome is unknown.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from zsnapdb.verbs.values import Name
 
 _KEPT = timedelta(days=1)
 _MOST_OF_SUBJECT = 100
-"""How many ended operations of a subject are kept."""
+"""The greatest number of ended operations that are kept per subject."""
 _MOST_RUNNING = 50
-"""How many operations of a subject may be under way."""
+"""The greatest number of running operations of a subject."""
 _MOST_RUNNING_OF_ALL = 200
-"""How many may be of all subjects together: each has a thread that waits for its turn."""
+"""The greatest number of running operations in all: each has a thread that waits for its turn."""
 
 
 class OperationRecord(BaseModel):
-    """An operation, and as what its subject began it (an older release did not say so).
+    """An operation, and the role with which its subject started it (older releases did not record one).
 
-    `most_bytes` is how much a clone that is being made may write (0: there is no limit of that).
-    `ending` is how it ended (None: it is under way). It can have the login of a clone.
+    `most_bytes` is the most that a clone being created may write (0: no limit). `ending` is the result (None: it is
+    running). It can contain the login of a clone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -61,15 +61,16 @@ class OperationRecord(BaseModel):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it is known that it failed."""
+        """Whether the operation is known to have failed."""
         return isinstance(self.ending, FailureAnswer) and self.ending.code != INTERRUPTED
 
 
 @dataclass
 class Operations:
-    """The operations of this host. One helper has them at a time.
+    """The operations of this host. Only one helper uses them at a time.
 
-    `removal_time` is the time by which old ones are forgotten (None: `now`): their keys would begin them again.
+    `removal_time` returns the time by which old operations are forgotten (None: `now`). The key of a forgotten
+    operation would start it again.
     """
 
     folder: Path
@@ -81,7 +82,7 @@ class Operations:
 
     def __post_init__(self) -> None:
         make_private(self.folder)
-        # What a killed helper was writing can have the login of a clone.
+        # An unfinished file of a killed helper can contain the login of a clone.
         whole_file.remove_unfinished(self.folder)
         for file in sorted(self.folder.glob("*.json")):
             with contextlib.suppress(ValidationError, OSError):
@@ -95,9 +96,9 @@ class Operations:
     def begin(
         self, record: OperationRecord, work: Callable[[], ResultAnswer | FailureAnswer], cancel: threading.Event
     ) -> None:
-        """Do the work in a thread and keep its ending. The record is durable on return. `cancel` ends the work early.
+        """Run the work in a thread and keep its ending. The record is durable on return. `cancel` ends the work early.
 
-        RefusedRequest if too many operations of the subject are under way.
+        Raises RefusedRequest if too many operations are running.
         """
         with self._changed:
             self._sweep(record.subject)
@@ -113,14 +114,14 @@ class Operations:
     def _run(self, operation: str, work: Callable[[], ResultAnswer | FailureAnswer]) -> None:
         try:
             ending = work()
-        except Exception as error:  # whoever waits is told that it failed, whatever it is
+        except Exception as error:  # any error is reported to the waiting callers
             known = error if isinstance(error, ZsnapdbError) else ZsnapdbError("an unexpected error")
             print(f"operation {operation}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             ending = failure_of(Audience(audience_of(self._known[operation])).told(known))
         self.end(operation, ending)
 
     def end(self, operation: str, ending: ResultAnswer | FailureAnswer) -> None:
-        """Keep how the operation ended. Whoever waits for it is told, also if the disk refuses."""
+        """Keep the ending of the operation. Waiting callers get it even if it cannot be written."""
         with self._changed:
             changed = self._known[operation].model_copy(update={"ending": ending, "finished": self.now()})
             self._known[operation] = changed
@@ -130,20 +131,20 @@ class Operations:
             self._changed.notify_all()
 
     def cancel(self, operation: str) -> None:
-        """Ask the work of the operation to end, if it is under way. How it ended is kept as always."""
+        """Ask the operation to end, if it is running. Its ending is kept as usual."""
         with self._changed:
             asked = self._cancels.get(operation)
             if asked is not None:
                 asked.set()
 
     def wait(self, operation: str, seconds: float) -> OperationRecord | None:
-        """Return the operation as it is when it has ended, or after so many seconds; None if it is forgotten."""
+        """Return the operation when it has ended, or after that many seconds. Return None if it is forgotten."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_under_way(operation), seconds)
             return self._known.get(operation)
 
     def settle(self, seconds: float) -> None:
-        """Wait until every operation has ended, at most so many seconds."""
+        """Wait until every operation has ended, at most that many seconds."""
         with self._changed:
             self._changed.wait_for(lambda: not any(self._is_under_way(one) for one in self._known), seconds)
 
@@ -152,15 +153,16 @@ class Operations:
         return known is not None and known.ending is None
 
     def find(self, operation: str) -> OperationRecord | None:
-        """Return the operation of that id; None if there is none, or none any more."""
+        """Return the operation of that id. Return None if it is unknown or forgotten."""
         with self._changed:
             self._forget_old()
             return self._known.get(operation)
 
     def of_key(self, subject: str, key: str) -> OperationRecord | None:
-        """Return what the subject began with the key of that hash; None if nothing.
+        """Return the operation that the subject started with the key of that hash. Return None if there is none.
 
-        What failed may be tried again with its key. Of what was interrupted nobody knows whether it failed.
+        A failed operation is left out, because its key may be used again. An interrupted one is returned, because its
+        outcome is unknown.
         """
         with self._changed:
             self._forget_old()
@@ -168,7 +170,7 @@ class Operations:
             return next((one for one in begun if not one.has_failed), None)
 
     def under_way(self, verb: VerbKind) -> Sequence[OperationRecord]:
-        """Return the operations of the verb that have not ended, whoever began them."""
+        """Return all running operations of the verb."""
         with self._changed:
             return [one for one in self._known.values() if (one.verb, one.ending) == (verb, None)]
 
@@ -177,7 +179,7 @@ class Operations:
         self._known[record.id] = record
 
     def forget_old(self) -> None:
-        """Forget what ended more than a day ago, on the disk too, unless the operations are being changed just now."""
+        """Forget operations that ended more than a day ago, and their files, unless another thread is changing them."""
         if self._changed.acquire(blocking=False):
             try:
                 self._forget_old()
@@ -189,7 +191,7 @@ class Operations:
         self._forget([one.id for one in self._known.values() if one.finished is not None and one.finished < oldest])
 
     def _sweep(self, subject: str) -> None:
-        """Forget what ended long ago, and the oldest of the subject if there are too many."""
+        """Forget operations that ended long ago, and the oldest of the subject if there are too many."""
         self._forget_old()
         mine = [one for one in self._known.values() if one.subject == subject and one.finished is not None]
         newest = sorted(mine, key=lambda one: one.started, reverse=True)
@@ -197,19 +199,19 @@ class Operations:
 
     def _forget(self, operations: Sequence[str]) -> None:
         for operation in operations:
-            # A file that the disk keeps is read, and forgotten, by the next helper.
+            # A file that could not be removed is read, and forgotten, by the next helper.
             with contextlib.suppress(OSError):
                 (self.folder / f"{operation}.json").unlink(missing_ok=True)
             del self._known[operation]
 
 
 def audience_of(begun: OperationRecord | CredentialHolder) -> str:
-    """Return whose clones an answer may name, as an owner of clones; "" if the role sees those of everybody."""
+    """Return the owner whose clones an answer may name. Return "" if the role sees all clones."""
     return "" if sees_all(begun.role) else owner_text(begun.subject)
 
 
 def new_id() -> str:
-    """Return the id of a new operation: that of its run, so its evidence has the same."""
+    """Return the id of a new operation. Its run and its evidence have the same id."""
     return run_id.new()
 
 

@@ -1,4 +1,4 @@
-"""HTTP of the pages: turns what a browser sends into a request of a page, and its answer into HTML with headers."""
+"""HTTP of the pages: it turns a browser's request into a page request, and the answer into HTML with headers."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from zsnapdb.serve.web_app import create_app
 from zsnapdb.verbs import requests as verbs
 
 _FORM_SECONDS = 10.0
-"""How long a browser may take to send a form."""
+"""The time that a browser has to send a form."""
 _SEE_OTHER = 303
 _UNREAD = (408, 413)
-"""The answers to a form that was not read to its end."""
+"""The statuses of a form that was not read to its end."""
 _API = "/api/"
 _HEADERS = {
     "Content-Security-Policy": (
@@ -46,7 +46,7 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""What every answer says: nothing is loaded from elsewhere, no script runs, no frame holds it, it is not kept."""
+"""The headers of every answer: nothing is loaded from elsewhere, no script, no frame, no caching."""
 
 
 def create_site(helper: HelperClient, pages: BrowserPages | None = None) -> AsgiApp:
@@ -62,9 +62,9 @@ def create_site(helper: HelperClient, pages: BrowserPages | None = None) -> Asgi
 
 
 def create_pages(pages: BrowserPages, pre_logins: PreLogins | None = None) -> AsgiApp:
-    """Return the application of the pages, with log-ins that browsers began.
+    """Return the application of the pages, with the log-ins that browsers started.
 
-    Each of its answers has the headers, also one to an unexpected error.
+    Each answer has the headers, even one to an unexpected error.
     """
     http = _PagesHttp(pages)
     logins = LoginPages(pages.helper, pages.sessions, pre_logins or PreLogins())
@@ -78,7 +78,7 @@ def create_pages(pages: BrowserPages, pre_logins: PreLogins | None = None) -> As
         *(Route(path, http.endpoint(handler), methods=[method]) for method, path, handler in paths),
     ]
     for route in routes:
-        # Starlette answers HEAD where it answers GET. Who asks for no body would use up what is shown once.
+        # Starlette also answers HEAD for GET routes. A request without a body would use up a login that is shown once.
         route.methods = (route.methods or set()) - {"HEAD"}
     app = Starlette(routes=routes, exception_handlers={HTTPException: http.no_page, 500: http.unexpected})
     app.router.redirect_slashes = False
@@ -96,7 +96,7 @@ def create_pages(pages: BrowserPages, pre_logins: PreLogins | None = None) -> As
 
 
 def _paths(pages: BrowserPages) -> tuple[tuple[str, str, PageHandler], ...]:
-    """Return method and path of each page, and what answers it. What changes something is a POST."""
+    """Return method, path and handler of each page. A page that changes something is a POST."""
     clones, new, operations = ClonePages(pages.visits), NewClonePages(pages.visits), OperationPages(pages.visits)
     protection, fleet = ProtectionPages(pages.visits), FleetPages(pages.visits)
     branches = BranchPages(pages.visits)
@@ -134,14 +134,14 @@ def _paths(pages: BrowserPages) -> tuple[tuple[str, str, PageHandler], ...]:
 
 
 class _PagesHttp:
-    """Turns requests into those of the pages, and answers into HTTP. Pages run in threads: the helper takes seconds."""
+    """Translates between HTTP and page requests. Pages run in threads, because the helper can take seconds."""
 
     def __init__(self, pages: BrowserPages) -> None:
         self._pages = pages
         self._templates = PageTemplates()
 
     def endpoint(self, handler: PageHandler) -> Callable[[Request], Awaitable[Response]]:
-        """Return what answers requests for a page."""
+        """Return the function that answers requests for a page."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -167,7 +167,7 @@ class _PagesHttp:
         return Response(text, answer.status, headers, media_type="text/html")
 
     async def no_page(self, request: Request, error: Exception) -> Response:
-        """Answer a path or method that no page has."""
+        """Answer an unknown path, or a method that the page does not have."""
         assert isinstance(error, HTTPException)
         refused = RefusedPage.because(
             UnknownNameError("there is no such page", hint="the overview is at /"), error.status_code
@@ -194,7 +194,7 @@ def _page_request(request: Request, form: Mapping[str, str] | None = None) -> Pa
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """Return the form in the body, of which no more is read than a form may have."""
+    """Return the form in the body. No more bytes are read than a form may have."""
     body = bytearray()
     try:
         async with asyncio.timeout(_FORM_SECONDS):

@@ -1,4 +1,4 @@
-"""The pages of a log-in by an issuer: the browser is sent there, comes back with a code, and gets a session.
+"""The pages of a log-in by an issuer: the browser goes there, returns with a code, and gets a session.
 
 Sources: OpenID Connect Core 1.0, section 3.1.2; RFC 7636; RFC 9207; RFC 9700, section 2.1.
 """
@@ -46,7 +46,7 @@ def _random() -> str:
 
 @dataclass(frozen=True)
 class PreLogin:
-    """A log-in that a browser began by that issuer. Its texts are random, and known to no other log-in."""
+    """A log-in that a browser started by that issuer. Its texts are random and unique to it."""
 
     login: KnownLogin
     ends: float
@@ -56,17 +56,17 @@ class PreLogin:
 
     @property
     def challenge(self) -> str:
-        """What the issuer is told of the verifier: its SHA-256 (RFC 7636, section 4.2)."""
+        """The SHA-256 of the verifier, which the issuer gets (RFC 7636, section 4.2)."""
         return base64.urlsafe_b64encode(hashlib.sha256(self.verifier.encode()).digest()).rstrip(b"=").decode()
 
     def is_state(self, given: str) -> bool:
-        """Whether an answer is to this log-in. The time that this takes says nothing about how much of it is right."""
+        """Return whether an answer belongs to this log-in, in a time that does not depend on the text."""
         return hmac.compare_digest(self.state.encode(), given.encode(errors="replace"))
 
 
 @dataclass(frozen=True)
 class BegunLogin:
-    """A log-in that just began. `id` is known to the browser alone afterwards."""
+    """A log-in that has just started. Only the browser knows `id` afterwards."""
 
     id: SecretStr
     pre_login: PreLogin
@@ -74,7 +74,10 @@ class BegunLogin:
 
 @dataclass
 class PreLogins:
-    """All of them in this process; of too many the oldest are forgotten. `now` is a clock that only goes on."""
+    """All started log-ins of this process; if there are too many, the oldest are forgotten.
+
+    `now` is a monotonic clock.
+    """
 
     now: Callable[[], float] = time.monotonic
     most: int = _MOST
@@ -82,7 +85,7 @@ class PreLogins:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, login: KnownLogin) -> BegunLogin:
-        """Begin a log-in by that issuer."""
+        """Start a log-in by that issuer."""
         begun = BegunLogin(SecretStr(_random()), PreLogin(login, self.now() + SECONDS))
         with self._lock:
             self._forget_ended()
@@ -92,7 +95,7 @@ class PreLogins:
         return begun
 
     def take(self, login_id: str) -> PreLogin | None:
-        """Return the log-in of that id, this once; None if there is none, or none any more."""
+        """Return and forget the log-in of that id. Return None if there is none."""
         with self._lock:
             self._forget_ended()
             return self._begun.pop(hashed(login_id), None)
@@ -106,9 +109,9 @@ class PreLogins:
 _HINT = "begin anew at /login"
 _MOST_OF_REASON = 300
 _MOST_OF_ADDRESS = 3
-"""How many codes from one address are exchanged, or wait for that, at once: the helper has four places."""
+"""The greatest number of code exchanges of one address, running or waiting. The helper has four places."""
 _OF_THIS_SITE = (None, "same-origin", "none")
-"""What Sec-Fetch-Site says of a page of this site, and of an address that somebody typed (Fetch Metadata, W3C)."""
+"""The values of Sec-Fetch-Site for a page of this site, and for a typed address (Fetch Metadata, W3C)."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +125,8 @@ class LoginPages:
     _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, request: PageRequest) -> OtherPlace:
-        """Send the browser to the issuer. It gets a cookie, with which alone it can come back."""
-        # Other sites begin no log-in here: somebody would be logged in who did not ask for it.
+        """Send the browser to the issuer, with a cookie without which it cannot come back."""
+        # No other site may start a log-in here: it would log a person in without a request.
         if request.headers.get("sec-fetch-site") not in _OF_THIS_SITE:
             return OtherPlace("/login")
         if request.session_id and self.sessions.find(request.session_id) is not None:
@@ -132,16 +135,16 @@ class LoginPages:
         if login is None:
             raise RefusedPage.because(UnknownNameError("there is no such log-in", hint="/login shows those that are"))
         begun = self.pre_logins.begin(login)
-        # Lax: the issuer's site sends the browser back with it.
+        # Lax: the browser sends it when the issuer's site leads it back.
         own_id, is_https = begun.id.get_secret_value(), _is_https(login)
         cookie = set_cookie(own_id, SECONDS, is_https=is_https, base=_COOKIE, same_site="Lax")
         return OtherPlace(_address(begun.pre_login), cookie)
 
     def finish(self, request: PageRequest) -> PageAnswer:
-        """Open a session with a new id for whom the issuer vouches.
+        """Open a session with a new id for the person that the issuer vouches for.
 
-        The answer is a page that leads on by itself: a browser that comes from another site sends the cookie of its
-        session (SameSite=Strict) only after a page of this site.
+        The answer is a page that redirects by itself. A browser that comes from another site sends the session cookie
+        (SameSite=Strict) only after a page of this site.
         """
         begun = self._begun(request)
         _require_answer_to(begun, request)
@@ -168,7 +171,7 @@ class LoginPages:
 
     @contextlib.contextmanager
     def _place(self, address: str) -> Iterator[None]:
-        """Let one address have no more than its share of the places in which the helper exchanges codes."""
+        """Limit the places in which the helper exchanges codes for one address. Raises RefusedPage if all are taken."""
         with self._counting:
             if self._finishing[address] >= _MOST_OF_ADDRESS:
                 raise RefusedPage.because(BusyError("too many log-ins come from your address", hint=_HINT))
@@ -182,7 +185,7 @@ class LoginPages:
                     del self._finishing[address]
 
     def _begun(self, request: PageRequest) -> PreLogin:
-        """Return the log-in that this browser began. It is taken: whatever comes of it, it is not finished again."""
+        """Return the log-in that this browser started. It is forgotten, so it cannot be finished a second time."""
         for is_https in (True, False):
             login_id = request.cookie(_COOKIE, is_https=is_https)
             begun = self.pre_logins.take(login_id) if login_id else None
@@ -192,10 +195,10 @@ class LoginPages:
 
 
 def _require_answer_to(begun: PreLogin, request: PageRequest) -> None:
-    """Raise RefusedPage unless an issuer answers to this very log-in, and permits it.
+    """Raise RefusedPage unless the issuer answers to this log-in, and permits it.
 
-    An issuer that says who it is (RFC 9207) must be the one that was asked. Each has an address of its own to come back
-    to, so one that does not say it cannot be taken for another either.
+    An issuer that names itself (RFC 9207) must be the one that was asked. Each issuer has its own return address, so
+    the answer of an issuer that does not name itself cannot be confused either.
     """
     query = request.query
     is_from_it = query.get("iss", begun.login.issuer) == begun.login.issuer
@@ -221,7 +224,7 @@ def _address(begun: PreLogin) -> str:
 
 
 def _is_https(login: KnownLogin) -> bool:
-    """Whether browsers come back by https: the configuration says so, and no header of a request."""
+    """Return whether browsers come back by https. The configuration decides, not a header of a request."""
     return login.redirect_uri.startswith("https:")
 
 

@@ -1,4 +1,4 @@
-"""What a browser sends to a page: its cookie, its form, and whether a page of this site sent it. All is hostile."""
+"""A browser's request to a page: its cookie, its form, and whether a page of this site sent it. All is untrusted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class RefusedPage(Exception):
-    """A request is refused with this failure and, if the code of the failure has no status of its own, this status."""
+    """A request is refused with this failure and, if its code has no HTTP status, with this status."""
 
     def __init__(self, failure: FailureAnswer, status: int | None = None) -> None:
         super().__init__(failure.message)
@@ -35,13 +35,13 @@ class RefusedPage(Exception):
 
     @classmethod
     def because(cls, error: ZsnapdbError, status: int | None = None) -> RefusedPage:
-        """Return the refusal that tells of an error."""
+        """Return the refusal for an error."""
         return cls(failure_of(error), status)
 
 
 @dataclass(frozen=True)
 class PageRequest:
-    """A request, as far as pages look at it. Names of headers are in lower case. `address` is where it comes from."""
+    """The parts of a request that pages use. Header names are in lower case. `address` is the client's."""
 
     is_https: bool
     headers: Mapping[str, str]
@@ -52,11 +52,11 @@ class PageRequest:
 
     @property
     def session_id(self) -> str:
-        """The id of a session that the browser says to have; "" if it says none."""
+        """The id of a session that the browser claims to have ("": none)."""
         return self.cookie(COOKIE, is_https=self.is_https)
 
     def cookie(self, base: str, *, is_https: bool) -> str:
-        """Return the id in the cookie of that name; "" if the browser sends none."""
+        """Return the id in the cookie of that name. Return "" if the browser sends none."""
         wanted = cookie_name(base, is_https)
         for pair in self.headers.get("cookie", "").split(";"):
             name, _, value = pair.strip().partition("=")
@@ -74,29 +74,29 @@ def cookie_name(base: str, is_https: bool) -> str:
 
 
 def set_cookie(value: str, seconds: int, *, is_https: bool, base: str = COOKIE, same_site: str = "Strict") -> str:
-    """Return the header that gives a browser an id, such as its session, for so many seconds, or takes it away (0)."""
+    """Return the header that stores an id in the browser, such as its session, for that many seconds (0: delete it)."""
     secure = "; Secure" if is_https else ""
     name = cookie_name(base, is_https)
     return f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
 
 
 def hashed(given: str) -> str:
-    """Return the digest by which an id that a browser has is known here."""
+    """Return the digest under which an id of a browser is stored here."""
     return hashlib.sha256(given.encode(errors="replace")).hexdigest()
 
 
 def came_by_https(scheme: str, headers: Mapping[str, str]) -> bool:
-    """Whether the browser speaks TLS: with this process, or with the proxy before it.
+    """Return whether the browser speaks TLS, with this process or with a proxy.
 
-    Who makes that header up makes his own cookie secure, and no more.
+    A client that forges the header only makes its own cookie secure.
     """
     return scheme == "https" or headers.get("x-forwarded-proto", "").strip().lower() == "https"
 
 
 def address_of(peer: str, headers: Mapping[str, str]) -> str:
-    """Return where a request comes from: what a proxy on this host says of it, else who has connected.
+    """Return the client's address: the peer, or the address that a proxy on this host reports.
 
-    A proxy adds the address that it sees at the end of the header; what stands before it, anybody can have written.
+    A proxy appends the address that it sees to the header. A client can have written all earlier text.
     """
     said = headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
     return said[:100] if said and peer in _LOOPBACK else peer
@@ -105,8 +105,8 @@ def address_of(peer: str, headers: Mapping[str, str]) -> str:
 def require_same_origin(is_https: bool, headers: Mapping[str, str]) -> None:
     """Raise RefusedPage unless a page of this very site sent the form.
 
-    A browser says so in Sec-Fetch-Site over https and on localhost (Fetch Metadata, W3C); in Origin elsewhere. What
-    says neither is no browser of today.
+    Browsers send Sec-Fetch-Site over https and on localhost (Fetch Metadata, W3C), and Origin elsewhere. A client that
+    sends neither is not a current browser.
     """
     site = headers.get("sec-fetch-site")
     if site == "same-origin":
@@ -123,7 +123,7 @@ def require_same_origin(is_https: bool, headers: Mapping[str, str]) -> None:
 
 
 def form_of(content_type: str, body: bytes) -> dict[str, str]:
-    """Return the fields of a form. RefusedPage if it is too long, of another type, or no form; nothing is guessed."""
+    """Return the fields of a form. Raises RefusedPage if it is too long, of another type, or invalid."""
     if len(body) > MOST_BYTES:
         raise _refused(f"the form is longer than {MOST_BYTES} bytes", "send less", _TOO_LARGE)
     if content_type.partition(";")[0].strip().lower() != FORM:
@@ -144,7 +144,7 @@ def form_of(content_type: str, body: bytes) -> dict[str, str]:
 
 
 def parsed(model: type[Model], fields: Mapping[str, object]) -> Model:
-    """Return the fields as that model. RefusedPage, which repeats no value, if they are none."""
+    """Return the fields as that model. Raises RefusedPage, which repeats no value, if they are invalid."""
     try:
         return model.model_validate(dict(fields))
     except ValidationError as error:
@@ -152,7 +152,7 @@ def parsed(model: type[Model], fields: Mapping[str, object]) -> Model:
 
 
 def filled(form: Mapping[str, str]) -> dict[str, str]:
-    """Return the fields of a form in which something was written, without the spaces around it and without `csrf`."""
+    """Return the non-empty fields of a form, without surrounding spaces and without `csrf`."""
     return {name: text.strip() for name, text in form.items() if name != CSRF_FIELD and text.strip()}
 
 

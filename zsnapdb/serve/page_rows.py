@@ -1,4 +1,4 @@
-"""What pages show of the documents of the helper: rows, cards and sentences. Pure: `now` is given."""
+"""Rows, cards and sentences that pages show from the helper's documents. Pure: `now` is given."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class Facts(BaseModel):
-    """What is read of an answer. It may have more."""
+    """The fields that are read from an answer. It may have more."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
 
 class CloneLimits(Facts):
-    """How many clones the subject may have at once, and how long they may last, in seconds."""
+    """The limits of the subject: its number of clones, and their usual and longest lease in seconds."""
 
     most: int
     ttl: float
@@ -42,7 +42,7 @@ class CloneLimits(Facts):
 
 
 class Person(Facts):
-    """Who is logged in, and until when the token is valid (None: that is not known before it ends)."""
+    """The person who is logged in, and the end of the token (None: it is not known yet)."""
 
     subject: str
     role: Role
@@ -59,7 +59,7 @@ class Person(Facts):
 
     @property
     def chooses_masking(self) -> bool:
-        """Whether it is for the person to say whether a clone is masked."""
+        """Whether the person decides if a clone is masked."""
         return may_see_unmasked(self.role)
 
     @property
@@ -76,12 +76,12 @@ class Person(Facts):
 
     @property
     def usual_lease(self) -> str:
-        """The lease of a clone for which none is asked, as one would ask for it."""
+        """The lease of a clone for which none is requested, in the form of a request."""
         return format_setting(self.clones.ttl)
 
     @property
     def longest_lease(self) -> str:
-        """The longest lease, as one would ask for it."""
+        """The longest lease, in the form of a request."""
         return format_setting(self.clones.longest_lease)
 
     def owns(self, owner: str) -> bool:
@@ -89,7 +89,7 @@ class Person(Facts):
 
 
 class InstanceRow(Facts):
-    """An instance of which clones can be made, and whether whoever asks may have them."""
+    """An instance that can have clones, and whether the person may create them."""
 
     name: str
     masked: bool
@@ -99,7 +99,7 @@ class InstanceRow(Facts):
 
 @dataclass(frozen=True)
 class CloneRow:
-    """A clone as a page shows it, at a moment."""
+    """A clone as a page shows it at a moment."""
 
     facts: ListedClone
     now: datetime
@@ -115,7 +115,7 @@ class CloneRow:
 
     @property
     def asked_for(self) -> str:
-        """Which moment was asked for; "" if it was the newest, or the backup that its data is of."""
+        """The requested moment ("": the newest, or the backup that the data comes from)."""
         return "" if self.facts.requested in (*_NEWEST, self.facts.backup_id) else self.facts.requested
 
     @property
@@ -125,7 +125,7 @@ class CloneRow:
 
     @property
     def seconds_left(self) -> float | None:
-        """How many seconds its lease has left; None if that is not known."""
+        """The seconds until its lease ends (None: unknown)."""
         ends = moment(self.facts.expires)
         return (ends - self.now).total_seconds() if ends is not None else None
 
@@ -142,7 +142,7 @@ class CloneRow:
 
     @property
     def most_bytes(self) -> str:
-        """How much of its own it may have; "" if any."""
+        """The quota ("": none)."""
         return size(self.facts.quota) if self.facts.quota else ""
 
     @property
@@ -213,7 +213,7 @@ def clones_page(clones: Sequence[CloneRow], asked: ClonesQuery) -> ClonesCard:
 
 @dataclass(frozen=True)
 class LoginCard:
-    """How a client reaches a new clone. It has the password."""
+    """The address and the login of a new clone, with the password."""
 
     host: str
     port: int
@@ -226,7 +226,10 @@ class LoginCard:
 
     @property
     def command(self) -> str:
-        """A line for a shell. The password is a variable in it: the process list shows words of a command to others."""
+        """A line for a shell.
+
+        It passes the password as a variable, because the process list shows arguments to others.
+        """
         words = ("mysql", f"--host={self.host}", f"--port={self.port}", f"--user={self.user}")
         return f"MYSQL_PWD={shlex.quote(self.shown_password)} {shlex.join(words)}"
 
@@ -237,9 +240,9 @@ class LoginCard:
 
 @dataclass(frozen=True)
 class ResultCard:
-    """What came of an operation. `clone` is None if it is gone, `login` if the result has none.
+    """The result of an operation. `clone` is None if it was destroyed, `login` if the result has none.
 
-    `commit` is the id of the state that was kept ("": none was).
+    `commit` is the id of the committed state ("": none).
     """
 
     clone: CloneRow | None
@@ -268,7 +271,7 @@ class _Log(Facts):
 
 
 def person_of(document: Document) -> Person:
-    """Return who is logged in."""
+    """Return the person who is logged in."""
     return read(Person, document)
 
 
@@ -278,18 +281,18 @@ def instances_of(document: Document) -> tuple[InstanceRow, ...]:
 
 
 def clones_of(document: Document, person: Person, now: datetime) -> tuple[CloneRow, ...]:
-    """Return the clones in an answer: one's own first, those that end first before others."""
+    """Return the clones in an answer: the person's own first, then by the end of the lease."""
     rows = [_clone(row, person, now) for row in _rows(document, "clones")]
     return tuple(sorted(rows, key=lambda one: (not one.is_mine, one.facts.expires, one.facts.name)))
 
 
 def clone_of(document: Document, person: Person, now: datetime) -> CloneRow:
-    """Return the clone in an answer about one."""
+    """Return the clone in an answer about one clone."""
     return _clone(document.get("clone"), person, now)
 
 
 def result_of(document: Document, person: Person, now: datetime) -> ResultCard:
-    """Return what the document of an operation that ended says."""
+    """Return the result in the document of an ended operation."""
     clone = clone_of(document, person, now) if isinstance(document.get("clone"), Mapping) else None
     reset = read(_Reset, document)
     sentence = ""
@@ -303,17 +306,20 @@ def result_of(document: Document, person: Person, now: datetime) -> ResultCard:
 
 
 def log_lines_of(document: Document) -> tuple[str, ...]:
-    """Return the lines of a log, oldest first. The server, and who uses the clone, chose their text."""
+    """Return the lines of a log, oldest first. Their text is untrusted: the server and the clone's users wrote it."""
     return read(_Log, document).lines
 
 
 def concerns_of(clones: Sequence[CloneRow]) -> tuple[str, ...]:
-    """Return what should be looked at; nothing if all is well."""
+    """Return a sentence for each clone that needs attention."""
     return tuple(one.concerns for one in clones if one.concerns)
 
 
 def moment(text: str) -> datetime | None:
-    """Return the time that a document names, in UTC; None if it is none, has no zone, or is in no year of UTC."""
+    """Return the time of a document in UTC.
+
+    Return None if it is no time, has no zone, or is outside the years of UTC.
+    """
     try:
         found = datetime.fromisoformat(text)
         return found.astimezone(UTC) if found.tzinfo is not None else None
@@ -322,7 +328,7 @@ def moment(text: str) -> datetime | None:
 
 
 def clock_time(text: str) -> str:
-    """Return the time that a document names, for people, in UTC. What is no time stays as it is."""
+    """Return the time of a document in UTC for people. A text that is no time is returned unchanged."""
     found = moment(text)
     return found.strftime("%Y-%m-%d %H:%M UTC") if found is not None else text
 
@@ -348,7 +354,7 @@ def _rows(document: Document, name: str) -> Sequence[JsonValue]:
 
 
 def read(model: type[Model], fields: object) -> Model:
-    """Return what an answer says, as that model. RefusedPage if it has another form."""
+    """Return the answer as that model. Raises RefusedPage if it has another form."""
     try:
         return model.model_validate(fields)
     except ValidationError:

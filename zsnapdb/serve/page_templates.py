@@ -1,4 +1,4 @@
-"""The templates of the pages. What they are given is text of others: all of it is escaped, for HTML and for people."""
+"""The templates of the pages. Their values are untrusted text, so all are escaped, for HTML and for terminals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zsnapdb.serve.page_rows import clock_time
 
 
 class PageTemplates:
-    """Makes pages. A value that a template names and is not given is an error, and never an empty place."""
+    """Renders pages. A missing value raises an error; it is never rendered as an empty text."""
 
     def __init__(self) -> None:
         self._environment = Environment(
@@ -35,7 +35,7 @@ class PageTemplates:
         }
 
     def page(self, template: str, values: Mapping[str, object]) -> str:
-        """Return a page."""
+        """Return the rendered page."""
         return self._environment.get_template(template).render(values)
 
 
@@ -45,12 +45,15 @@ def style_sheet() -> bytes:
 
 
 def _finalized(value: object) -> object:
-    # What a macro made is escaped already; escaping it again would show its marks.
+    # The output of a macro is escaped already; a second time would show the marks.
     return printed(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _words(text: str) -> Markup:
-    """Return a message with what stands between backticks as code. It is escaped first: no mark of it is left then."""
+    """Return a message with text between backticks as code.
+
+    It is escaped first, so it contains no markup of its own.
+    """
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(printed(text)))))  # noqa: S704
 
 

@@ -1,6 +1,6 @@
-"""The pages for browsers: each asks the helper what the API would ask, and shows its answer. It decides nothing.
+"""The pages for browsers: each sends the helper the requests of the API, and shows the answer. It decides nothing.
 
-Log-in, and what is shown first; the other pages are in modules by their subject.
+Log-in and the overview are here; other pages are in modules by their subject.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOGIN_HINT = "an administrator of the host makes a token: `zsnapdb token create
 
 @dataclass(frozen=True)
 class BrowserPages:
-    """Every page. `now` is the time of day."""
+    """All pages. `now` is the time of day."""
 
     helper: HelperClient
     now: Callable[[], datetime]
@@ -49,7 +49,7 @@ class BrowserPages:
         return Visits(self.helper, self.now, self.sessions)
 
     def answer(self, handler: PageHandler, request: PageRequest) -> SiteAnswer:
-        """Return what the handler answers, or the page that says why it does not."""
+        """Return the answer of the handler, or the page that explains a refusal."""
         try:
             return handler(request)
         except NoSession:
@@ -64,18 +64,18 @@ class BrowserPages:
             return self.problem(refused, request)
 
     def problem(self, refused: RefusedPage, request: PageRequest) -> PageAnswer:
-        """Return the page that tells of a failure, with its message, hint and code."""
+        """Return the page that shows a failure with its message, hint and code."""
         problem = problem_of(refused.failure)
         session = self.sessions.find(request.session_id)
         values = {"person": None, "csrf": session.csrf if session is not None else "", "problem": problem}
         return PageAnswer("problem.html", values, refused.status or problem.status)
 
     def login_form(self, request: PageRequest) -> PageAnswer | OtherPlace:
-        """Ask for a token, unless there is a session."""
+        """Ask for a token. Lead a browser with a session to the overview."""
         return self._login_page(request, None) if self.visits.session(request) is None else OtherPlace("/")
 
     def login(self, request: PageRequest) -> PageAnswer | OtherPlace:
-        """Open a session with a new id for a token that the helper accepts. A session of before ends."""
+        """Open a session with a new id for a token that the helper accepts. The browser's previous session ends."""
         require_same_origin(request.is_https, request.headers)
         token = request.form.get("token", "").strip()
         try:
@@ -105,7 +105,7 @@ class BrowserPages:
         return OtherPlace("/login", set_cookie("", 0, is_https=request.is_https))
 
     def overview(self, request: PageRequest) -> PageAnswer:
-        """Show whether objectives are met and clones need somebody, and of what clones can be made."""
+        """Show the objectives, the clones that need attention, and the instances that can have clones."""
         visit = self.visits.visit(request)
         clones = page_rows.clones_of(self.visits.ask(visit.session, ListClonesVerb()), visit.person, visit.now)
         told = self.visits.ending(visit.session, ListObjectivesVerb())

@@ -1,4 +1,4 @@
-"""What holders of tokens may know about the protection of instances, of what commands of zsnapdb tell root.
+"""The protection of instances, as commands that run as root report it to holders of tokens.
 
 Each document is read as untrusted, and only the fields of these models are passed on.
 """
@@ -29,27 +29,28 @@ Read = Callable[[], ResultAnswer]
 
 @dataclass
 class _Recent:
-    """An answer (None: none yet), when its reading began and when somebody asked last, by a clock that only goes on."""
+    """An answer (None: none yet), the start of its reading, and the time of the last request, by a monotonic clock."""
 
     read: Read
     asked: float
     answer: ResultAnswer | None = None
     began: float = 0.0
     tried: float = 0.0
-    """When the newest reading began, also one that failed."""
+    """The start of the newest reading, even if it failed."""
     readings: int = 0
     failure: RefusedRequest | ZsnapdbError | OSError | None = None
-    """What the newest reading ended with, if it failed."""
+    """The error of the newest reading, if it failed."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass
 class RecentAnswers:
-    """Answers by what was asked. Times are in seconds.
+    """Answers by request. Times are in seconds.
 
-    One that is older than `oldest` is given to nobody: whoever asks waits for a reading, which all who wait for it
-    share. One older than `fresh` is read anew, and so is each after `every` that somebody asked for in the last `warm`.
-    An error is shared in the same way, and kept for nobody else.
+    - An answer older than `oldest` is never given. The request waits for a reading, which all waiting requests share.
+    - An answer older than `fresh` is given, and read again in the background.
+    - Answers that were requested within the last `warm` are read again every `every`.
+    - Waiting requests share an error in the same way. It is not kept for later requests.
     """
 
     fresh: float = 10.0
@@ -61,7 +62,7 @@ class RecentAnswers:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def answer(self, asked: str, read: Read) -> ResultAnswer:
-        """Return the answer to what is asked. The errors are those of `read`."""
+        """Return the answer to the request. Raises the errors of `read`."""
         with self._lock:
             known = self._known.setdefault(asked, _Recent(read, self.now()))
             known.read, known.asked = read, self.now()
@@ -72,7 +73,7 @@ class RecentAnswers:
                 threading.Thread(target=self._refresh, args=(known, self.fresh), daemon=True).start()
             return known.answer
         with known.lock:
-            # Whoever waited for the lock may find what another has just read, or why that failed.
+            # While this thread waited for the lock, another may have read the answer, or have failed.
             if known.answer is None or self._age(known) > self.oldest:
                 if known.failure is not None and known.readings > before:
                     raise known.failure
@@ -81,13 +82,13 @@ class RecentAnswers:
             return known.answer
 
     def keep_warm(self, stop: Stop) -> None:
-        """Read anew what somebody asked for lately, until the stop is requested. What nobody asks for is forgotten."""
+        """Read recently requested answers again until the stop is requested. Other answers are forgotten."""
         while not stop.is_set():
             time.sleep(min(1.0, self.every))
             self.refresh_due()
 
     def refresh_due(self) -> None:
-        """Read anew what is due, and forget what nobody asked for lately."""
+        """Read the due answers again, and forget answers without a recent request."""
         with self._lock:
             for asked in [one for one, known in self._known.items() if self.now() - known.asked > self.warm]:
                 del self._known[asked]
@@ -99,14 +100,17 @@ class RecentAnswers:
         return self.now() - known.began
 
     def _may_try(self, known: _Recent, seconds: float) -> bool:
-        """Whether so many seconds have passed since the newest reading began: what fails is no reason to hurry."""
+        """Return whether that many seconds have passed since the newest reading began.
+
+        Failures are not retried faster.
+        """
         return self.now() - known.tried > seconds
 
     def _refresh(self, known: _Recent, than: float) -> None:
-        """Read it anew if it is older than so many seconds, unless somebody does so just now."""
+        """Read the answer again if it is older than that many seconds, unless another thread is reading it."""
         if known.lock.acquire(blocking=False):
             try:
-                # What goes wrong is told to whoever asks when the answer is too old.
+                # An error is reported to the next request after the answer is too old.
                 with contextlib.suppress(RefusedRequest, ZsnapdbError, OSError):
                     if self._age(known) > than and self._may_try(known, than):
                         self._read(known)
@@ -125,7 +129,7 @@ class RecentAnswers:
 
 
 _SECONDS = 25.0
-"""The longest that such a command may take: two of them, and their turns, are shorter than the patience of the web."""
+"""The timeout of such a command: two commands, with their turns, take less than the web process waits."""
 
 
 class _Sets(Document):
@@ -151,17 +155,17 @@ _M = TypeVar("_M", bound=Document)
 
 @dataclass(frozen=True)
 class ProtectionReader:
-    """Asks commands that change nothing. `run` runs them.
+    """Runs commands that change nothing, by `run`.
 
-    `recent` keeps what was read of objectives and points for some seconds (None: each is read anew): it is the same for
-    everybody who may see it.
+    `recent` keeps objectives and points for some seconds (None: each request reads them). They are the same for every
+    subject that may see them.
     """
 
     run: RunCommand
     recent: RecentAnswers | None = None
 
     def read(self, verb: verbs.ProtectionRead, subject: str) -> ResultAnswer:
-        """Return what the verb asks for. RefusedRequest has the error of the command."""
+        """Return the answer to the verb. Raises RefusedRequest with the error of the command."""
         if self.recent is not None and isinstance(verb, verbs.InstancePointsVerb | verbs.ListObjectivesVerb):
             return self.recent.answer(verb.model_dump_json(), lambda: self._read(verb, subject))
         return self._read(verb, subject)
@@ -188,15 +192,16 @@ class ProtectionReader:
         return points.model_copy(update={"sets": here.sets})
 
     def _document(self, model: type[_M], words: Sequence[str], subject: str) -> _M:
-        # What is kept for all who may see it names nothing of anybody.
+        # An answer that all subjects share names no clone of another subject.
         return narrowed(model, self.told(words, subject, audience=subject))
 
     def told(
         self, words: Sequence[str], subject: str, meant: MeantClone | None = None, *, audience: str
     ) -> ResultAnswer:
-        """Return the document of a command, whatever its exit code says of it. RefusedRequest if it is an error.
+        """Return the document of a command, even if its exit code is a verdict.
 
-        `meant` is the clone that it is about (None: it is about none), `audience` whose clones an error may name.
+        Raises RefusedRequest if it is an error. `meant` is the clone that the command is about (None: none). `audience`
+        is the owner whose clones an error may name.
         """
         call = CommandCall(
             (*words, "--json"), subject, run_id.new(), _SECONDS, judges=True, meant=meant, audience=audience
@@ -208,7 +213,7 @@ class ProtectionReader:
 
 
 def narrowed(model: type[_M], answer: ResultAnswer) -> _M:
-    """Return the fields of the document that the model knows. ConsistencyError if it has another form."""
+    """Return the fields that the model knows. Raises ConsistencyError if the document has another form."""
     try:
         return model.model_validate(answer.document)
     except ValidationError as error:

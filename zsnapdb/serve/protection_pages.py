@@ -1,4 +1,4 @@
-"""The pages about the protection of instances: drills, the evidence log, and how a person restores."""
+"""The pages about the protection of instances: drills, the evidence log, and the commands of a restore."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _RECORDS = 50
 
 
 class RestoreQuery(Facts):
-    """What is to be restored, and to which state."""
+    """The instance to restore, and the point."""
 
     instance: InstanceWord
     at: Point = "latest"
 
     @property
     def runbook(self) -> str:
-        """The line that prints the restore as steps for a person."""
+        """The command that prints the restore as steps for a person."""
         return shlex.join(("zsnapdb", "runbook", self.instance, "--to", self.at))
 
     @property
     def plan(self) -> str:
-        """The line that shows what a restore would do, and does nothing."""
+        """The command that prints the plan of a restore and executes nothing."""
         return shlex.join(("zsnapdb", "restore", self.instance, "--to", self.at, "--plan"))
 
 
 @dataclass(frozen=True)
 class ProtectionPages:
-    """Pages that change nothing."""
+    """The pages of protection. They change nothing."""
 
     visits: Visits
 
     def drills(self, request: PageRequest) -> PageAnswer:
-        """Show the newest drills of an instance, and how long their steps took."""
+        """Show the newest drills of an instance, and the durations of their steps."""
         visit = self.visits.visit(request)
         instances, chosen = self._chosen(visit, request)
         card = None
@@ -52,7 +52,7 @@ class ProtectionPages:
         return visit.shows("drills.html", instances=instances, chosen=chosen, card=card)
 
     def evidence(self, request: PageRequest) -> PageAnswer:
-        """Show records of the evidence log of an instance, after one of them."""
+        """Show records of an instance's evidence log, from the number after the given one."""
         visit = self.visits.visit(request)
         instances, chosen = self._chosen(visit, request)
         card, after = None, 0
@@ -64,7 +64,7 @@ class ProtectionPages:
         return visit.shows("evidence.html", instances=instances, chosen=chosen, card=card, after=after)
 
     def restore(self, request: PageRequest) -> PageAnswer:
-        """Show the lines that somebody with root runs. The page runs none of them."""
+        """Show the commands that a person with root runs. The page runs none of them."""
         visit = self.visits.visit(request)
         instances, chosen = self._chosen(visit, request)
         fields = {"at": "latest", **filled(request.query), "instance": chosen}
@@ -86,6 +86,6 @@ class ProtectionPages:
         )
 
     def _chosen(self, visit: Visit, request: PageRequest) -> tuple[Sequence[str], str]:
-        """Return the names of the instances, and the one that is asked for: the first of them if none is."""
+        """Return the names of the instances, and the requested one, or the first if none is requested."""
         names = [one.name for one in self.visits.instances(visit.session)]
         return names, request.query.get("instance") or next(iter(names), "")

@@ -1,4 +1,4 @@
-"""What pages show of the protection of instances: objectives, states, drills, evidence. Pure: `now` is given."""
+"""The protection of instances as pages show it: objectives, states, drills, evidence. Pure: `now` is given."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ObjectiveRow:
 
     @property
     def broken_since(self) -> datetime | None:
-        """Since when it is not met: what it judges is older than its limit since then. None if that is not known."""
+        """The time since which it is broken: its reference time plus its limit (None: unknown)."""
         judged = moment(self.told.since or "")
         if self.told.verdict != _BROKEN or judged is None or self.told.limit_seconds is None:
             return None
@@ -51,7 +51,7 @@ class ObjectiveRow:
 
 @dataclass(frozen=True)
 class ObjectivesCard:
-    """All objectives: those that are broken, those that warn, and the instances of which nothing is known."""
+    """All objectives: broken ones, warnings, and the instances without a known state."""
 
     broken: tuple[ObjectiveRow, ...]
     warnings: tuple[ObjectiveRow, ...]
@@ -60,11 +60,11 @@ class ObjectivesCard:
 
     @property
     def is_red(self) -> bool:
-        """Whether somebody must act. What is not known may be broken."""
+        """Whether a person must act. An unknown state may be broken."""
         return bool(self.broken or self.unknown)
 
     def verdict(self, instance: str) -> str:
-        """Return how it stands with an instance, in a word or two."""
+        """Return the verdict on an instance in a word or two."""
         found = next((one for one in self.instances if one.instance == instance), None)
         if found is None or found.verdict is None:
             return "not known"
@@ -72,7 +72,7 @@ class ObjectivesCard:
 
 
 def objectives_of(document: Document, now: datetime) -> ObjectivesCard:
-    """Return what an answer says of objectives. Those that were broken first come first."""
+    """Return the objectives in an answer. Those that were broken first come first."""
     told = read(api.ObjectivesDocument, document).instances
     rows = [ObjectiveRow(one.instance, objective, now) for one in told for objective in one.objectives]
     rows.sort(key=lambda row: (row.broken_since or now, row.instance))
@@ -86,7 +86,7 @@ def objectives_of(document: Document, now: datetime) -> ObjectivesCard:
 
 @dataclass(frozen=True)
 class SpanRow:
-    """A time in which every moment can be had, or none (`reason` says why; "" if they can)."""
+    """A time in which every moment can be restored, or none (`reason` says why; "" if every moment can)."""
 
     begin: str
     end: str
@@ -95,9 +95,9 @@ class SpanRow:
 
 @dataclass(frozen=True)
 class PointsCard:
-    """Of which states of an instance clones can be made. Newest first; `left_out` says how many times are not listed.
+    """The states that clones of an instance can have, newest first.
 
-    `sets` lie on this host, `backups` in the repository alone.
+    `left_out` is the number of times that are not listed. `sets` are on this host, `backups` only in the repository.
     """
 
     instance: str
@@ -110,12 +110,12 @@ class PointsCard:
 
 
 def points_of(document: Document, now: datetime) -> PointsCard:
-    """Return what an answer says of states."""
+    """Return the states in an answer."""
     told = read(api.PointsDocument, document)
     rows = [SpanRow(one.begin, one.to, "") for one in told.recoverable]
     rows += [SpanRow(one.begin, one.to, one.reason) for one in told.gaps]
     rows.sort(key=lambda row: row.begin, reverse=True)
-    # The answer has both oldest first, and not by their ids.
+    # The answer has both oldest first, not in the order of their ids.
     backups = [one for part in told.recoverable for one in part.backups][::-1]
     sets = [one.id for one in told.sets][::-1]
     spans = [(moment(row.begin), moment(row.end), bool(row.reason)) for row in rows]
@@ -135,7 +135,7 @@ def points_of(document: Document, now: datetime) -> PointsCard:
 
 @dataclass(frozen=True)
 class StepPlot:
-    """How long steps of a kind took over time. Seconds; `newest` is None if the newest drill had none."""
+    """The duration of steps of a kind over time, in seconds. `newest` is None if the newest drill had no such step."""
 
     kind: str
     newest: float | None
@@ -146,7 +146,7 @@ class StepPlot:
 
 @dataclass(frozen=True)
 class DrillRow:
-    """A drill, and the seconds of each kind of step (None: it had none)."""
+    """A drill, and the seconds of each kind of step (None: no such step)."""
 
     told: api.ToldDrill
     steps: tuple[float | None, ...]
@@ -158,7 +158,10 @@ class DrillRow:
 
 @dataclass(frozen=True)
 class DrillsCard:
-    """Drills of an instance, newest first, and their steps over time. `left_out`: kinds of steps without a plot."""
+    """Drills of an instance, newest first, and their steps over time.
+
+    `left_out` is the number of kinds without a plot.
+    """
 
     kinds: tuple[str, ...]
     rows: tuple[DrillRow, ...]
@@ -169,7 +172,7 @@ class DrillsCard:
 
 
 def drills_of(document: Document) -> DrillsCard:
-    """Return what an answer says of drills. The kinds of steps that took longest come first."""
+    """Return the drills in an answer. The kinds of steps that took longest come first."""
     drills = read(api.ToldDrills, document).drills
     seconds = [_by_kind(one) for one in drills]
     total: dict[str, float] = {}
@@ -231,7 +234,7 @@ class RecordRow(Facts):
 
 
 class DoubtfulRecord(Facts):
-    """A record that is not believed, and why."""
+    """A record that is not trusted, and why."""
 
     number: int
     problem: str
@@ -239,7 +242,10 @@ class DoubtfulRecord(Facts):
 
 @dataclass(frozen=True)
 class EvidenceCard:
-    """Records in a row by number. `next`: after which the later ones come (None: there are none)."""
+    """Records in the order of their numbers.
+
+    `next` is the number after which later records follow (None: there are none).
+    """
 
     records: tuple[RecordRow, ...]
     doubtful: tuple[DoubtfulRecord, ...]
@@ -247,7 +253,7 @@ class EvidenceCard:
 
 
 def evidence_of(document: Document) -> EvidenceCard:
-    """Return what an answer says of an evidence log."""
+    """Return the records of an evidence log in an answer."""
     told = read(api.EvidenceDocument, document)
     return EvidenceCard(
         tuple(read(RecordRow, one) for one in told.records),

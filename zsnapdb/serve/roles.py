@@ -1,4 +1,4 @@
-"""What a role may do, as a pure function of the role, the verb, and whose the clone is."""
+"""The permissions of roles: pure decisions by the role, the verb, and the owner of the clone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zsnapdb.verbs.roles import Role as Role
 
 
 class Belonging(StrEnum):
-    """Whose the clone or operation is that a verb is about. NOBODY: it is about none, or about a new one."""
+    """The owner of a verb's clone or operation. NOBODY: the verb is about none, or about a new one."""
 
     NOBODY = "nobody"
     OWN = "own"
@@ -21,7 +21,7 @@ class Belonging(StrEnum):
 
 
 class RoleVerdict(StrEnum):
-    """What becomes of a request. HIDDEN is answered as if there were nothing of that name."""
+    """The verdict on a request. HIDDEN is answered as if the name did not exist."""
 
     ALLOWED = "allowed"
     FORBIDDEN = "forbidden"
@@ -30,21 +30,21 @@ class RoleVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class RoleDecision:
-    """A verdict, and why ("" if it is allowed)."""
+    """A verdict, and its reason ("": it is allowed)."""
 
     verdict: RoleVerdict
     reason: str = ""
 
 
 USERS: Mapping[VerbKind, frozenset[Role]] = {verb.model_fields["kind"].default: verb.users for verb in VERBS}
-"""Who may use each verb, on what he sees."""
+"""The roles that may use each verb on the objects that they see."""
 _OWN_ALONE = frozenset(verb.model_fields["kind"].default for verb in VERBS if issubclass(verb, AboutOperation))
 
 
 def decide(role: Role, verb: VerbKind, belonging: Belonging) -> RoleDecision:
-    """Return whether the role may use the verb on what belongs to its subject, to others, or to nobody yet.
+    """Return whether the role may use the verb on an object with that owner.
 
-    What the role does not see is hidden. An operation is seen by whoever began it alone.
+    Objects that the role does not see are hidden. Only the subject that started an operation sees it.
     """
     if belonging is Belonging.OTHERS and (verb in _OWN_ALONE or not sees_all(role)):
         return RoleDecision(RoleVerdict.HIDDEN, "it belongs to somebody else")
@@ -55,20 +55,23 @@ def decide(role: Role, verb: VerbKind, belonging: Belonging) -> RoleDecision:
 
 
 def may_change(role: Role) -> bool:
-    """Whether the role may change anything, such as its own clones."""
+    """Return whether the role may change anything, such as its own clones."""
     return role in CHANGES
 
 
 def sees_all(role: Role) -> bool:
-    """Whether the role sees the clones of others, and the texts of errors about what is not its own."""
+    """Return whether the role sees the clones of others, and the texts of errors about them."""
     return role in SEES_ALL
 
 
 def may_see_results(role: Role, begun_as: Role) -> bool:
-    """Whether the role may see what the same subject began with another one: an operator's clone can be unmasked."""
+    """Return whether the role may see an operation of the same subject with another role.
+
+    The clone of an operator can be unmasked.
+    """
     return may_see_unmasked(role) or not may_see_unmasked(begun_as)
 
 
 def may_see_unmasked(role: Role) -> bool:
-    """Whether the role may have a clone that is not masked, of an instance with masking that is not required."""
+    """Return whether the role may have an unmasked clone of an instance whose masking is optional."""
     return role is Role.OPERATOR

@@ -1,4 +1,4 @@
-"""The clones of this host as the helper sees them, by the document of `zsnapdb clone list --json`."""
+"""The clones of this host as the helper sees them, in the document of `zsnapdb clone list --json`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zsnapdb.serve.roles import Belonging
 
 @dataclass(frozen=True)
 class SeenCommit:
-    """A commit of a clone: its id, and whose clone it was made of."""
+    """A commit of a clone: its id, and the owner of the clone."""
 
     id: str
     owner: str
@@ -27,7 +27,7 @@ class SeenCommit:
 
 
 class SeenClone(ListedClone):
-    """A clone of the list: `set` is that of clones which it is one of. `fields` are all that the list says of it."""
+    """A clone of the list. `set` is the set of clones that it belongs to. `fields` are all its fields in the list."""
 
     owner: str
     created: str
@@ -37,7 +37,7 @@ class SeenClone(ListedClone):
 
     @property
     def most_bytes(self) -> int:
-        """How much it may have of its own, with what its commits keep, or has if that is more."""
+        """The quota, which includes its commits, or its own bytes if they are more."""
         return max(self.quota, self.own_bytes or 0)
 
     @property
@@ -49,16 +49,19 @@ class SeenClone(ListedClone):
 
     @property
     def meant(self) -> MeantClone:
-        """What a command is told of it, so that it changes no other."""
+        """The identity that a command gets, so that it changes no other clone."""
         return MeantClone(owner=self.owner, id=self.id, created=self.created)
 
     def is_same_as(self, other: SeenClone) -> bool:
-        """Whether both are the same clone, seen at different times: a later one can have the name of one that went."""
+        """Return whether both are the same clone at different times. A later clone can have the same name."""
         return (self.id, self.owner, self.created) == (other.id, other.owner, other.created)
 
 
 def seen_in(result: ResultAnswer) -> tuple[SeenClone, ...]:
-    """Return the clones in a list, but those that wait in a pool: they are nobody's. ConsistencyError if it is none."""
+    """Return the clones in a list, without waiting clones of a pool, which have no owner yet.
+
+    Raises ConsistencyError if the list has another form.
+    """
     rows = result.document.get("clones")
     if not isinstance(rows, list):
         raise ConsistencyError("the list of clones is none", hint="update zsnapdb and its helper together")
@@ -70,9 +73,9 @@ def seen_in(result: ResultAnswer) -> tuple[SeenClone, ...]:
 
 
 def the_clone(clones: Sequence[SeenClone], name: str) -> SeenClone | None:
-    """Return the one clone of that label or unchanging name; None if there is none, or more than one.
+    """Return the one clone of that name or id. Return None if there is none, or more than one.
 
-    A command takes the unchanging name of a clone. It must name nothing else, such as a set of clones of others.
+    A command gets the id of a clone. The id must match nothing else, such as a set of clones of others.
     """
     found = [clone for clone in clones if name in (clone.name, clone.id)]
     if len(found) != 1:
@@ -82,5 +85,5 @@ def the_clone(clones: Sequence[SeenClone], name: str) -> SeenClone | None:
 
 
 def belonging(clone: SeenClone, subject: str) -> Belonging:
-    """Return whose the clone is, as the subject sees it."""
+    """Return whether the subject owns the clone."""
     return Belonging.OWN if clone.belongs_to(subject) else Belonging.OTHERS

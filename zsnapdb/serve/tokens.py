@@ -1,4 +1,4 @@
-"""Tokens: who may ask the helper. Only their SHA-256 is stored, in a file that root alone can read."""
+"""Tokens of the subjects that may use the helper. Only their SHA-256 is stored, in a file that only root can read."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _RANDOM_BYTES = 32
 _LOCK_SECONDS = 10.0
 _LONGEST = 10 * 366 * 86400.0
 _CLOCKS = timedelta(minutes=5)
-"""How far a clock is set back without a word."""
+"""The tolerated step of a clock backwards."""
 _MOST_SESSIONS = 10
-"""How many sessions a subject has: one more ends its oldest."""
+"""The greatest number of sessions of a subject: one more ends the oldest."""
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
 
 class TokenKind(StrEnum):
-    """What a token is: made by an administrator for a program or a person, or by a log-in for a browser."""
+    """The origin of a token: created by an administrator for a program or a person, or by a log-in for a browser."""
 
     MADE = "token"
     SESSION = "session"
 
 
 class StoredToken(BaseModel):
-    """A token as it is stored. It is valid until it expires or is revoked.
+    """A stored token. It is valid until it expires or is revoked.
 
-    `issuer` of id tokens vouched for the subject of a session; "" is this host itself.
+    `issuer` vouched for the subject of a session; "" is this host itself.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -60,7 +60,10 @@ class StoredToken(BaseModel):
     issuer: Annotated[str, Field(pattern=r"^(?:https://[!-~]{1,1000})?$")] = ""
 
     def is_valid(self, now: datetime) -> bool:
-        """Whether its holder is answered now. One from the future was made while the clock was ahead, and is void."""
+        """Return whether it is valid now.
+
+        A token from the future was created while the clock was ahead, and is invalid.
+        """
         return self.revoked is None and self.created - _CLOCKS <= now < self.expires
 
 
@@ -73,7 +76,7 @@ class _TokensDocument(BaseModel):
 
 @dataclass(frozen=True)
 class NewToken:
-    """A token that was just made. Its text is known to nobody afterwards but to whom it is given."""
+    """A token that was just created. Only its recipient knows its text afterwards."""
 
     stored: StoredToken
     text: SecretStr
@@ -81,20 +84,20 @@ class NewToken:
 
 @dataclass(frozen=True)
 class TokenBook:
-    """The tokens of this host, in a folder of root's."""
+    """The tokens of this host, in a root folder."""
 
     folder: Path
     removal_time: Callable[[], datetime] | None = None
-    """Returns the time by which expired sessions are removed (None: that of the request)."""
+    """Returns the time by which expired sessions are removed (None: the time of the request)."""
 
     @property
     def file(self) -> Path:
         return self.folder / "tokens.json"
 
     def create(self, subject: str, role: Role, seconds: float, now: datetime) -> NewToken:
-        """Make a token for the subject that expires after so many seconds. It is stored on return.
+        """Create and store a token for the subject that expires after that many seconds.
 
-        UsageError if the subject is none or the time is not between a second and ten years.
+        Raises UsageError if the subject is invalid, or the time is not between a second and ten years.
         """
         if not is_subject(subject):
             raise UsageError(f"{subject!r} is no subject", hint=f"write {FORMS}")
@@ -106,9 +109,9 @@ class TokenBook:
         return made
 
     def open_session(self, subject: str, role: Role, issuer: str, seconds: float, now: datetime) -> NewToken:
-        """Make the token of a session of somebody for whom that issuer vouched. It is stored on return.
+        """Create and store the token of a session of the subject that the issuer vouched for.
 
-        Of a subject with too many sessions the oldest end. Sessions that have expired are stored no longer.
+        If the subject has too many sessions, the oldest end. Expired sessions are removed.
         """
         removes_at = self.removal_time() if self.removal_time is not None else now
         with self._changing() as known:
@@ -122,7 +125,7 @@ class TokenBook:
         return NewToken(stored, made.text)
 
     def close_session(self, text: str) -> bool:
-        """End the session whose token that is; return whether there was one. No other token ends by it."""
+        """End the session with that token, and return whether there was one. No other kind of token ends."""
         given = _digest(text)
         with self._changing() as known:
             left = [
@@ -136,11 +139,14 @@ class TokenBook:
         return True
 
     def tokens(self) -> tuple[StoredToken, ...]:
-        """Return the tokens, oldest first, also those that expired or were revoked. ConfigError if the file is bad."""
+        """Return the tokens, oldest first, with expired and revoked ones. Raises ConfigError if the file is invalid."""
         return self._read().tokens
 
     def revoke(self, token_id: str, now: datetime) -> StoredToken:
-        """Revoke the token of that id; the next request with it is refused. UnknownNameError if there is none."""
+        """Revoke the token of that id; the next request with it is refused.
+
+        Raises UnknownNameError if there is none.
+        """
         with self._changing() as known:
             found = next((token for token in known.tokens if token.id == token_id), None)
             if found is None:
@@ -150,15 +156,15 @@ class TokenBook:
         return revoked
 
     def holder(self, text: str, now: datetime) -> StoredToken | None:
-        """Return the valid token of that text; None if it is unknown, expired or revoked.
+        """Return the valid token of that text. Return None if it is unknown, expired or revoked.
 
-        Every stored token is compared, whatever is found: the time says nothing about which was meant.
+        Every stored token is compared, so the duration does not reveal which one matched.
         """
         given, found = _digest(text), None
         for token in self._read().tokens:
             if hmac.compare_digest(token.sha256, given):
                 found = token
-        # "" is what a request without a token has.
+        # A request without a token has "".
         return found if found is not None and given != _NOBODY and found.is_valid(now) else None
 
     @contextlib.contextmanager
@@ -187,7 +193,7 @@ class TokenBook:
 
 
 def _made(subject: str, role: Role, now: datetime, expires: datetime, known: Sequence[StoredToken]) -> NewToken:
-    """Return a new token, which is stored nowhere yet."""
+    """Return a new token. It is not stored yet."""
     text = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
     taken = {token.id for token in known}
     stored = StoredToken(
@@ -206,7 +212,7 @@ def _digest(text: str) -> str:
 
 
 class CredentialHolder(Protocol):
-    """Who asks, what he may, which issuer vouches for him ("": zsnapdb itself), and until when."""
+    """The subject that sends a request, its role, its issuer ("": zsnapdb itself), and the end of validity."""
 
     @property
     def subject(self) -> str: ...
@@ -222,20 +228,23 @@ class CredentialHolder(Protocol):
 
 
 class CredentialBook(Protocol):
-    """Knows the holders of bearer credentials."""
+    """Finds the holders of bearer credentials."""
 
     def holder(self, text: str, now: datetime) -> CredentialHolder | None:
-        """Return who holds the credential of that text now; None if it is good for nothing. ZsnapdbError."""
+        """Return the holder of the credential now. Return None if it is invalid.
+
+        Raises ZsnapdbError if it cannot be checked.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class EveryCredential:
-    """Tokens of zsnapdb, and id tokens. They are told apart by their form: no token of zsnapdb has a dot."""
+    """Tokens of zsnapdb, and id tokens. Their form distinguishes them: no token of zsnapdb contains a dot."""
 
     tokens: CredentialBook
     id_tokens: CredentialBook
 
     def holder(self, text: str, now: datetime) -> CredentialHolder | None:
-        """Return who holds the credential. Each is looked for in one of the books alone."""
+        """Return the holder of the credential. Only one of the books is asked."""
         return (self.id_tokens if "." in text else self.tokens).holder(text, now)

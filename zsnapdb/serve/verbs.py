@@ -1,4 +1,4 @@
-"""What the web process can ask the helper for: one line of JSON, parsed into one of the verbs, and nothing else."""
+"""The requests of the web process to the helper: one line of JSON that is parsed into exactly one of the verbs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zsnapdb.serve.login_messages import LoginVerb
 from zsnapdb.verbs.requests import VERBS, RoleVerb
 
 MOST_BYTES = 64 * 1024
-"""The longest request."""
+"""The longest request, in bytes."""
 MOST_OF_BEARER = 8192
 """The longest bearer credential: id tokens with many claims have some thousand characters."""
 BearerToken = Annotated[str, StringConstraints(pattern=rf"^[!-~]{{0,{MOST_OF_BEARER}}}$", strict=True)]
@@ -22,7 +22,7 @@ else:
 
 
 class HelperRequest(BaseModel):
-    """What is asked for, with the token as the web process received it."""
+    """A verb, with the token as the web process received it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -30,7 +30,7 @@ class HelperRequest(BaseModel):
     verb: Verb
 
     def line(self) -> bytes:
-        """Return the request as it is sent."""
+        """Return the request as one line."""
         return self.model_dump_json(by_alias=True).encode() + b"\n"
 
 
@@ -38,7 +38,7 @@ _REQUEST: TypeAdapter[HelperRequest] = TypeAdapter(HelperRequest)
 
 
 def parse(line: bytes) -> HelperRequest:
-    """Return the request in a line. UsageError, which repeats no value of it, if it is none."""
+    """Return the request in a line. Raises UsageError, which repeats no value of it, if it is invalid."""
     try:
         return _REQUEST.validate_json(line)
     except ValidationError as error:
@@ -48,11 +48,11 @@ def parse(line: bytes) -> HelperRequest:
 
 
 def explained(error: ValidationError) -> str:
-    """Return what is wrong with which field, without any value that was given."""
+    """Return the invalid fields and their errors, without the given values."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(f"{_place(one['loc'])}: {one['msg']}" for one in found[:5])
 
 
 def _place(path: tuple[int | str, ...]) -> str:
-    # The name of an unknown field is text of the sender. It is shown shortened; an error escapes it.
+    # The sender chose the name of an unknown field. It is shown shortened; an error escapes it.
     return ".".join(str(part)[:40] for part in path) or "the line"

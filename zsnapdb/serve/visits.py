@@ -1,6 +1,6 @@
-"""Who looks at a page, and what the helper answers to him. Every page begins here; nothing is decided.
+"""The person who visits a page, and the helper's answers for that person. Every page starts here; it decides nothing.
 
-What a page answers is a template with its values, or another place. `page_app.py` makes HTTP of it.
+The answer of a page is a template with its values, or another address. `page_app.py` turns it into HTTP.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from zsnapdb.serve.verbs import HelperRequest, Verb
 from zsnapdb.verbs.requests import GetSubjectVerb, InstancePointsVerb, ListInstancesVerb
 
 SECONDS = 8 * 3600.0
-"""The longest that a session lasts."""
+"""The longest duration of a session, in seconds."""
 _MOST = 1000
 _MOST_OF_SUBJECT = 20
 _MOST_OPERATIONS = 100
@@ -44,7 +44,7 @@ _RANDOM_BYTES = 32
 
 @dataclass(frozen=True)
 class BegunByBrowser:
-    """What a session began: its words for people, and when by the clock of the sessions."""
+    """An operation that a session started: its description for people, and its start by the clock of the sessions."""
 
     doing: str
     started: float
@@ -52,7 +52,7 @@ class BegunByBrowser:
 
 @dataclass
 class BrowserSession:
-    """Somebody who has logged in. `csrf` stands in each form of the session; no other page can know it."""
+    """A logged-in browser. `csrf` is in each form of the session; no page of another site can know it."""
 
     token: SecretStr
     subject: str
@@ -63,11 +63,11 @@ class BrowserSession:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def is_csrf(self, given: str) -> bool:
-        """Whether a form was of this session. The time that this takes says nothing about how much of it is right."""
+        """Return whether a form belongs to this session, in a time that does not depend on the text."""
         return hmac.compare_digest(self.csrf.encode(), given.encode())
 
     def began(self, operation: str, what: BegunByBrowser) -> None:
-        """Remember what was begun, also if it is named again. Of many operations the oldest are forgotten."""
+        """Remember a started operation, unless it is known already. If there are too many, the oldest are forgotten."""
         with self._lock:
             if operation in self._begun:
                 return
@@ -78,12 +78,12 @@ class BrowserSession:
                 self._to_show.discard(old)
 
     def begun(self, operation: str) -> BegunByBrowser | None:
-        """Return what this session began under that id; None if it was another session."""
+        """Return the operation that this session started under that id. Return None if another session did."""
         with self._lock:
             return self._begun.get(operation)
 
     def shows_login(self, operation: str) -> bool:
-        """Whether a login in the result is to be shown now: once, to the session that began the operation."""
+        """Return whether to show the login in the result now: once, to the session that started the operation."""
         with self._lock:
             shows = operation in self._to_show
             self._to_show.discard(operation)
@@ -92,9 +92,9 @@ class BrowserSession:
 
 @dataclass(frozen=True)
 class OpenedSession:
-    """A session that was just opened. `id` is known to the browser alone afterwards.
+    """A session that was just opened. Only the browser knows `id` afterwards.
 
-    `evicted` are the tokens of sessions of the same subject that ended for it.
+    `evicted` are the tokens of older sessions of the same subject that were ended for it.
     """
 
     id: SecretStr
@@ -104,7 +104,7 @@ class OpenedSession:
 
 @dataclass
 class BrowserSessions:
-    """All sessions of this process, at most so many. `now` is a clock that only goes on, in seconds."""
+    """All sessions of this process, at most that many. `now` is a monotonic clock in seconds."""
 
     now: Callable[[], float] = time.monotonic
     most: int = _MOST
@@ -112,10 +112,10 @@ class BrowserSessions:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def open(self, token: str, subject: str, seconds: float) -> OpenedSession | None:
-        """Open a session with a new id for at most so many seconds; None if there are too many sessions.
+        """Open a session with a new id for at most that many seconds. Return None if there are too many sessions.
 
-        Of one subject the oldest session ends if there are too many, so nobody can take the places of all others. An
-        issuer gives its people as many tokens as they want.
+        If one subject has too many, its oldest session ends, so it cannot take the places of all others. An issuer
+        gives a person any number of tokens.
         """
         session_id = secrets.token_urlsafe(_RANDOM_BYTES)
         with self._lock:
@@ -130,7 +130,7 @@ class BrowserSessions:
         return OpenedSession(SecretStr(session_id), session, evicted)
 
     def find(self, session_id: str) -> BrowserSession | None:
-        """Return the session of that id; None if there is none, or none any more."""
+        """Return the session of that id. Return None if there is none, or it has ended."""
         with self._lock:
             self._forget_ended()
             return self._open.get(hashed(session_id))
@@ -148,7 +148,7 @@ class BrowserSessions:
 
 @dataclass(frozen=True)
 class PageAnswer:
-    """A page: its template, what it shows, its HTTP status, and a cookie to set ("": none)."""
+    """A page: its template, its values, its HTTP status, and a cookie to set ("": none)."""
 
     template: str
     values: Mapping[str, object]
@@ -167,7 +167,7 @@ class FileAnswer:
 
 @dataclass(frozen=True)
 class OtherPlace:
-    """Where the browser is sent, and a cookie to set ("": none)."""
+    """The address that the browser is sent to, and a cookie to set ("": none)."""
 
     path: str
     cookie: str = ""
@@ -175,7 +175,7 @@ class OtherPlace:
 
 @dataclass(frozen=True)
 class Visit:
-    """A request of somebody whose token the helper has just accepted."""
+    """A request of a person whose token the helper has just accepted."""
 
     session: BrowserSession
     person: Person
@@ -188,16 +188,16 @@ class Visit:
 
 
 class NoSession(Exception):
-    """The browser has no session, or none any more."""
+    """The browser has no session, or it has ended."""
 
 
 class EndedSession(Exception):
-    """The token of the session is not valid any more."""
+    """The token of the session is no longer valid."""
 
 
 @dataclass(frozen=True)
 class StatesPart:
-    """The states of which clones of an instance can be made, or why they are not known: a page is of use without."""
+    """The states that clones of an instance can have, or the problem. The page is useful without them."""
 
     card: PointsCard | None
     problem: ProblemDetails | None
@@ -209,25 +209,25 @@ PageHandler = Callable[[PageRequest], SiteAnswer]
 
 @dataclass(frozen=True)
 class Visits:
-    """Finds out who asks, and asks the helper for him. `now` is the time of day."""
+    """Finds out who sends a request, and sends requests to the helper for that person. `now` is the time of day."""
 
     helper: HelperClient
     now: Callable[[], datetime]
     sessions: BrowserSessions
 
     def session(self, request: PageRequest) -> BrowserSession | None:
-        """Return the session of the browser; None if it has none."""
+        """Return the session of the browser. Return None if it has none."""
         return self.sessions.find(request.session_id) if request.session_id else None
 
     def visit(self, request: PageRequest) -> Visit:
-        """Return who asks. NoSession or EndedSession if nobody does whose token is valid now."""
+        """Return the visit. Raises NoSession or EndedSession if there is no session with a valid token."""
         session = self.session(request)
         if session is None:
             raise NoSession
         return Visit(session, page_rows.person_of(self.ask(session, GetSubjectVerb())), self.now())
 
     def posted(self, request: PageRequest) -> BrowserSession:
-        """Return the session whose own form this is. RefusedPage if another page or session made the form."""
+        """Return the session whose own form this is. Raises RefusedPage if another page or session made the form."""
         require_same_origin(request.is_https, request.headers)
         session = self.session(request)
         if session is None:
@@ -239,31 +239,34 @@ class Visits:
         return session
 
     def changing_visit(self, request: PageRequest) -> Visit:
-        """Return who sent a form of his own session. Everything that changes something begins with this."""
+        """Return the visit of a person who sent a form of the same session.
+
+        Every page that changes something starts with it.
+        """
         self.posted(request)
         return self.visit(request)
 
     def ending(self, session: BrowserSession, verb: Verb) -> Ending:
-        """Return how the request ended. EndedSession if the token is not valid."""
+        """Return the ending of the request. Raises EndedSession if the token is not valid."""
         return _of_valid_token(self.helper.ask(_request(session, verb)))
 
     def ask(self, session: BrowserSession, verb: Verb) -> Document:
-        """Return the document that answers the request. RefusedPage if there is none."""
+        """Return the document that answers the request. Raises RefusedPage if there is none."""
         return document_of(self.ending(session, verb))
 
     def instances(self, session: BrowserSession) -> tuple[InstanceRow, ...]:
-        """Return the instances that clones can be made of."""
+        """Return the instances that can have clones."""
         return page_rows.instances_of(self.ask(session, ListInstancesVerb()))
 
     def states(self, visit: Visit, instance: str) -> StatesPart:
-        """Return what the helper says of the states of an instance that it listed."""
+        """Return the states of an instance that the helper listed."""
         ending = self.ending(visit.session, InstancePointsVerb(name=instance))
         if isinstance(ending, FailureAnswer):
             return StatesPart(None, problem_of(ending))
         return StatesPart(points_of(document_of(ending), visit.now), None)
 
     def begun(self, visit: Visit, verb: Verb, doing: str) -> OtherPlace:
-        """Begin it, and return where one sees what becomes of it."""
+        """Start an operation, and return the address of its page. Raises RefusedPage if nothing was started."""
         answer = self.helper.begin(_request(visit.session, verb))
         if not isinstance(answer, BegunAnswer):
             document_of(_of_valid_token(answer))
@@ -273,7 +276,7 @@ class Visits:
 
 
 def document_of(ending: Ending) -> Document:
-    """Return the document of an answer. RefusedPage if it is a failure, or not there yet."""
+    """Return the document of an answer. Raises RefusedPage if it is a failure, or still pending."""
     if isinstance(ending, FailureAnswer):
         raise RefusedPage(ending)
     if isinstance(ending, PendingAnswer):
@@ -286,14 +289,14 @@ def _request(session: BrowserSession, verb: Verb) -> HelperRequest:
 
 
 def _of_valid_token(ending: Ending) -> Ending:
-    """Return the answer. EndedSession if it is that the token is not valid."""
+    """Return the answer. Raises EndedSession if the token is not valid."""
     if isinstance(ending, FailureAnswer) and ending.code == UNAUTHENTICATED:
         raise EndedSession
     return ending
 
 
 def known_logins(helper: HelperClient) -> tuple[login_messages.KnownLogin, ...]:
-    """Return the issuers by which people log in; none if the helper does not say."""
+    """Return the issuers by which people log in. Return none if the helper does not answer."""
     ending = helper.ask(HelperRequest(token="", verb=login_messages.ListLoginsVerb()))
     if not isinstance(ending, ResultAnswer):
         return ()
@@ -304,7 +307,7 @@ def known_logins(helper: HelperClient) -> tuple[login_messages.KnownLogin, ...]:
 
 
 def opened_login(helper: HelperClient, verb: login_messages.OpenSessionVerb) -> login_messages.OpenedLogin:
-    """Return the session that the helper opens. RefusedPage has the reason if it does not."""
+    """Return the session that the helper opens. Raises RefusedPage with the reason if it does not."""
     ending = helper.ask(HelperRequest(token="", verb=verb))
     if isinstance(ending, FailureAnswer):
         raise RefusedPage(ending)
@@ -318,11 +321,11 @@ def opened_login(helper: HelperClient, verb: login_messages.OpenSessionVerb) -> 
 
 
 def end_evicted(helper: HelperClient, opened: OpenedSession) -> None:
-    """End the tokens of the sessions that ended because this one was opened: nobody has them any more."""
+    """End the tokens of the sessions that were ended for this one. No browser has them any more."""
     for token in opened.evicted:
         end_credential(helper, token.get_secret_value())
 
 
 def end_credential(helper: HelperClient, token: str) -> None:
-    """End the token of a session, if it was made by a log-in. One that an administrator made stays."""
+    """End the token of a session that a log-in created. A token of an administrator stays."""
     helper.ask(HelperRequest(token=token, verb=login_messages.CloseSessionVerb()))

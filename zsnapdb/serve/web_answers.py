@@ -1,4 +1,4 @@
-"""How the API answers, and what it reads of a body: documents, problems, operations, streams of events."""
+"""The answers of the API, and its reading of a body: documents, problems, operations, streams of events."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from zsnapdb.serve.verbs import MOST_BYTES
 ROOT = "/api/v1"
 _TOO_LARGE, _TOO_SLOW = 413, 408
 _BODY_SECONDS = 10.0
-"""How long a client may take to send a body."""
+"""The time that a client has to send a body."""
 CLOSES = {"Connection": "close"}
-"""What an answer says that comes before the end of its request: whoever goes on sending keeps no connection."""
+"""The headers of an answer before the end of its request: a client that keeps sending loses the connection."""
 _ACCEPTED = 202
 _PRIVATE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 """An answer can have the login of a clone."""
 _NOT_KEPT_BACK = {"X-Accel-Buffering": "no"}
-"""A proxy passes events on as they come (nginx asks for this header)."""
+"""A proxy passes events on at once (nginx needs this header)."""
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -43,7 +43,7 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class BodyLimit:
-    """Refuses a request whose body is larger than the helper would take, or slow, before anything of it is parsed."""
+    """Refuses a body that is slow, or larger than the helper accepts, before any of it is parsed."""
 
     def __init__(self, app: AsgiApp, seconds: float = _BODY_SECONDS) -> None:
         self._app, self._seconds = app, seconds
@@ -75,7 +75,7 @@ class BodyLimit:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """Return the body, of which no more is read than a request may have; None if the client went away."""
+    """Return the body, without reading more than a request may have. Return None if the client disconnected."""
     body, more = bytearray(), True
     while more and len(body) <= MOST_BYTES:
         message = await receive()
@@ -87,7 +87,10 @@ async def _body(receive: Receive) -> bytes | None:
 
 
 class EventsResponse(Response):
-    """Sends a stream of events until it, its time or the client ends. A client that does not read is closed then."""
+    """Sends a stream of events until it, its time or the client ends.
+
+    A client that does not read is then disconnected.
+    """
 
     media_type = EVENTS_TYPE
 
@@ -117,7 +120,7 @@ class EventsResponse(Response):
 
 
 def answer(ending: Ending, done: int) -> JSONResponse:
-    """Return what the helper answered; `done` is the status of what is done."""
+    """Return the helper's answer as HTTP. `done` is the status of success."""
     if isinstance(ending, FailureAnswer):
         return problem_answer(problem_of(ending))
     if isinstance(ending, PendingAnswer):
@@ -127,7 +130,7 @@ def answer(ending: Ending, done: int) -> JSONResponse:
 
 
 def problem_answer(problem: ProblemDetails, more: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return the answer that tells of a problem, with headers that it needs."""
+    """Return the answer for a problem, with the headers that it needs."""
     headers = {**_PRIVATE, **headers_of(problem.status), **(more or {})}
     return JSONResponse(problem.model_dump(exclude_none=True), problem.status, headers, media_type=MEDIA_TYPE)
 
@@ -135,5 +138,5 @@ def problem_answer(problem: ProblemDetails, more: Mapping[str, str] | None = Non
 def refusal(
     status: int, code: str, detail: str, hint: str = "", headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """Return the answer to what the helper is not asked for."""
+    """Return the answer to a request that is not passed on to the helper."""
     return problem_answer(ProblemDetails(title=code, status=status, detail=detail, code=code, hint=hint), headers)

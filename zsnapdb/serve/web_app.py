@@ -25,20 +25,23 @@ from zsnapdb.verbs.requests import VERBS, RoleVerb, VerbRoute, WatchOperationVer
 from zsnapdb.verbs.values import IdempotencyKey, OperationId
 
 _UNREADABLE = 400
-"""What FastAPI answers to a body that is no text, or is nested too deeply."""
+"""The status with which FastAPI answers a body that is no text, or is nested too deeply."""
 
 Key = Annotated[IdempotencyKey | None, Header(alias="Idempotency-Key")]
 Bearer = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto_error=False))]
 
 
 class CloneApi:
-    """The paths of the API. Each asks the helper once. FastAPI runs them in threads: the helper may take seconds."""
+    """The paths of the API. Each asks the helper once.
+
+    FastAPI runs them in threads, because the helper can take seconds.
+    """
 
     def __init__(self, helper: HelperClient, events: OperationEvents) -> None:
         self._helper, self._events = helper, events
 
     def endpoint(self, verb: type[RoleVerb], route: VerbRoute) -> Callable[..., JSONResponse]:
-        """Return what answers the route of the verb: a function whose parameters are the fields of the verb."""
+        """Return the function that answers the verb's route. Its parameters are the fields of the verb."""
         parts, loose = _parameters(verb, route)
 
         def asked(bearer: HTTPAuthorizationCredentials | None, **given: Any) -> JSONResponse:
@@ -56,10 +59,10 @@ class CloneApi:
         bearer: Bearer = None,
         last: Annotated[str, Header(alias="Last-Event-ID", max_length=100)] = "",
     ) -> Response:
-        """Stream what becomes of a request, as server-sent events: `begun`, and `ended` with status and body.
+        """Stream the progress of an operation as server-sent events: `begun`, and `ended` with status and body.
 
-        A stream ends after five minutes. Whoever comes back with the number of the last event gets what is left: 204 if
-        nothing is.
+        A stream ends after five minutes. A client that reconnects with the number of its last event gets the remaining
+        ones, or 204 if there are none.
         """
         request = _request(bearer, WatchOperationVerb(id=operation))
         opened = await self._events.open(request, last)
@@ -69,7 +72,7 @@ class CloneApi:
 
 
 def _parameters(verb: type[RoleVerb], route: VerbRoute) -> tuple[list[Parameter], bool]:
-    """Return the parameters of a route, and whether fields of the verb itself stand in the query."""
+    """Return the parameters of a route, and whether fields of the verb itself are in the query."""
     hints = get_type_hints(verb, include_extras=True)
     place: Any = Query() if route.method in ("GET", "DELETE") else Body()
     found: dict[str, tuple[Any, Any]] = {"bearer": (Bearer, None)}
@@ -95,7 +98,7 @@ def _parameters(verb: type[RoleVerb], route: VerbRoute) -> tuple[list[Parameter]
 
 
 def _request(bearer: HTTPAuthorizationCredentials | None, verb: Verb) -> HelperRequest:
-    """Return what the helper is asked. It alone says whether a token is good, and that one is missing."""
+    """Return the request to the helper, which alone decides whether a token is valid or missing."""
     token = bearer.credentials if bearer is not None else ""
     is_sane = len(token) <= MOST_OF_BEARER and all("!" <= one <= "~" for one in token)
     return HelperRequest(token=token if is_sane else "", verb=verb)
@@ -113,7 +116,7 @@ def _told(route: VerbRoute) -> dict[str, Any]:
 def create_app(helper: HelperClient, events: OperationEvents | None = None) -> FastAPI:
     """Return the application, with these streams of events (None: the usual ones).
 
-    Its schema is at /api/v1/openapi.json; no page of it loads anything from elsewhere.
+    Its schema is at /api/v1/openapi.json; none of its pages loads anything from elsewhere.
     """
     app = FastAPI(
         title="zsnapdb",
@@ -154,7 +157,7 @@ def create_app(helper: HelperClient, events: OperationEvents | None = None) -> F
 
 
 def _invalid(_request: Request, error: Exception) -> JSONResponse:
-    """Answer 422 with what is wrong where, and no value that was sent. No token is looked at for that."""
+    """Answer 422 with the invalid fields, and no sent value. No token is checked for that."""
     assert isinstance(error, RequestValidationError)
     found = [
         f"{printed('.'.join(str(part)[:40] for part in one.get('loc', ())))}: {one.get('msg', '')}"

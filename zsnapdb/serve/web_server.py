@@ -1,4 +1,4 @@
-"""Serves the API and the pages over HTTP or HTTPS with uvicorn."""
+"""The server of the API and the pages over HTTP or HTTPS, by uvicorn."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from zsnapdb.serve.messages import HelperClient
 from zsnapdb.serve.page_app import create_site
 
 REQUEST_SECONDS = 30.0
-"""How long a client may take for a request, from the connection or its first byte to its end."""
+"""The time that a client has for a request, from the connection or its first byte to its end."""
 READING_SECONDS = 60.0
-"""How long a client may leave so much of an answer unread that no more is sent."""
+"""The time that a client may block the sending of an answer because it does not read."""
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP of a connection. One limit covers all bytes of a request; an answer may take any time to be made."""
+    """The HTTP protocol of a connection. One time limit covers all bytes of a request; the answer has none."""
 
     _request: asyncio.TimerHandle | None = None
     _reading: asyncio.TimerHandle | None = None
@@ -43,7 +43,10 @@ class TimedProtocol(H11Protocol):
         self._limit_request()
 
     def _limit_request(self) -> None:
-        """Start the time of the request that is being received, unless it runs; end it once the request is whole."""
+        """Start the time limit of the request that is being received, unless it runs.
+
+        End it once the request is complete.
+        """
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._end_request()
         elif self._request is None:
@@ -72,7 +75,7 @@ class TimedProtocol(H11Protocol):
 
 
 _MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
-"""What OpenSSL says of a key that is not that of the certificate; the last of a key of another type."""
+"""The OpenSSL errors for a key that does not match the certificate; the last one is for a key of another type."""
 _CHAIN = "it must hold the certificate and then the others of its chain (PEM)"
 
 
@@ -85,20 +88,23 @@ class TlsFiles:
     now: Callable[[], datetime]
 
     def context(self) -> ssl.SSLContext:
-        """Return what speaks TLS 1.2 or newer with these files. ConfigError if they cannot be used now."""
+        """Return a context for TLS 1.2 or newer with these files. Raises ConfigError if they cannot be used now."""
         return self._read().context()
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Let new connections of the context use what the files hold now. ConfigError changes nothing of it.
+        """Let new connections of the context use the files as they are now. ConfigError leaves the context unchanged.
 
-        What was checked is what is used: each file is read once, whatever is written into it meanwhile.
+        Each file is read once, so the checked content is the used content, even if the file changes meanwhile.
         """
         pair = self._read()
         pair.context()
         pair.load(context)
 
     def _read(self) -> _TlsPair:
-        """Return what both files hold. ConfigError if they cannot be read, or the certificate is of another time."""
+        """Return the content of both files.
+
+        Raises ConfigError if they are unreadable, or the certificate is not valid now.
+        """
         certificate = read_text(self.certificate, "the certificate", _CHAIN)
         self._refuse_wrong_time(certificate)
         key = secret_in(self.key, "the key", "the account of `zsnapdb serve` must be able to read it")
@@ -124,24 +130,24 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class _TlsPair:
-    """A certificate and a key as they were read together."""
+    """A certificate and a key that were read together."""
 
     files: TlsFiles
     certificate: bytes
     key: bytes = field(repr=False)
 
     def context(self) -> ssl.SSLContext:
-        """Return what speaks TLS 1.2 or newer with them. ConfigError if they cannot be used."""
+        """Return a context for TLS 1.2 or newer with them. Raises ConfigError if they cannot be used."""
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         self.load(made)
         return made
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Let the context use them. ConfigError, after which it may have one of both."""
+        """Let the context use them. After a ConfigError the context may have one of both."""
         names = f"the certificate {self.files.certificate} with the key {self.files.key}"
         try:
-            # OpenSSL takes names of files alone: these are in memory, and nobody else can open them.
+            # OpenSSL takes only file names. These files are in memory, and no other account can open them.
             with _in_memory(self.certificate) as certificate, _in_memory(self.key) as key:
                 context.load_cert_chain(certificate, key, password=self._no_password)
         except ssl.SSLError as error:
@@ -154,7 +160,7 @@ class _TlsPair:
             raise ConfigError(f"reading {names}: {error.strerror}", hint=_CHAIN) from error
 
     def _no_password(self) -> str:
-        """Say that nobody is asked for the password of a key."""
+        """Refuse an encrypted key, instead of a prompt for its password."""
         raise ConfigError(
             f"the key {self.files.key} is encrypted", hint="name one that is not, readable by its account alone"
         )
@@ -162,7 +168,7 @@ class _TlsPair:
 
 @contextlib.contextmanager
 def _in_memory(content: bytes) -> Iterator[Path]:
-    """Yield a file in memory with that content, by a name that is good for this process."""
+    """Yield the path of a file in memory with that content. The path is valid only for this process."""
     with os.fdopen(os.memfd_create("zsnapdb-tls", os.MFD_CLOEXEC), "wb") as file:
         file.write(content)
         file.flush()
@@ -175,9 +181,9 @@ _MOST_HEADER_BYTES = 16 * 1024
 
 
 def serve_web(helper: HelperClient, address: str, port: int, files: TlsFiles | None) -> None:
-    """Answer at the address until SIGTERM or SIGINT. With files by HTTPS; SIGHUP lets them be read again.
+    """Answer at the address until SIGTERM or SIGINT. With files, use HTTPS; SIGHUP reads them again.
 
-    ConfigError, before anything listens, if the files cannot be used.
+    Raises ConfigError, before anything listens, if the files cannot be used.
     """
     context = files.context() if files is not None else None
     config = uvicorn.Config(
@@ -200,18 +206,18 @@ def serve_web(helper: HelperClient, address: str, port: int, files: TlsFiles | N
     config.ssl = context
     if files is not None and context is not None:
         signal.signal(signal.SIGHUP, lambda *_: _read_again(files, context))
-    # uvicorn ends, and then raises the signal again that ended it.
+    # uvicorn ends, and then raises the signal that ended it again.
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(config).run()
 
 
 def _read_again(files: TlsFiles, context: ssl.SSLContext) -> None:
-    """Let new connections have the certificate that the files hold now. Files that cannot be used change nothing."""
+    """Let new connections use the certificate that the files contain now. Unusable files change nothing."""
     try:
         files.load(context)
     except ConfigError as error:
         said = f"{error}\nthe certificate of before stays\n"
     else:
         said = f"read {files.certificate} again\n"
-    # A handler of a signal can come while a line is being printed.
+    # A signal handler can run while a line is being printed.
     os.write(2, said.encode(errors="backslashreplace"))

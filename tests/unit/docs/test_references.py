@@ -52,7 +52,7 @@ def test_every_section_and_every_key_of_the_configuration_is_in_the_reference() 
 
 
 def test_the_page_on_the_api_names_every_request_of_its_schema_and_no_other() -> None:
-    page = (ROOT / "docs/teams.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/http-api.md").read_text(encoding="utf-8")
     told = {
         (method, path.replace("NAME", "{name}").replace("ID", "{id}"))
         for method, path in re.findall(r"`(GET|POST|DELETE) (/api/v1/[A-Za-z/]+)", page)

@@ -66,7 +66,14 @@ def test_the_navigation_has_every_page_once() -> None:
     assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in PAGES)
 
 
-TITLES = {"vms": "Virtual machines", "vm": "Virtual machines", "faq": "FAQ", "freebsd": "FreeBSD", "json": "JSON"}
+TITLES = {
+    "vms": "Virtual machines",
+    "vm": "Virtual machines",
+    "faq": "FAQ",
+    "freebsd": "FreeBSD",
+    "json": "JSON",
+    "http-api": "HTTP API",
+}
 """The titles of pages whose file names are abbreviations."""
 
 
@@ -76,7 +83,8 @@ def test_title_menu_entry_and_file_name_of_a_page_are_the_same() -> None:
     for page in PAGES:
         if page.stem == "index":
             continue
-        name = TITLES.get(page.stem, page.stem.replace("-", " ").capitalize())
+        stem = page.parent.name if page.stem == "README" else page.stem
+        name = TITLES.get(stem, stem.replace("-", " ").capitalize())
         title = page.read_text(encoding="utf-8").partition("\n")[0]
         assert (title, entries[page.relative_to(DOCS).as_posix()]) == (f"# {name}", name)
 
@@ -99,5 +107,5 @@ def test_the_site_is_built_with_strict_links(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     built = {page.relative_to(tmp_path).as_posix() for page in tmp_path.rglob("*.html")}
     for page in PAGES:
-        name = page.relative_to(DOCS).with_suffix("").as_posix()
+        name = page.relative_to(DOCS).with_suffix("").as_posix().removesuffix("/README")
         assert ("index.html" if name == "index" else f"{name}/index.html") in built

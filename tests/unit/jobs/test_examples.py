@@ -189,4 +189,4 @@ def test_the_exposure_of_the_web_process_is_what_docs_say() -> None:
     argv = ["systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=15", str(unit)]
     done = subprocess.run(argv, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr
-    assert "web process 1.1 (OK)" in (CHECKOUT / "docs" / "security.md").read_text()
+    assert "web process 1.1 (OK)" in (CHECKOUT / "docs" / "threat-model.md").read_text()

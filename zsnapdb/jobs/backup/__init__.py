@@ -1,1 +1,1 @@
-"""A backup: look, lock, snapshot, unlock, prove, store; and what an interrupted one left."""
+"""A backup: observe, lock, snapshot, unlock, prove, store; and the leftovers of an interrupted one."""

@@ -1,4 +1,4 @@
-"""Stops the applier of a replica for the moment of a snapshot, and starts the applier again whatever happens.
+"""The stop of a replica's applier for the moment of a snapshot, and its restart whatever happens.
 
 The applier stops at a position that its source knows.
 """
@@ -32,12 +32,12 @@ def _marker(instance: Instance) -> Path:
 
 
 def is_forgotten(instance: Instance) -> bool:
-    """Whether a killed run left the applier stopped, or a running backup has stopped the applier."""
+    """Return whether a killed run left the applier stopped, or a running backup has stopped it."""
     return _marker(instance).exists()
 
 
 def start_forgotten(instance: Instance, session: Session) -> str | None:
-    """Start the channels that a killed run left stopped. Return the text of a warning, None if there were none.
+    """Start the channels that a killed run left stopped. Return the text of a warning; None if there were none.
 
     The caller holds the lock of the instance.
     """
@@ -52,9 +52,12 @@ def start_forgotten(instance: Instance, session: Session) -> str | None:
 def stopped(instance: Instance, session: Session, facts: ServerFacts) -> Iterator[tuple[Channel, ...]]:
     """Stop the applier for the block if lock.stop_applier is set, and yield the channels with their positions.
 
-    Only channels that were applying are stopped, and only these channels are started again. The start uses a new
-    connection, as the connection that stopped the channels may be lost. LockNotGranted while replicated temporary
-    tables are open: a restored replica could not continue from there (refman 8.4, "Replication and Temporary Tables").
+    Only channels that were applying are stopped, and only these are started again. The start uses a new connection,
+    because the connection that stopped them may be lost.
+
+    Raises:
+        LockNotGranted: replicated temporary tables are open. A restored replica could not continue from there (refman
+            8.4, "Replication and Temporary Tables").
     """
     running = channels(session, facts.dialect) if facts.channels else ()
     names = [channel.name for channel in running if channel.applying]

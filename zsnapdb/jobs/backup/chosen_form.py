@@ -1,4 +1,4 @@
-"""Chooses how the streams of the next backup are sent."""
+"""The choice of the form in which the streams of the next backup are sent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from zsnapdb.zfs import datasets
 
 _BLOCK, _BLOCKS = 128 << 10, 64
 _MOST_FILES = 100_000
-"""Files that are looked at; a volume with more is judged by these."""
+"""The number of files that are read; a larger volume is judged by these."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class _File:
 
 
 def zstd_effect(mountpoints: Iterable[Path], level: int) -> ZstdEffect | None:
-    """Return what zstd of the level makes of 64 blocks of the files below the mount points.
+    """Return the effect of zstd with this level on 64 blocks of the files below the mount points.
 
-    None if no file that this account may read has bytes that are not zero. Only these file systems are read, and no
-    link is followed.
+    None if no file that this account may read has nonzero bytes. Only these file systems are read, and no link is
+    followed.
     """
     files = [file for mountpoint in mountpoints for file in _some_files(mountpoint)]
     blocks = list(_blocks(files))
@@ -61,7 +61,7 @@ def zstd_effect(mountpoints: Iterable[Path], level: int) -> ZstdEffect | None:
 
 def _some_files(mountpoint: Path) -> list[_File]:
     found: list[_File] = []
-    # A backup does not fail because a sample of it cannot be read.
+    # A backup must not fail because a sample of it cannot be read.
     with contextlib.suppress(OSError, UnsafeFileError):
         found.extend(itertools.islice(_files(mountpoint), _MOST_FILES))
     return found
@@ -88,7 +88,10 @@ def _device(name: str, at: int) -> int | None:
 
 
 def _blocks(files: list[_File]) -> Iterator[bytes]:
-    """Yield blocks evenly from the files as if they were one, but those of zeros, which no stream has."""
+    """Yield blocks evenly from the files as if they were one file.
+
+    Blocks of zeros are left out, because streams omit them.
+    """
     ends = list(itertools.accumulate(file.size for file in files))
     step = max(_BLOCK, ends[-1] // _BLOCKS) if ends else _BLOCK
     wanted, before = step // 2, 0
@@ -102,7 +105,7 @@ def _blocks(files: list[_File]) -> Iterator[bytes]:
 
 
 def _read(path: Path, offset: int) -> bytes:
-    # The server may have removed the file, or its account have planted something.
+    # The server may have removed the file, or its account may have replaced it.
     with contextlib.suppress(OSError, UnsafeFileError), server_files.open_to_read(path) as file:
         return os.pread(file.fileno(), _BLOCK, offset)
     return b""
@@ -137,7 +140,7 @@ def choose(
 
 
 def _stored_effect(stored: Sequence[Summary]) -> ZstdEffect | None:
-    """Return what zstd made of the newest plain full backup. `stored`: oldest first."""
+    """Return the effect of zstd on the newest plain full backup; None if there is none. `stored`: oldest first."""
     plain = SEND_FLAGS[SendForm.PLAIN]
     for backup in reversed(stored):
         if backup.is_full and all(v.send_flags == plain for v in backup.volumes) and backup.plain_size:

@@ -1,8 +1,11 @@
-"""Freezes the file systems in a guest for the moment of a snapshot, and thaws them whatever happens.
+"""The freeze of the file systems in a guest for the moment of a snapshot, and the thaw whatever happens.
 
-Three things end a freeze: this process, in a `finally`; the guard process, if this process dies or is late
-(`vm/thaw_guard.py`); and, if both were killed, the next run, which finds the mark. The guest agent of Linux has no time
-limit of its own.
+Three parts end a freeze:
+- this process, in a `finally`
+- the guard process, if this process dies or is late (`vm/thaw_guard.py`)
+- the next run, which finds the mark, if both were killed
+
+The guest agent of Linux has no time limit of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +33,10 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _THAW_SECONDS = 30.0
 _LISTING_SECONDS = 5.0
 _EARLIER_GUARD_SECONDS = 30.0
-"""How long a run waits for the guard of a killed run, which looks for a late freeze for 5 s after it has thawed."""
+"""The time in seconds that a run waits for the guard of a killed run.
+
+The guard looks for a late freeze for 5 s after it has thawed.
+"""
 
 
 def _mark(instance: Instance) -> Path:
@@ -48,9 +54,9 @@ def marked(instance: Instance) -> str | None:
 
 
 def thaw_forgotten(instance: Instance, hypervisor: Agent, *, is_running: Callable[[str], bool]) -> str | None:
-    """Thaw the guest that a killed run left frozen. Return the text of a warning, None if there was none.
+    """Thaw the guest that a killed run left frozen. Return the text of a warning; None if the guest was not frozen.
 
-    The caller is alone at the source. A machine that does not run any more is not frozen.
+    The caller has the lock of the source. A machine that no longer runs is not frozen.
     """
     uuid = marked(instance)
     if uuid is None:
@@ -68,7 +74,7 @@ def thaw_forgotten(instance: Instance, hypervisor: Agent, *, is_running: Callabl
 
 
 class GuestFreeze:
-    """A freeze that can begin without delay. `problem` says why it does not count, "" if it does."""
+    """A freeze that can begin without delay. `problem` says why it does not count; "" if it counts."""
 
     def __init__(self, instance: Instance, hypervisor: Agent, uuid: str, deadline: float) -> None:
         self._instance = instance
@@ -83,15 +89,15 @@ class GuestFreeze:
         self.mount_points: tuple[str, ...] = ()
 
     def remaining(self) -> float:
-        """Return how many seconds are left until the deadline."""
+        """Return the seconds left until the deadline."""
         return max(0.0, self._began + self._deadline - time.monotonic())
 
     def prepare(self, guard: ThawGuard) -> None:
-        """Have a guard for the freeze."""
+        """Set the guard of the freeze."""
         self._guard = guard
 
     def ask(self) -> None:
-        """Learn what is mounted. A problem is noted if the agent does not answer, or if the guest is frozen already."""
+        """Read the mounted file systems. Set `problem` if the agent does not answer or the guest is frozen already."""
         try:
             if is_frozen(self._hypervisor, self._uuid):
                 self.problem = "somebody else holds the guest frozen"
@@ -104,7 +110,7 @@ class GuestFreeze:
     def begin(self) -> None:
         """Freeze, if there is no problem yet.
 
-        Afterwards `count` file systems are frozen, or `problem` says why none is known to be.
+        Afterwards `count` file systems are frozen, or `problem` says why possibly none is.
         """
         self._began = time.monotonic()
         if self.problem or self._guard is None:
@@ -119,14 +125,18 @@ class GuestFreeze:
             self.problem = f"the guest was not frozen: {error.message}"
 
     def too_late(self) -> None:
-        """Note that the snapshot was not there when the freeze had to end."""
+        """Record that the snapshot did not exist when the freeze had to end."""
         self.problem = self.problem or f"the snapshot was not there within freeze_deadline = {self._deadline:g} s"
 
     def end(self) -> None:
-        """Thaw what `begin` froze; can be repeated. CommandTimeout if the agent does not confirm it.
+        """Thaw the file systems that `begin` froze. The call can be repeated.
 
-        A problem is noted if the agent did not thaw all that it had frozen: then something else did before. A guest may
-        thaw by itself: by the deadline of a hook in it, Windows after 10 seconds, an administrator at any time.
+        Set `problem` if the agent thawed fewer file systems than it had frozen, because then others were thawed
+        earlier. A guest may thaw by itself: by the deadline of a hook in it, in Windows after 10 seconds, by an
+        administrator at any time.
+
+        Raises:
+            CommandTimeout: the agent does not confirm the thaw.
         """
         if not self._is_held or self._guard is None:
             return
@@ -145,7 +155,7 @@ class GuestFreeze:
         _mark(self._instance).unlink(missing_ok=True)
 
     def result(self) -> Freeze:
-        """Return what was frozen, and for how long."""
+        """Return the result of the freeze, with its duration."""
         ended = self._ended or time.monotonic()
         held = (ended - self._began) * 1000 if self.count else 0.0
         return Freeze(self.count, held, self.mount_points, self.problem)
@@ -157,13 +167,16 @@ def prepared(
 ) -> Iterator[GuestFreeze]:
     """Yield a freeze that can begin. Afterwards the guest is thawed, however the block ended.
 
-    What is in the way is a `problem`, and the block runs without a freeze. A guest that somebody else froze is left as
-    it is. CommandTimeout after the block if the agent does not confirm the thaw: the guard and the next run try on.
+    An obstacle becomes a `problem`, and the block runs without a freeze. A guest that another program froze stays
+    frozen.
+
+    Raises:
+        CommandTimeout: the agent does not confirm the thaw after the block; the guard and the next run try again.
     """
     freeze = GuestFreeze(instance, hypervisor, uuid, deadline)
     with contextlib.ExitStack() as until_thawed:
         try:
-            # First the lock: the guard of a killed run may still thaw what this run would find frozen, or freeze.
+            # The lock comes first: the guard of a killed run may still thaw a freeze that this run would find or start.
             turn = until_thawed.enter_context(_turn(instance, uuid))
             freeze.ask()
             if not freeze.problem:
@@ -175,7 +188,7 @@ def prepared(
 
 
 def _turn(instance: Instance, uuid: str) -> AbstractContextManager[int]:
-    """Be the only run of this host that freezes the domain, alone or with a guard that goes on after it."""
+    """Take the lock for freezing the domain on this host. A guard that outlives this run keeps the lock."""
     return exclusive_with_child(
         f"thaw-guard-{uuid}",
         doing=f"freezing the domain {uuid}, or left a guard that thaws it",
@@ -185,7 +198,7 @@ def _turn(instance: Instance, uuid: str) -> AbstractContextManager[int]:
 
 
 def report(freeze: Freeze, events: Events) -> None:
-    """Tell what was frozen, or warn why the freeze does not count."""
+    """Report the frozen file systems, or warn why the freeze does not count."""
     if freeze.counts:
         listed = f" ({', '.join(freeze.mount_points)} are mounted)" if freeze.mount_points else ""
         events.tell(f"the guest agent held {freeze.count} file systems frozen for {freeze.held_ms:.0f} ms{listed}")

@@ -1,7 +1,7 @@
-"""Which snapshots a backup holds as its base although nothing says that they are of a set.
+"""The record of snapshots that a backup holds as its base although they belong to no set by their properties.
 
-A base that a restore received, or that somebody renamed, may be any of thousands of snapshots. A run that is killed
-leaves its hold on it. So its name is noted before it is held, and the next run does not have to look at all of them.
+Such a base was received by a restore or renamed, so it can be any of thousands of snapshots. A killed run leaves its
+hold on it. So its name is recorded before the hold, and the next run need not look at all snapshots.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from zsnapdb.zfs import datasets, holds
 
 
 def may_hold(instance: Instance, names: Sequence[str], of_sets: Collection[str] = ()) -> list[str]:
-    """Return those of the snapshots, by full name, that may be held: what a killed run leaves held is found again.
+    """Return the snapshots, by full name, that may be held because the next run can find their holds.
 
-    That is true of those that were read as `of_sets` of the instance: a name of a set alone does not make it so, as a
-    restore receives such names. The others are noted first; if the disk refuses that, they are left out.
+    Those that were read as `of_sets` of the instance may be held. The name of a set alone does not suffice, because a
+    restore receives such names. The others are recorded first; if the disk refuses, they are left out.
     """
     others = [name for name in names if name not in of_sets]
     try:
@@ -34,9 +34,9 @@ def may_hold(instance: Instance, names: Sequence[str], of_sets: Collection[str] 
 
 
 def release(instance: Instance, places: Collection[str]) -> None:
-    """Release the holds of a killed run on snapshots that are of no set. No backup of the instance is running.
+    """Release the holds of a killed run on snapshots that belong to no set. No backup of the instance is running.
 
-    A host without a note may have a hold of an older version on any snapshot of the datasets.
+    Without a record, an older version may have left a hold on any snapshot of the datasets.
     """
     try:
         noted = _file(instance).read_text().splitlines()

@@ -1,6 +1,6 @@
-"""Runs the hooks of an instance: around a snapshot, and at the end of a backup.
+"""The hooks of an instance: around a snapshot, and at the end of a backup.
 
-Each hook says what its failure means.
+Each hook defines the effect of its failure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zsnapdb.jobs.base.set_properties import snapshot_name
 
 
 class Hooked:
-    """The hooks of one snapshot. Failures of hooks that may fail are warnings in `events`."""
+    """The hooks of one snapshot. The failure of a hook that may fail is a warning in `events`."""
 
     def __init__(
         self, instance: str, configured: tuple[Hook, ...], backup_id: str, snapshots: tuple[str, ...], events: Events
@@ -37,8 +37,10 @@ class Hooked:
     def around(self) -> Iterator[None]:
         """Run the `before` hooks, the block, and then the `after` hooks. The `after` hooks run in any case.
 
-        HookError if a hook fails that must not fail. All `after` hooks run even if one of them fails or is interrupted.
-        If the block fails, the error of the block is raised.
+        All `after` hooks run even if one of them fails or is interrupted. If the block fails, its error is raised.
+
+        Raises:
+            HookError: a hook failed that must not fail.
         """
         try:
             self._run(When.BEFORE)
@@ -53,7 +55,11 @@ class Hooked:
             raise next((error for error in failures if not isinstance(error, HookError)), failures[0])
 
     def locked(self, lock: str, remaining: float) -> None:
-        """Run the `locked` hooks for at most `remaining` seconds. HookError if one fails that must not fail."""
+        """Run the `locked` hooks for at most `remaining` seconds.
+
+        Raises:
+            HookError: a hook failed that must not fail.
+        """
         self._lock = lock
         self._run(When.LOCKED, remaining)
 
@@ -79,7 +85,7 @@ class Hooked:
 
 
 class DoneHooks:
-    """The `done` hooks of one run of `zsnapdb backup`. `begins` says which backup the run makes."""
+    """The `done` hooks of one run of `zsnapdb backup`. `begins` sets the backup of the run."""
 
     def __init__(self, instance: str, configured: tuple[Hook, ...], events: Events) -> None:
         self._instance = instance
@@ -89,16 +95,18 @@ class DoneHooks:
         self._snapshots: tuple[str, ...] = ()
 
     def begins(self, backup_id: str, volumes: Mapping[str, str]) -> None:
-        """Note the id and the volumes (role to dataset) of the backup that the run makes now."""
+        """Record the id and the volumes (role to dataset) of the backup that the run makes now."""
         self._backup_id = backup_id
         self._snapshots = tuple(f"{dataset}@{snapshot_name(backup_id)}" for _, dataset in sorted(volumes.items()))
 
     @contextlib.contextmanager
     def at_the_end(self) -> Iterator[None]:
-        """Run the block, then every `done` hook with the end of the block, whether it succeeded, failed or was stopped.
+        """Run the block, then every `done` hook with the result of the block: success, failure or stop.
 
-        If the block fails, its error is raised, with a note of each hook that failed. After a block that succeeded,
-        HookError if a hook fails that is configured with on_failure = "abort".
+        If the block fails, its error is raised, with a note for each failed hook.
+
+        Raises:
+            HookError: the block succeeded, but a hook with on_failure = "abort" failed.
         """
         try:
             yield
@@ -131,7 +139,7 @@ class DoneHooks:
 def _run_all(chosen: Iterable[Hook], run: Callable[[Hook], None]) -> list[BaseException]:
     """Run every hook and return the errors.
 
-    A hook that an interrupt ended early runs a second time, as this hook may be the one that thaws an application.
+    A hook that an interrupt ended early runs a second time, because it may be the hook that thaws an application.
     """
     failures: list[BaseException] = []
     for hook in chosen:
@@ -148,7 +156,11 @@ def _run_all(chosen: Iterable[Hook], run: Callable[[Hook], None]) -> list[BaseEx
 
 
 def _run_or_warn(hook: Hook, variables: Mapping[str, str], events: Events, limit: float | None = None) -> None:
-    """Run the hook. HookError if it fails and must not fail; else its failure is a warning."""
+    """Run the hook. If it may fail, its failure is a warning.
+
+    Raises:
+        HookError: the hook failed and must not fail.
+    """
     try:
         hooks.run(hook, variables, limit=limit)
     except HookError as error:

@@ -1,7 +1,7 @@
-"""`zsnapdb snapshot`: a consistent snapshot set that stays on this host. No repository is asked.
+"""`zsnapdb snapshot`: a consistent snapshot set that stays on this host. No repository is used.
 
 The coordinator, the lock, the proof and the properties are those of a backup. The set is no backup: it expires by the
-rules of `[instance.NAME.local]`, and is gone with the pool.
+rules of `[instance.NAME.local]`, and is lost with the pool.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ IN_NO_REPOSITORY = "local"
 
 
 def folder(instance: Instance) -> Path:
-    """Return where this host keeps the manifests of local sets of the instance."""
+    """Return the folder with the manifests of the instance's local sets on this host."""
     return instance.host.local_sets / instance.name
 
 
 def write(instance: Instance, described: SourceDescription, made: SnapshotSet, created: datetime) -> None:
-    """Write the manifest of a local set. Afterwards a restore can begin with the set. Warns if it cannot be written."""
+    """Write the manifest of a local set, so that a restore can begin with the set. Warn if that fails."""
     manifest = Manifest(
         backup_id=made.backup_id,
         instance=instance.name,
@@ -95,7 +95,7 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
 
 
 def _next_number(instance: Instance) -> int:
-    """Return the number after those that this host gave documents of the instance, as far as its records can be read.
+    """Return the number after those that this host gave to documents of the instance, by its readable records.
 
     It places the set after backups of another pool. Within the pool ZFS orders them.
     """
@@ -109,7 +109,7 @@ def _next_number(instance: Instance) -> int:
 
 
 def keep(instance: Instance, manifest: Manifest) -> None:
-    """Write what a restore from this host needs to know of a stored backup, should the store be away then."""
+    """Write the manifest of a stored backup for a restore from this host while the store is unreachable."""
     volumes = tuple(
         volume.model_copy(update={"from_guid": None, "plain_size": 0, "sha256": "0" * 64, "chunks": ()})
         for volume in manifest.volumes
@@ -121,7 +121,7 @@ def keep(instance: Instance, manifest: Manifest) -> None:
 def _write(instance: Instance, manifest: Manifest) -> None:
     try:
         make_private(folder(instance))
-        # A file that is written half, because the host died, is no manifest, and its set starts no restore.
+        # A file that is incomplete because the host died is no manifest, and no restore begins with its set.
         (folder(instance) / manifest.backup_id).write_bytes(manifest.encode())
     except (OSError, PreflightError) as error:
         instance.events.warn(
@@ -131,7 +131,7 @@ def _write(instance: Instance, manifest: Manifest) -> None:
 
 
 def remove(instance: Instance, backup_id: str) -> None:
-    """Remove the manifest of a local set, if there is one."""
+    """Remove the manifest of a local set, if it exists."""
     with contextlib.suppress(OSError):
         (folder(instance) / backup_id).unlink(missing_ok=True)
 
@@ -145,11 +145,11 @@ def names(instance: Instance) -> list[str]:
 
 
 def remove_stale(instance: Instance, known: Collection[str], here: Collection[str]) -> None:
-    """Remove the manifests of sets of which nothing is left.
+    """Remove the manifests of sets without any remaining snapshot.
 
-    `known` are the `names` as they were before the snapshots were listed: a set that was made since has its manifest
-    and is not among those that were seen. `here` are the ids of the sets with a snapshot on the instance's volumes. A
-    set may lie on volumes that were the instance's before.
+    `known` are the `names` before the snapshots were listed: a newer set has its manifest but is not in the list.
+    `here` are the ids of the sets with a snapshot on the instance's volumes. A set may also lie on former volumes of
+    the instance.
     """
     for backup_id in known:
         if backup_id in here:
@@ -161,7 +161,7 @@ def remove_stale(instance: Instance, known: Collection[str], here: Collection[st
 
 
 def read(instance: Instance, backup_id: str) -> Manifest | None:
-    """Return the manifest of a local set; None if there is none that can be read."""
+    """Return the manifest of a local set; None if there is no readable one."""
     if not is_backup_id(backup_id):
         return None
     try:
@@ -175,7 +175,7 @@ def read(instance: Instance, backup_id: str) -> Manifest | None:
 def _renamed(manifests: Sequence[Manifest]) -> dict[str, str]:
     """Return the present names of datasets that were renamed, or whose pool was imported under another name.
 
-    Copies have snapshots with the same GUIDs, but only the originals were made in that transaction group.
+    Copies have snapshots with the same GUIDs, but only the originals were created in that transaction group.
     """
     if not manifests:
         return {}
@@ -205,7 +205,7 @@ def _renamed_in(manifest: Manifest, names: Mapping[str, str]) -> Manifest:
 
 
 def load(instance: Instance) -> list[Manifest]:
-    """Return the manifests of the sets whose snapshots are all here, oldest first."""
+    """Return the manifests of the sets whose snapshots all exist here, oldest first."""
     manifests = [manifest for name in names(instance) if (manifest := read(instance, name)) is not None]
     here = snapshots.send_points_there({volume.dataset for manifest in manifests for volume in manifest.volumes})
     lost = [one for one in manifests if any(volume.dataset not in here for volume in one.volumes)]
@@ -225,7 +225,7 @@ def load(instance: Instance) -> list[Manifest]:
 
 @dataclass(frozen=True)
 class LocalSnapshotPlan:
-    """What a local snapshot would do: the checks of the source, and which local sets would go."""
+    """The plan of a local snapshot: the checks of the source, and the local sets that would expire."""
 
     observed: Observation
     decisions: tuple[Decision, ...]
@@ -233,7 +233,7 @@ class LocalSnapshotPlan:
 
 @dataclass(frozen=True)
 class LocalSnapshotResult:
-    """A new snapshot set on this host, its position, how long it took (seconds), and the sets that expired."""
+    """A new snapshot set on this host, its position, its duration in seconds, and the expired sets."""
 
     instance: str
     backup_id: str
@@ -245,7 +245,7 @@ class LocalSnapshotResult:
 
 
 def sets(instance: Instance, *states: str) -> list[LocalSet]:
-    """Return the snapshot sets of the instance on this host in one of the states, as ZFS made them, oldest first.
+    """Return the snapshot sets of the instance on this host in one of the states, in ZFS order, oldest first.
 
     Incomplete sets are included.
     """
@@ -296,7 +296,7 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
 def listed(instance: Instance, *, opener: SourceOpener = open_source) -> list[LocalSet]:
     """Return the complete sets of backups and of `zsnapdb snapshot` on this host, oldest first.
 
-    If no volumes are configured, the source names them, or (it is down) the newest backup.
+    If no volumes are configured, the source names them, or (if it is down) the newest backup.
     """
     if instance.settings.volumes is None:
         try:
@@ -313,7 +313,7 @@ def listed(instance: Instance, *, opener: SourceOpener = open_source) -> list[Lo
 
 
 def _decided(instance: Instance, local: Sequence[LocalSet], events: Events) -> tuple[Decision, ...]:
-    """Return which sets stay, and why. A doubt about the clock that keeps sets is a warning."""
+    """Return the decision about each set, with its reason. A doubt about the clock that keeps sets is a warning."""
     time, rules = removal_time(instance.host), instance.settings.local
     decided = local_sets.decide_local(local, rules, time.at, is_sure=time.is_sure)
     if time.doubt:
@@ -325,7 +325,11 @@ def _decided(instance: Instance, local: Sequence[LocalSet], events: Events) -> t
 
 
 def plan(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnapshotPlan:
-    """Return what `snapshot` would do now; changes nothing. PreflightError if the source is not fit."""
+    """Return the plan of `snapshot`; change nothing.
+
+    Raises:
+        PreflightError: the source is not fit.
+    """
     with opener(instance) as source:
         observed = source.observe()
     instance = instance.with_volumes(observed.volumes)
@@ -333,9 +337,9 @@ def plan(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnap
 
 
 def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
-    """Return the set that the run of this id made before; None if there is none. How long it took is not known: 0.
+    """Return the set that the run of this id created before; None if there is none. Its duration is unknown: 0.
 
-    Its manifest is written after it was proved: a set of this run without one is destroyed, as if it had never been.
+    Its manifest is written after its proof, so a set of this run without a manifest is destroyed.
     """
     run, proved = instance.host.run_id(), names(instance)
     columns = (RUN_PROPERTY, POSITION_PROPERTY)
@@ -352,12 +356,11 @@ def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
 
 
 def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = open_source) -> LocalSnapshotResult:
-    """Make a local snapshot set. Afterwards it exists, its position is proved, and expired local sets are gone.
+    """Create a local snapshot set. Afterwards it exists, its position is proved, and expired local sets are destroyed.
 
-    With `once` the set that the run of this id made before is returned, and no other one is made.
-
-    Where there are thousands of sets, those that expire may stay for a few runs more (`_is_due`). The errors are those
-    of the source. An expired set that cannot be destroyed is a warning: the next run that looks tries again.
+    With `once` a set that the run of this id created before is returned instead. If there are thousands of sets,
+    expired ones may stay for a few more runs (`_is_due`). The errors are those of the source. An expired set that
+    cannot be destroyed is a warning, and the next run that looks tries again.
     """
     events = KeptWarnings(instance.events)
     instance = instance.with_events(events)
@@ -401,13 +404,13 @@ def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = o
 
 
 _PER_SKIP = 200
-"""A run that looks at so many sets lets one run after it go without a look.
+"""The number of sets per skipped look: a run that looks at so many sets lets one later run skip its look.
 
-ZFS takes about as long for each snapshot that it lists. So the looks cost less than the snapshots do, however many
-there are, and a set outlives its rule by no more than a two-hundredth part of the sets.
+ZFS takes about the same time for each listed snapshot. So the looks cost less than the snapshots, for any number of
+sets. A set outlives its rule by at most a two-hundredth of the sets.
 """
 _MOST_SKIPS = 1000
-"""A note of more is not ours."""
+"""A larger number in the file was not written by zsnapdb."""
 
 
 def _skips_file(instance: Instance) -> Path:
@@ -415,7 +418,7 @@ def _skips_file(instance: Instance) -> Path:
 
 
 def _is_due(instance: Instance) -> bool:
-    """Whether this run looks which sets have expired. If not, the next run is nearer to its look."""
+    """Return whether this run looks for expired sets. If not, count this run as a skipped one."""
     file, rules = _skips_file(instance), instance.settings.local.model_dump_json()
     try:
         left, _, before = file.read_text().partition(" ")
@@ -429,7 +432,7 @@ def _is_due(instance: Instance) -> bool:
 
 
 def _let_runs_skip(instance: Instance, count: int) -> None:
-    """Note how many runs may go without a look, after a look at so many sets."""
+    """Record the number of runs that may skip the look, after a look at `count` sets."""
     file = _skips_file(instance)
     with contextlib.suppress(OSError, PreflightError):
         skips = min(count // _PER_SKIP, _MOST_SKIPS - 1)

@@ -1,4 +1,4 @@
-"""Work without a lock runs at low priority, so that the server comes first."""
+"""Low priority for work without a lock, so that the server comes first."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import threading
 from collections.abc import Iterator
 
 _STEPS = 10
-"""Added to the nice value: a busy thread then gets about a tenth of a contended processor (sched(7))."""
+"""The increase of the nice value: a busy thread then gets about a tenth of a contended processor (sched(7))."""
 _THIS_THREAD = 0
 
 
 class LowPriority:
-    """The low priority of a block, the priority of the thread before it, and a high one (all the same: none is set)."""
+    """The low priority of a block, the former priority of its thread, and a high one. If all are equal, none is set."""
 
     def __init__(self, before: int, low: int, high: int) -> None:
         self._before = before
@@ -22,9 +22,9 @@ class LowPriority:
 
     @contextlib.contextmanager
     def hurried(self) -> Iterator[None]:
-        """Run the block at a high priority, if this account may, or else at the former one.
+        """Run the block at a high priority if this account may set it, else at the former priority.
 
-        Use this while others wait for a lock of this thread: each moment in which it waits for a processor, they wait.
+        Use this while other processes wait for a lock of this thread. They also wait while it waits for a processor.
         """
         _set(self._before)
         with contextlib.suppress(PermissionError):
@@ -40,9 +40,9 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
     """Run the block at low priority: this thread, and the threads and processes that the thread starts.
 
     See setpriority(2), "C library/kernel differences". Where the kernel schedules by session or control group, the
-    priority counts only within the group of this process (sched(7)). Take a lock inside `hurried`, as others wait for
-    the holder of a lock. An account that may not raise its priority again keeps its priority, unless the priority may
-    stay low after the block (`may_stay_low`).
+    priority counts only within the group of this process (sched(7)). Take a lock inside `hurried`, because other
+    processes wait for the holder of a lock. An account that may not raise its priority again keeps its priority, unless
+    the priority may stay low after the block (`may_stay_low`).
     """
     before = os.getpriority(os.PRIO_PROCESS, _THIS_THREAD)
     can_restore = _may_restore(before)
@@ -59,7 +59,10 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
 
 
 def lower_for_good() -> None:
-    """Run the rest of this thread, and what it starts from now on, at low priority. Nobody waits for it any more."""
+    """Run the rest of this thread, and all that it starts from now on, at low priority.
+
+    No process waits for it any more.
+    """
     _set(min(19, os.getpriority(os.PRIO_PROCESS, _THIS_THREAD) + _STEPS))
 
 
@@ -68,7 +71,7 @@ def _set(priority: int) -> None:
 
 
 def _may_restore(before: int) -> bool:
-    """Whether this account may raise a priority that it lowered: by CAP_SYS_NICE (capabilities(7)) or RLIMIT_NICE.
+    """Return whether this account may raise a lowered priority: by CAP_SYS_NICE (capabilities(7)) or RLIMIT_NICE.
 
     A short-lived thread tries this.
     """

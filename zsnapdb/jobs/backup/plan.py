@@ -1,4 +1,4 @@
-"""What a backup would do now: its checks, its base and the form of its streams. Nothing is changed."""
+"""The plan of a backup: its checks, its base and the form of its streams. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 @dataclass(frozen=True)
 class BackupPlan:
-    """What a backup would do: the checks, the hooks, the deadline of the lock in seconds, the base with its reasons.
+    """The plan of a backup: the checks, the hooks, the deadline of the lock in seconds, and the base with its reasons.
 
     `form` is that of the streams. `interrupted` are the unfinished backups of earlier runs, each with its decision.
     `sent_from` is the local snapshot or bookmark of the base by role, by its full name; empty for a full backup.
@@ -49,16 +49,16 @@ class BackupPlan:
     sent_from: Mapping[str, str] = field(default_factory=dict)
     numbers: tuple[int | None, ...] = ()
     provenance: Provenance = field(default_factory=Provenance)
-    """Which stored backups this host knows."""
+    """The comparison of the stored backups with this host's record."""
 
     @property
     def server(self) -> Observed | None:
-        """What is known of the server; None if the source is none."""
+        """The observed server; None if the source is a machine."""
         return self.observed if isinstance(self.observed, Observed) else None
 
     @property
     def to_hold(self) -> list[str]:
-        """The snapshots that the backup is sent from. A bookmark cannot be held."""
+        """The snapshots from which the backup is sent. A bookmark cannot be held."""
         return [name for name in self.sent_from.values() if "@" in name]
 
 
@@ -73,11 +73,11 @@ def plan(
     before: int | None = None,
     seen: Sequence[OwnedSnapshot] | None = None,
 ) -> BackupPlan:
-    """Return what a backup would do now. Reads the repository and the local snapshots; changes nothing.
+    """Return the plan of a backup from the repository and the local snapshots; change nothing.
 
-    `known` are the backups that the repository lists now; none if there is no repository yet.
-    `before` is the transaction group of a set that was made earlier: no later backup can be its base. `seen`: the
-    snapshots of the instance's sets on this host, if the caller has just read them.
+    `known` are the backups that the repository lists now; none if there is no repository yet. `before` is the
+    transaction group of a set that was created earlier: no later backup can be its base. `seen` are the snapshots of
+    the instance's sets on this host, if the caller has just read them.
     """
     damage = known_damage(repository, instance.name) if repository is not None else DamageRegister()
     damaged = [
@@ -110,7 +110,7 @@ def plan(
     local = _points_of_sets(instance, seen)
     base = base_among(local)
     if candidates and not full and base.base is not candidates[-1]:
-        # The snapshot of a newer backup may be one that a restore received, or that somebody renamed.
+        # The snapshot of a newer backup may have been received by a restore, or renamed.
         local = _all_points(instance)
         base = base_among(local)
     unfinished = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
@@ -125,7 +125,7 @@ def plan(
 def plan_now(
     instance: Instance, *, full: bool = False, fresh: bool = False, opener: SourceOpener = open_source
 ) -> BackupPlan:
-    """Observe the source, read the repository, and return what a backup would do now; changes nothing."""
+    """Observe the source, read the repository, and return the plan of a backup; change nothing."""
     with opener(instance) as source:
         observed = source.observe()
     refuse_clear(instance, observed)
@@ -141,7 +141,7 @@ def plan_now(
 
 
 def refuse_clear(instance: Instance, observed: Observation) -> None:
-    """Raise PreflightError if a volume that ZFS encrypts would be stored in the clear, or another one raw."""
+    """Raise PreflightError if an encrypted volume would be stored unencrypted, or an unencrypted one raw."""
     is_encrypting, send = bool(instance.repository.encryption.recipients), instance.repository.stream.send
     findings = judge_sent(observed.volumes.values(), observed.ciphers, send, is_encrypting=is_encrypting)
     error = fitness.objection(findings)
@@ -150,9 +150,9 @@ def refuse_clear(instance: Instance, observed: Observation) -> None:
 
 
 def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) -> dict[str, dict[int, str]]:
-    """Return the bases of an increment that sets and bookmarks are, per role: name by GUID, snapshots before bookmarks.
+    """Return the possible bases in sets and bookmarks, per role: name by GUID, snapshots before bookmarks.
 
-    However many other snapshots there are, they are not listed.
+    Other snapshots are not listed, however many there are.
     """
     places = set(instance.volumes.values())
     if seen is None:
@@ -165,6 +165,6 @@ def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) ->
 
 
 def _all_points(instance: Instance) -> dict[str, dict[int, str]]:
-    """Return every base that an increment could have, as `_points_of_sets` does."""
+    """Return every possible base of an increment, in the form of `_points_of_sets`."""
     points = snapshots.send_points(instance.volumes.values())
     return {role: points[dataset].names for role, dataset in instance.volumes.items()}

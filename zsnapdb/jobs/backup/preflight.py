@@ -1,4 +1,4 @@
-"""Examines an instance before anything is changed: its server, the places of its files, obstacles to a backup."""
+"""The examination of an instance before any change: its server, the places of its files, obstacles to a backup."""
 
 from __future__ import annotations
 
@@ -69,15 +69,15 @@ from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.mounts import mounted
 
 NAMES = ("available", "used", "written", "usedbyrefreservation", "quota", "refquota", "refreservation")
-"""The properties that say what space a dataset has."""
+"""The properties about the space of a dataset."""
 
 
 def judge_volumes_space(
     volumes: Sequence[str], read: Mapping[str, dict[str, Property]] | None = None
 ) -> list[FitnessFinding]:
-    """Return the findings about the space for a snapshot of the volumes, which lie in one pool.
+    """Return the findings about the space for a snapshot of the volumes, which are in one pool.
 
-    `read`: the properties NAMES of the pool and the volumes, if the caller has just read them.
+    `read` are the properties NAMES of the pool and the volumes, if the caller has just read them.
     """
     if not volumes:
         return []
@@ -95,7 +95,10 @@ def _space(name: str, values: dict[str, Property]) -> DatasetSpace:
 
 @dataclass(frozen=True)
 class Observed:
-    """An instance that is fit for a backup: its server, volumes and mountpoints, the lock it needs, and every check."""
+    """An instance that is fit for a backup:
+
+    its server, volumes and mountpoints, the necessary lock, and every check.
+    """
 
     facts: ServerFacts
     volumes: dict[str, str]
@@ -111,7 +114,7 @@ class Observed:
     keys: BinlogKeys = NO_KEYS
     """The keys of the server's encrypted binlogs, as they were before the snapshot."""
     binlog_key: str | None = None
-    """The name of the key that the newest binlog is encrypted with."""
+    """The name of the key of the newest binlog."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -131,7 +134,11 @@ class Examined:
 
 
 def observe(instance: Instance, session: Session) -> Observed:
-    """Return the observed instance. PreflightError with every objection if the instance is not fit for a backup."""
+    """Return the observed instance.
+
+    Raises:
+        PreflightError: the instance is not fit for a backup; the message lists every objection.
+    """
     examined = examine(instance, session)
     error = objection(examined.findings)
     if error is not None or examined.observed is None:
@@ -140,7 +147,11 @@ def observe(instance: Instance, session: Session) -> Observed:
 
 
 def examine(instance: Instance, session: Session) -> Examined:
-    """Check everything a backup depends on; changes nothing. ServerError if the server does not answer."""
+    """Check everything on which a backup depends; change nothing.
+
+    Raises:
+        ServerError: the server does not answer.
+    """
     judged = JudgedDatasets()
     if instance.settings.volumes is not None:
         judged = _judge_datasets(instance, instance.settings.volumes)
@@ -218,7 +229,7 @@ def _process_of(facts: ServerFacts, session: Session) -> int | None:
 def _objections_to_copies(
     instance: Instance, facts: ServerFacts, mounts: Sequence[MountedFilesystem], volumes: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return why no server could be started on a copy of this one, as a plan of a restore would say it later."""
+    """Return why no server could be started on a copy of this one, in the words of a restore's plan."""
     points = [mount.path for mount in mounts if mount.source in volumes.values() and not mount.is_bind]
     options = instance.settings.server.options
     links = fixed_links(facts.variables["datadir"])
@@ -241,7 +252,7 @@ def _judge_applier(instance: Instance) -> list[FitnessFinding]:
 
 
 def _chosen_lock(facts: ServerFacts, setting: str) -> tuple[LockChoice, FitnessFinding]:
-    """Return the lock that a backup needs, and a finding about it; an objection if the server cannot be locked so."""
+    """Return the lock that a backup needs, and a finding; an objection if the server cannot be locked this way."""
     try:
         choice = choose(facts, setting, locks.STRATEGIES)
         return choice, judge_lock(choice)
@@ -250,7 +261,10 @@ def _chosen_lock(facts: ServerFacts, setting: str) -> tuple[LockChoice, FitnessF
 
 
 def _elsewhere(facts: ServerFacts, session: Session) -> list[FitnessFinding]:
-    """Return the finding that the server has its files elsewhere than this host; `facts` as the server gave them."""
+    """Return the finding that the server sees its files in another place than this host.
+
+    `facts` are unchanged answers of the server.
+    """
     view = production.other_view(facts.variables, session.peer)
     return [] if view is None else [judge_view(view)]
 
@@ -258,7 +272,8 @@ def _elsewhere(facts: ServerFacts, session: Session) -> list[FitnessFinding]:
 def with_discovered_volumes(instance: Instance, session: Session) -> Instance:
     """Return the instance with its volumes: the configured datasets, else the datasets with the server's files.
 
-    PreflightError if a path is on no dataset, or the server's paths are not those of this host.
+    Raises:
+        PreflightError: a path is on no dataset, or the server's paths are not those of this host.
     """
     if instance.settings.volumes is not None:
         return instance
@@ -280,7 +295,10 @@ def with_discovered_volumes(instance: Instance, session: Session) -> Instance:
 
 @dataclass(frozen=True)
 class JudgedDatasets:
-    """A finding per volume, the ciphers of those that ZFS encrypts, and what was read of them and of their pools."""
+    """A finding per volume, the ciphers of the encrypted ones, and the properties that were read.
+
+    `seen` has the properties of the volumes and of their pools.
+    """
 
     findings: tuple[FitnessFinding, ...] = ()
     ciphers: Mapping[str, str] = field(default_factory=dict)
@@ -288,7 +306,7 @@ class JudgedDatasets:
 
 
 def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> JudgedDatasets:
-    """Judge the volumes, each of which must exist and be a filesystem. One command reads their space too."""
+    """Judge the volumes, each of which must exist and be a filesystem. The same command also reads their space."""
     findings: list[FitnessFinding] = []
     ciphers: dict[str, str] = {}
     there = [dataset for dataset in volumes.values() if datasets.exists(dataset)]
@@ -314,7 +332,10 @@ def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> JudgedDatase
 
 
 def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFinding], str | None]:
-    """Return the name of the key of the newest binlog, if it is encrypted; an objection if it cannot be read here."""
+    """Return the findings about the newest binlog's key, and its name if the binlog is encrypted.
+
+    An objection is returned if the binlog cannot be read here.
+    """
     named = binlog_paths(facts.variables, "log_bin")
     says = (facts.variables.get("binlog_encryption"), facts.variables.get("encrypt_binlog"))
     if not facts.has_binlog or named is None or "ON" not in says:
@@ -327,7 +348,7 @@ def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFindi
     except ZsnapdbError as error:
         return [unfit("binlog", error.message, error.hint)], None
     except (OSError, IndexError):
-        # The server rotates just now; the position is read from the snapshot.
+        # The server is rotating its binlog now; the position is read from the snapshot.
         return [], None
     note = f"it is encrypted with {key}: backups need this key, also after it is rotated; keep each keyring"
     return [warning("keyring", note, "copy the keyring before each rotation")] if key is not None else [], key
@@ -382,7 +403,7 @@ def _judge_hooks(instance: Instance) -> list[FitnessFinding]:
             hooks.check(hook)
             findings.append(ok("hook", hook.describe()))
         except HookError as error:
-            # A backup is worth more than the message that it ended.
+            # A backup is worth more than the message about its end.
             matters_less = hook.when is When.DONE and hook.on_failure is OnFailure.WARN
             findings.append((warning if matters_less else unfit)("hook", error.message, error.hint))
     return findings

@@ -1,4 +1,7 @@
-"""Decides what happens to interrupted backups of this host: continue, finish, give up or leave; sweeps leftovers."""
+"""The decision about interrupted backups of this host:
+
+continue, finish, abandon or leave; and the sweep of leftovers.
+"""
 
 from __future__ import annotations
 
@@ -55,17 +58,17 @@ class InterruptedBackup:
 
 
 def folder(instance: Instance) -> Path:
-    """Return where this host keeps the journals of the instance."""
+    """Return the folder with this host's journals of the instance."""
     return instance.host.journals / instance.name
 
 
 def is_any(instance: Instance) -> bool:
-    """Whether this host has a journal of an interrupted backup."""
+    """Return whether this host has a journal of an interrupted backup."""
     return bool(journals(folder(instance)))
 
 
 def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> list[InterruptedBackup]:
-    """Return the interrupted backups of this host, oldest first, each with its decision. Changes nothing."""
+    """Return the interrupted backups of this host, oldest first, each with its decision; change nothing."""
     files = journals(folder(instance))
     if not files:
         return []
@@ -78,7 +81,8 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
             journal = BackupJournal.read(file, instance.host.journal_disk or DISK)
             around = replace(_surroundings(instance, journal, repository, stored), damaged=damaged)
         except DamagedError as error:
-            # With a journal there is a manifest. Nothing of a manifest is removed here, even if it cannot be read.
+            # A backup with a journal may have a manifest. Nothing of a manifest is removed here, even if it cannot be
+            # read.
             decision = ResumeDecision.GIVE_UP if journal is None else ResumeDecision.LEAVE
             judgement = ResumeJudgement(decision, Cause.UNREADABLE, error.message)
         else:
@@ -89,7 +93,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
 
 
 def _damaged_chains(instance: Instance, repository: Repository) -> Mapping[str, str]:
-    """Return the backups whose chain cannot be restored because of known damage, and what was found."""
+    """Return the backups whose chain cannot be restored because of known damage, with the finding."""
     damage = known_damage(repository, instance.name)
     known, checked = host_record.stored(instance, repository)
     chains = damage.of_chains(checked.provenance.trusted(known.backups))
@@ -122,7 +126,7 @@ def _surroundings(
     started = journal.started
     sources: set[tuple[str, int]] = set()
     origins: set[tuple[str, int]] = set()
-    # A dataset that is gone has no snapshots and no bookmarks. Other errors are raised.
+    # A deleted dataset has no snapshots and no bookmarks. Other errors are raised.
     points_by_dataset = snapshots.send_points_there({volume.dataset for volume in started.volumes})
     for dataset, points in points_by_dataset.items():
         sources |= {(dataset, guid) for guid in points.snapshots}
@@ -130,7 +134,8 @@ def _surroundings(
     kept = None
     if started.backup_id in stored:
         manifest = repository.manifest(started.draft.instance, started.backup_id)
-        # Others can put a manifest there under this id. An earlier run gave the number when it stored its own.
+        # Other hosts can store a manifest under this id. An earlier run assigned the number when it stored its own
+        # manifest.
         if manifest == journal.completed(started.draft.model_copy(update={"sequence": manifest.sequence})):
             kept = frozenset((volume.dataset, volume.guid) for volume in manifest.volumes)
     return Surroundings(
@@ -146,7 +151,7 @@ def _surroundings(
 
 
 def settle_all(instance: Instance, repository: Repository, backups: Iterable[InterruptedBackup]) -> list[BackupJournal]:
-    """Finish stored backups, give up backups that cannot continue, and return the others, oldest first.
+    """Finish stored backups, abandon backups that cannot continue, and return the others, oldest first.
 
     The caller holds the lease of the instance.
     """
@@ -178,7 +183,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
     volumes = item.journal.started.volumes
     with _warning_on_error(instance, item.backup_id):
         _release_bases(volumes)
-    # Only the journal knows of a bookmark whose snapshot is gone: no other failure may keep it.
+    # Only the journal knows a bookmark whose snapshot no longer exists, so no other failure may keep the bookmark.
     for volume in volumes:
         with _warning_on_error(instance, item.backup_id), contextlib.suppress(NotThere):
             owned.destroy_bookmark(f"{volume.dataset}#{volume.snapshot}", volume.guid)
@@ -188,7 +193,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
 
 
 def _release_bases(volumes: Sequence[StartedVolume]) -> None:
-    """Release the holds of a killed run on what it was sent from, and no others: this run may hold a set itself."""
+    """Release the holds of a killed run on its bases only, because this run may hold a set itself."""
     points = snapshots.send_points_there({volume.dataset for volume in volumes if volume.from_guid is not None})
     bases = [
         points[volume.dataset].snapshots.get(volume.from_guid)
@@ -200,7 +205,7 @@ def _release_bases(volumes: Sequence[StartedVolume]) -> None:
 
 @contextlib.contextmanager
 def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
-    """Warn of what the block could not remove; do not raise it."""
+    """Warn of leftovers that the block could not remove, and suppress the error."""
     try:
         yield
     except ZsnapdbError as error:
@@ -210,16 +215,13 @@ def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
 def sweep(
     instance: Instance, repository: Repository, known: Summaries, but: Collection[str] = ()
 ) -> list[OwnedSnapshot]:
-    """Settle snapshot sets without a journal: a stored one becomes a base, one that was local is local again.
+    """Settle snapshot sets without a journal: a stored set becomes a base, a formerly local one is local again.
 
-    Any other set is removed.
-
-    Return the snapshots of the instance's sets on this host, without local ones that an earlier run noted. `but`: the
-    snapshots that this run itself holds.
-
-    The caller holds the lease of the instance, and has `known` since then: the backups that the repository lists. A set
-    that cannot be removed, because somebody holds or cloned its snapshots, causes a warning and does not stop the
-    backup. Marks of unfinished backups that this host wrote, and that have no journal here, are removed too.
+    Any other set is removed. Return the snapshots of the instance's sets on this host, without local ones that an
+    earlier run recorded. `but` are the snapshots that this run itself holds. The caller holds the lease of the
+    instance, and listed the repository's backups `known` under it. A set with foreign holds or clones causes a warning
+    and does not stop the backup. Marks of unfinished backups that this host wrote, and that have no journal here, are
+    removed too.
     """
     stored = known.listed
     journalled = {file.name for file in journals(folder(instance))}
@@ -231,8 +233,8 @@ def sweep(
     with_holds = [one.snapshot.full_name for one in seen if one.properties[known_local.HOLDS] != "0"]
     with_holds = [name for name in with_holds if name not in but]
     holds.release(holds.held(with_holds, BASE_TAG), BASE_TAG)
-    # A run that was killed between its last two requests left its hold on a set that is marked as stored. One that was
-    # killed while a local set became that of a backup left it on a set that is local still.
+    # A run that was killed between its last two requests left its hold on a set with the state stored. A run that was
+    # killed while a local set became a backup's set left its hold on a local set.
     settled = {
         one.snapshot.full_name
         for one in seen
@@ -246,7 +248,7 @@ def sweep(
             if backup_id in stored:
                 keep_as_base(names, repository)
             elif local_snapshot.read(instance, backup_id) is not None:
-                # It was local, and no run got as far as to store it.
+                # It was local, and no run stored it.
                 snapshots.set_on(names, {STATE_PROPERTY: LOCAL})
                 holds.release(names)
             else:

@@ -50,16 +50,18 @@ from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.zfs import holds, owned, version
 
 _CLOCKS = timedelta(minutes=5)
-"""How far clocks may be apart."""
+"""The tolerated difference between clocks."""
 _PATIENCE = 10.0
-"""For how many seconds a store that does not answer is asked again before the snapshots are made."""
+"""The time in seconds for which an unreachable store is asked again before the snapshots are created."""
 
 
 def stored(instance: Instance) -> Manifest | None:
     """Return the stored backup that the run of this id began; None if there is none, or no repository yet.
 
-    One from the future is none: a clock that was ahead used up the id of a time of the schedule that is now.
-    RepositoryError if the store cannot be read.
+    A backup from the future does not count: a clock that was ahead used the id of a scheduled time that is due now.
+
+    Raises:
+        RepositoryError: the store cannot be read.
     """
     try:
         repository = instance.open_repository()
@@ -72,7 +74,10 @@ def stored(instance: Instance) -> Manifest | None:
 
 
 def stored_if_known(instance: Instance) -> Manifest | None:
-    """Return the same before anything is done. None also if the store does not answer: it is asked again later."""
+    """Return the result of `stored` before any other action.
+
+    None also if the store does not answer: it is asked again later.
+    """
     with contextlib.suppress(UnreachableError):
         return stored(instance.impatient(_PATIENCE))
     return None
@@ -80,7 +85,7 @@ def stored_if_known(instance: Instance) -> Manifest | None:
 
 @contextlib.contextmanager
 def hinting(instance: Instance) -> Iterator[None]:
-    """Run the block. If another run is at work, the hint is to repeat this one with the same id."""
+    """Run the block. If another run is in progress, the hint is to repeat this one with the same id."""
     try:
         yield
     except BusyError as error:
@@ -92,7 +97,7 @@ def hinting(instance: Instance) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class BackupResult:
-    """A backup that is in the repository, and how long its snapshot and its transfer took, in seconds.
+    """A backup in the repository, and the durations of its snapshot and its transfer in seconds.
 
     `continued` are the interrupted backups that this run finished first. `is_repeat`: the run of this id had begun the
     backup before, so this command made none.
@@ -108,7 +113,7 @@ class BackupResult:
 
 @dataclass(frozen=True)
 class _BackupRequest:
-    """The request of one run: `full` makes a full backup, `fresh` gives interrupted backups up.
+    """The request of one run: `full` makes a full backup, `fresh` abandons interrupted backups.
 
     `once`: nothing is made if the run of this id has a backup.
     """
@@ -136,20 +141,23 @@ def backup(
 ) -> BackupResult:
     """Back the instance up. Afterwards the backup is in the repository, is proved, and can be a base.
 
-    Backups that earlier runs of this host left unfinished are finished first, from their own snapshots, or given up if
-    `fresh` is set. If this run is interrupted after its snapshots were made, the snapshots stay held and the next run
-    continues the backup. The `done` hooks run at the end, with no lock held, however the backup ended.
+    Unfinished backups of earlier runs of this host are finished first, from their own snapshots, or abandoned if
+    `fresh` is set. If this run is interrupted after its snapshots were created, they stay held and the next run
+    continues the backup. The `done` hooks run at the end, without a lock, however the backup ended.
 
-    If the store is away and this host has stored backups of the instance before, the snapshots are made now and stored
-    when the store is back. UnreachableError if it stays away for the repository's `patience`: the snapshots stay.
+    The store may be unreachable. If this host has stored backups of the instance before, the snapshots are created now
+    and stored when the store is reachable again. With `once`, a stored backup that the run of this id began is
+    returned, and no other one is made.
 
-    With `once`, the backup that the run of this id began is returned if it is stored, and no other one is made.
+    Raises:
+        UnreachableError: the store is unreachable for the repository's `patience`; the snapshots stay.
     """
     events = KeptWarnings(instance.events)
     done = DoneHooks(instance.name, instance.hooks(), events)
     request = _BackupRequest(instance.with_events(events), events, full, fresh, once, opener, done)
     known = stored_if_known(instance) if once else None
-    # Whoever was killed after the manifest left a journal, which is settled below, unless another run is at work.
+    # A run that was killed after the manifest left a journal, which is settled below, unless another run is in
+    # progress.
     if known is not None and (not interrupted.is_any(instance) or is_at_work(instance, "backup")):
         return BackupResult(known, 0.0, 0.0, (), is_repeat=True)
     with done.at_the_end(), _alone(request):
@@ -170,10 +178,12 @@ def backup(
 def backup_local_set(
     instance: Instance, requested: str, *, full: bool = False, fresh: bool = False, once: bool = False
 ) -> BackupResult:
-    """Make a backup of a set of `zsnapdb snapshot`: that of the id `requested`, or the newest for `latest`.
+    """Make a backup of a set of `zsnapdb snapshot`: the set with the id `requested`, or the newest for `latest`.
 
-    The source is not asked. The rest is as for `backup`; after an error the set is still there. NotThere if this host
-    has no such set.
+    The source is not used. The rest is as for `backup`; after an error the set still exists.
+
+    Raises:
+        NotThere: this host has no such set.
     """
     events = KeptWarnings(instance.events)
     done = DoneHooks(instance.name, instance.hooks(), events)
@@ -193,7 +203,11 @@ def backup_local_set(
 
 @contextlib.contextmanager
 def _alone(request: _BackupRequest) -> Iterator[None]:
-    """Be the only backup of the instance on this host. BusyError if another run is at work."""
+    """Take the lock for backups of the instance on this host.
+
+    Raises:
+        BusyError: another run is in progress.
+    """
     with contextlib.ExitStack() as stack:
         if request.once:
             stack.enter_context(hinting(request.instance))
@@ -202,19 +216,22 @@ def _alone(request: _BackupRequest) -> Iterator[None]:
 
 
 def _made_before(request: _BackupRequest) -> BackupResult | None:
-    """Return the stored backup that the run of this id began, if it makes at most one."""
+    """Return the stored backup that the run of this id began, if the request is `once`; else None."""
     manifest = stored(request.instance) if request.once else None
     return BackupResult(manifest, 0.0, 0.0, (), is_repeat=True) if manifest is not None else None
 
 
 def _kept_local(early: EarlySet, before: BackupResult) -> BackupResult:
-    """Leave the set on this host as one of `zsnapdb snapshot`: the run of this id has a backup. Return that backup."""
+    """Leave the set on this host as a set of `zsnapdb snapshot`, because the run of this id has a backup.
+
+    Return that backup.
+    """
     holds.release(early.names, BASE_TAG)
     return before
 
 
 def _others(continued: tuple[Manifest, ...], result: BackupResult) -> tuple[Manifest, ...]:
-    """Return the interrupted backups that were finished, without the one that is the result."""
+    """Return the interrupted backups that were finished, without the result itself."""
     return tuple(one for one in continued if one.backup_id != result.manifest.backup_id)
 
 
@@ -223,14 +240,14 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
     instance = request.instance
     with contextlib.ExitStack() as until_stored:
         with request.opener(instance) as source:
-            # 1. Recover: undo what a killed run left on the source, such as a stopped applier.
+            # 1. Recover: undo the leftovers of a killed run on the source, such as a stopped applier.
             with alone_at_source(instance):
                 recovered = source.recover()
             if recovered is not None:
                 request.warn(recovered)
 
             with at_low_priority():
-                # 2. Observe: check that the source is fit for a backup, and learn its volumes.
+                # 2. Observe: check that the source is fit for a backup, and find its volumes.
                 observed = source.observe()
                 instance = instance.with_volumes(observed.volumes)
                 refuse_clear(instance, observed)
@@ -248,7 +265,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
                 host_record.note_digests(instance, repository, planned.provenance, known.backups)
             request.events.warnings.extend(planned.observed.warnings)
 
-            # 6. Snapshot: hold the source still, make all snapshots in one request, let the source go, prove the set.
+            # 6. Snapshot: hold the source, create all snapshots in one request, release the source, prove the set.
             started = time.monotonic()
             backup_id = instance.host.new_backup_id()
             request.done.begins(backup_id, observed.volumes)
@@ -266,25 +283,28 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
                 )
             snapshotted = time.monotonic()
 
-        # The source is released and closed. Nobody waits for this run any more.
+        # The source is released and closed. No process waits for this run any more.
         with at_low_priority(may_stay_low=True):
             pool = pool_of(next(iter(taken.set.snapshots.values())).dataset)
             host_record.note_turn(instance, repository, taken.set, version.pool_guid(pool))
 
-            # 7. Journal: write down what a later run needs in order to continue this backup.
+            # 7. Journal: record the facts that a later run needs in order to continue this backup.
             journal = _write_journal(
                 request, instance, lambda: source.describe(observed, taken.proof), planned, repository, taken.set
             )
 
-            # 8. Store: send every volume, store and confirm its chunks, commit the manifest, keep the set as a base.
-            # A base that somebody destroyed meanwhile may have left its bookmark.
+            # 8. Store: send every volume, store and confirm its chunks, commit the manifest, keep the set as a base. A
+            # base that was destroyed meanwhile may have left its bookmark.
             bases = planned.sent_from if taken.holds_bases else None
             manifest = _store(instance, repository, journal, writer, bases=bases)
     return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, ())
 
 
 def _store_early(request: _BackupRequest, early: EarlySet) -> BackupResult:
-    """Store the snapshot set that was made while the store was away. The phases are those of `_make_backup`."""
+    """Store the snapshot set that was created while the store was unreachable.
+
+    The phases are those of `_make_backup`.
+    """
     instance, started = early.instance, time.monotonic()
     with contextlib.ExitStack() as until_stored:
         with kept_on_error(early):
@@ -320,10 +340,10 @@ def _store_early(request: _BackupRequest, early: EarlySet) -> BackupResult:
 
 
 def _finish_interrupted(request: _BackupRequest) -> tuple[Manifest, ...]:
-    """Finish the backups that earlier runs left unfinished. This does not need the server.
+    """Finish the unfinished backups of earlier runs. This does not need the server.
 
-    A backup that fails again for a reason of its own is given up. Errors of the store are raised, and so is the error
-    of a command that did not end in time: it says nothing about the backup, which a later run continues.
+    A backup that fails again for its own reason is abandoned. Errors of the store are raised. The error of a command
+    that did not end in time is raised too: it does not concern the backup, which a later run continues.
     """
     instance = request.instance
     if not interrupted.is_any(instance):
@@ -406,10 +426,10 @@ def _store(
     bases: Mapping[str, str] | None = None,
     give_back: Callable[[], None] | None = None,
 ) -> Manifest:
-    """Store a new snapshot set. `bases`: what each volume is sent from, by role, if it is known and held.
+    """Store a new snapshot set. `bases` are the known and held bases of the volumes, by role.
 
-    On an error the set stays as that of a backup only if a later run can continue from the journal. Else `give_back`
-    runs, or the snapshots are removed.
+    On an error the set stays a backup's set only if a later run can continue from the journal. Else `give_back` runs,
+    or the snapshots are removed.
     """
     started = journal.started
     sender = Sender.of(instance, repository, journal, writer, is_new=True, bases=bases)

@@ -1,10 +1,9 @@
-"""Stores a backup that has a journal, in its first run or in a later run: send, store, confirm, commit, keep as a base.
+"""The storing of a backup with a journal, in its first or a later run: send, store, confirm, commit, keep as a base.
 
-What a run can leave behind, and what the next run does (`resume.py`):
-
+The leftovers of a run, and the actions of the next run (`resume.py`):
 - snapshots without a journal: the next run removes the snapshots.
-- a journal, with some or all chunks: the next run continues. It sends every stream again, compares each chunk that is
-  stored already, and stores only the others.
+- a journal, with some or all chunks: the next run continues. It sends every stream again, compares each stored chunk,
+  and stores only the others.
 - a manifest: the next run finishes with `settle`.
 """
 
@@ -56,7 +55,10 @@ from zsnapdb.zfs.streams import SendStream, estimate
 
 @dataclass(frozen=True)
 class _JournalledChunks:
-    """The chunks of a volume. A chunk is written only while this run has the lease, and never against the journal."""
+    """The chunks of a volume.
+
+    A chunk is written only while this run has the lease, and the journal is changed first.
+    """
 
     chunks: VolumeChunks
     journal: BackupJournal
@@ -81,8 +83,8 @@ class _JournalledChunks:
 class Sender:
     """One run that stores one backup.
 
-    `present` maps the keys of the chunks that were stored when the run began to their sizes in bytes. `bases`: what
-    each volume is sent from, by role, if the caller knows and holds it (None: it is looked for).
+    `present` has the sizes in bytes of the chunks that were stored when the run began, by key. `bases` are the bases of
+    the volumes by role, if the caller knows and holds them (None: they are looked up).
     """
 
     instance: Instance
@@ -116,7 +118,9 @@ class Sender:
         """Store all volumes and commit the backup.
 
         Afterwards the manifest is stored and was read back, and the snapshots can be the base of the next backup.
-        LeaseError, before the manifest is written, if another run has taken over the lease.
+
+        Raises:
+            LeaseError: another run has taken over the lease; no manifest was written.
         """
         started = self.journal.started
         self._refuse_clear()
@@ -144,7 +148,7 @@ class Sender:
         return manifest
 
     def _numbered(self, draft: Manifest) -> Manifest:
-        """Return the draft with a sequence number. One that an earlier version began has none."""
+        """Return the draft with a sequence number. The draft of an earlier version has none."""
         if draft.sequence is not None:
             return draft
         known, checked = stored(self.instance, self.repository)
@@ -152,7 +156,7 @@ class Sender:
         return draft.model_copy(update={"sequence": number})
 
     def _settle(self, bases: Sequence[str]) -> None:
-        """Make the snapshots of the committed backup a base, and let the snapshots go that it was sent from."""
+        """Make the snapshots of the committed backup a base, and release the snapshots of its own base."""
         names = _there(self.journal)
         if names:
             holds.give_back(names, _stored(self.repository), dict.fromkeys(bases, BASE_TAG))
@@ -161,7 +165,7 @@ class Sender:
         _forget(self.instance.name, self.repository, self.journal)
 
     def _refuse_clear(self) -> None:
-        """Raise PreflightError if a volume that ZFS encrypts would be stored in the clear."""
+        """Raise PreflightError if an encrypted volume would be stored unencrypted."""
         shown = [part for part in self.journal.started.volumes if form_of(part.send_flags) is not SendForm.RAW]
         ciphers = {part.dataset: part.type.encryption for part in shown if part.type.encryption}
         error = objection(judge_storing(ciphers, is_encrypting=self.repository.keyring.is_encrypting))
@@ -169,7 +173,7 @@ class Sender:
             raise error
 
     def _new_key(self) -> DataKey | None:
-        """Return a new data key for the chunks of this run, None without encryption. Each run has a key of its own."""
+        """Return a new data key for the chunks of this run; None without encryption. Each run has its own key."""
         if not self.repository.keyring.is_encrypting:
             return None
         key = self.repository.keyring.new_key(str(len(self.journal.keys) + 1))
@@ -228,7 +232,10 @@ class Sender:
         return part
 
     def _settings(self) -> UploadSettings:
-        """Return how the stream is split and compressed: as in the first run, even if the configuration has changed."""
+        """Return the settings that split and compress the stream:
+
+        those of the first run, whatever is configured now.
+        """
         cut = self.journal.started.cut
         return replace(
             self.instance.upload_settings(),
@@ -280,7 +287,7 @@ def store_stream(
 
 
 def _announce(instance: str, repository: Repository, journal: BackupJournal) -> None:
-    """Tell other hosts about this unfinished backup, before the first chunk is stored."""
+    """Announce this unfinished backup to other hosts, before the first chunk is stored."""
     draft = journal.started.draft
     parts = {
         v.role: SnapshotMark(name=v.full_name, guid=v.guid, from_guid=v.from_guid) for v in journal.started.volumes
@@ -291,9 +298,9 @@ def _announce(instance: str, repository: Repository, journal: BackupJournal) -> 
 
 
 def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]) -> str | None:
-    """Return the base to send from: the snapshot or, if the snapshot is gone, its bookmark. None for a full stream.
+    """Return the base to send from: the snapshot or, if it no longer exists, its bookmark. None for a full stream.
 
-    Both give the same stream. A continued run compares every chunk, so a difference would be seen.
+    Both give the same stream. A continued run compares every chunk and would find a difference.
     """
     if volume.from_guid is None:
         return None
@@ -312,7 +319,7 @@ def _bases_held(
 ) -> Iterator[Mapping[str, str]]:
     """Yield the base of each increment by role, held unless it is a bookmark. An error of the block releases it.
 
-    `known`: the bases, if the caller holds them. The next run releases the holds that a killed run leaves.
+    `known` are the bases, if the caller holds them. The next run releases the holds of a killed run.
     """
     if known is not None:
         yield known
@@ -334,10 +341,9 @@ def _found_bases(volumes: Sequence[StartedVolume]) -> dict[str, str]:
 
 
 def settle(instance: str, repository: Repository, journal: BackupJournal) -> None:
-    """Finish a committed backup of an earlier run.
+    """Finish a committed backup of an earlier run, after its manifest was read back. The call can be repeated.
 
-    Its snapshots become a base, the mark of an unfinished backup and the journal go. Call this after the
-    manifest was read back. The call can be repeated.
+    Its snapshots become a base. The mark of an unfinished backup and the journal are removed.
     """
     keep_as_base(_there(journal), repository)
     _forget(instance, repository, journal)
@@ -348,8 +354,8 @@ def _there(journal: BackupJournal) -> list[str]:
 
 
 def _forget(instance: str, repository: Repository, journal: BackupJournal) -> None:
-    """Remove what says that the backup is unfinished."""
-    # A host that may not remove objects leaves the mark, which has no meaning beside a manifest.
+    """Remove the mark and the journal of the unfinished backup."""
+    # A host that may not remove objects leaves the mark, which has no meaning next to a manifest.
     with contextlib.suppress(RepositoryError):
         remove(repository, instance, journal.started.backup_id)
     journal.remove()
@@ -387,7 +393,7 @@ def started_backup(
     form: SendForm,
     sequence: int,
 ) -> StartedBackup:
-    """Return all that is known about the backup before its streams are sent. A later run needs nothing else."""
+    """Return all facts about the backup before its streams are sent. A later run needs no others."""
     settings = instance.upload_settings()
     # Blocks that the pool has compressed are not compressed again.
     codec = settings.codec if form is SendForm.PLAIN else Codec.NONE

@@ -1,10 +1,10 @@
 """The source that is a database server on filesystems of this host.
 
-Hooks, the stop of the applier and a lock hold the server still. The binlog inside the snapshot proves its position.
+Hooks, the stop of the applier and a lock hold the server. The binlog inside the snapshot proves its position.
 
-A snapshot has a change that the server makes through its memory once the kernel has written it back. With
-myisam_use_mmap MyISAM changes rows in place in the mapped file, and FLUSH TABLES unmaps it without a sync
-(storage/myisam/mi_dynrec.c of both families). The pages lie in the page cache, of which ZFS knows nothing.
+A change through mapped memory is in a snapshot only after the kernel has written it back. With myisam_use_mmap MyISAM
+changes rows in place in the mapped file. FLUSH TABLES unmaps the file without a sync (storage/myisam/mi_dynrec.c of
+both families). The pages are in the page cache, which ZFS does not know.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ from zsnapdb.zfs.command import run
 
 _SWITCHES = ("myisam_use_mmap", "rocksdb_allow_mmap_writes")
 _AHEAD_SECONDS = 60.0
-"""How long the first of two writes may take, which happens without a lock. Most pages are written by it."""
+"""The limit in seconds of the first of two writes, which happens without a lock. It writes most pages."""
 _CATCH_UP_SECONDS = 30.0
 
 
 def is_written_through_memory(facts: ServerFacts) -> bool:
-    """Whether the server may change files of tables through its memory.
+    """Return whether the server may change files of tables through mapped memory.
 
-    A table that was opened while a switch was on stays mapped, so MyISAM tables are enough.
+    A table that was opened while a switch was on stays mapped, so the presence of MyISAM tables counts.
     """
     return "MyISAM" in facts.engines or any(facts.variables.get(name) == "ON" for name in _SWITCHES)
 
@@ -74,7 +74,8 @@ def is_written_through_memory(facts: ServerFacts) -> bool:
 def write_back(mountpoints: Iterable[str], seconds: float = _AHEAD_SECONDS) -> None:
     """Write the changed pages of the file systems back; afterwards a snapshot has them (sync(1), syncfs(2)).
 
-    LockError if that takes longer than `seconds`, or fails.
+    Raises:
+        LockError: that takes longer than `seconds`, or fails.
     """
     places = sorted(set(mountpoints))
     try:
@@ -87,11 +88,11 @@ def write_back(mountpoints: Iterable[str], seconds: float = _AHEAD_SECONDS) -> N
 
 
 def tail_before(instance: Instance, observed: Observed) -> KnownTail | None:
-    """Return the newest tail of the server's newest binlog that is known before the server is held.
+    """Return the newest known tail of the server's newest binlog, before the server is held.
 
-    That is the recorded one, if little was written since. Else the server's own files are walked from there. The proof
-    uses a tail only if the binlog in the snapshot has it too, and nothing but a proof records one. What cannot be read
-    here is left to the proof, which says why.
+    It is the recorded tail, if little was written since. Else the server's own files are read from there on. The proof
+    uses a tail only if the binlog in the snapshot has it too, and only a proof records one. Errors here are ignored:
+    the proof reports them.
     """
     known = tail_record.read(instance, observed.facts.flavour)
     paths = binlog_paths(observed.facts.variables, "log_bin")
@@ -113,10 +114,13 @@ def prove_position(
     before: Position,
     known: KnownTail | None,
 ) -> Position:
-    """Return the position from the snapshot's own binlog, which is walked from the `known` tail on if it has this tail.
+    """Return the position from the snapshot's own binlog. It is read from the `known` tail on if it has this tail.
 
-    The position must contain what the server published before the snapshot, and the server must publish it soon.
-    Afterwards the tail of the snapshot is recorded.
+    The position must contain everything that the server published before the snapshot, and the server must publish it
+    soon. Afterwards the tail of the snapshot is recorded.
+
+    Raises:
+        ConsistencyError: a published transaction is missing, or the server does not publish the position.
     """
     facts = observed.facts
     paths = binlog_paths(facts.variables, "log_bin")
@@ -129,7 +133,7 @@ def prove_position(
         )
     position = found.position
     if isinstance(position.gtids, gtid.GtidSet):
-        # Transactions that are in no binlog at all (gtid_purged) are part of the state too (refman 8.4, "gtid_purged").
+        # Transactions in no binlog (gtid_purged) are part of the state too (refman 8.4, "gtid_purged").
         position = replace(position, gtids=position.gtids.union(facts.gtid_purged))
     if not _covers(position, before):
         raise ConsistencyError(
@@ -152,7 +156,7 @@ def prove_position(
 
 
 def _covers(later: Position, earlier: Position) -> bool:
-    """Whether all of `earlier` is in `later`, by GTIDs and by binlog coordinates."""
+    """Return whether `later` contains all of `earlier`, by GTIDs and by binlog coordinates."""
     if later.gtids is not None and earlier.gtids is not None and not gtid.contains(later.gtids, earlier.gtids):
         return False
     if later.coordinates is None or earlier.coordinates is None:
@@ -162,7 +166,7 @@ def _covers(later: Position, earlier: Position) -> bool:
 
 
 def _number(file: str) -> int:
-    """Return the number at the end of the name of a binlog file."""
+    """Return the number at the end of a binlog file's name."""
     return int(file.rpartition(".")[2])
 
 
@@ -184,13 +188,13 @@ def in_snapshot(paths: Sequence[str], observed: Observed, instance: Instance, ba
 
 
 _AT_ONCE_SECONDS = 1.0
-"""How long to wait for a lock that has a fallback, in seconds: the smallest lock_wait_timeout."""
+"""The wait for a lock that has a fallback, in seconds: the smallest lock_wait_timeout."""
 _POSITION_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class ServerHold:
-    """How the server was held: the lock, and for how many milliseconds.
+    """The result of a hold: the lock, and its duration in milliseconds.
 
     `before` is the position that the server published just before the snapshot, `channels` its replication channels at
     that time. `known` is a tail that its newest binlog had before the hold.
@@ -205,7 +209,7 @@ class ServerHold:
 
 @dataclass(frozen=True)
 class ServerProof:
-    """The proved position of a set, its lock, how many milliseconds the lock was held, and the channels' positions."""
+    """The proved position of a set, its lock, the duration of the lock in milliseconds, and the channels' positions."""
 
     position: Position
     choice: LockChoice
@@ -220,7 +224,11 @@ class ServerProof:
 
 @contextlib.contextmanager
 def open_server(instance: Instance) -> Iterator[ServerSource]:
-    """Yield the server of the instance with an open session. ServerError if the server cannot be reached."""
+    """Yield the server of the instance with an open session.
+
+    Raises:
+        ServerError: the server cannot be reached.
+    """
     with instance.session() as session:
         yield ServerSource(instance, session)
 
@@ -237,14 +245,21 @@ class ServerSource:
         return applier.start_forgotten(self.instance, self.session)
 
     def observe(self) -> Observed:
-        """Check server, files and datasets. PreflightError with every objection if they are not fit for a backup."""
+        """Check server, files and datasets.
+
+        Raises:
+            PreflightError: they are not fit for a backup; the message lists every objection.
+        """
         return observe(self.instance, self.session)
 
     def hold(self, observed: Observed, request: SnapshotRequest, events: Events) -> ServerHold:
-        """Make the snapshots between the hooks, with the applier stopped, under the weakest sufficient lock.
+        """Create the snapshots between the hooks, with the applier stopped, under the weakest sufficient lock.
 
-        LockError if the lock could not be acquired within lock.budget, or was lost, or if the snapshot took longer than
-        lock.deadline; HookError if a hook aborts; PreflightError if the server has changed since it was observed.
+        Raises:
+            LockError: the lock could not be acquired within lock.budget or was lost, or the snapshot took longer than
+                lock.deadline.
+            HookError: a hook aborts the backup.
+            PreflightError: the server has changed since it was observed.
         """
         hooked = Hooked(self.instance.name, self.instance.hooks(), request.backup_id, request.names, events)
         origin = origin_of(observed)
@@ -256,12 +271,16 @@ class ServerSource:
         return replace(held, known=known)
 
     def prove(self, observed: Observed, hold: ServerHold, made: SnapshotSet) -> ServerProof:
-        """Return the position in the set's own binlog. ConsistencyError if published transactions are missing in it."""
+        """Return the position in the set's own binlog.
+
+        Raises:
+            ConsistencyError: published transactions are missing in it.
+        """
         position = prove_position(self.instance, observed, self.session, made.backup_id, hold.before, hold.known)
         return ServerProof(position, hold.choice, hold.held_ms, hold.channels)
 
     def describe(self, observed: Observed, proof: ServerProof) -> SourceDescription:
-        """Return what the manifest says about the server, its lock and position, and about its filesystems."""
+        """Return the manifest's description of the server, its lock and position, and its filesystems."""
         facts = observed.facts
         seen, site = volume_facts(observed.volumes.values()), recorded_settings(observed.volumes.values())
         volumes = {role: seen[dataset] for role, dataset in observed.volumes.items()}
@@ -323,9 +342,9 @@ def _under_least_lock(
     request: SnapshotRequest,
     marks: Mapping[str, str],
 ) -> ServerHold:
-    """Make the snapshots under the chosen lock.
+    """Create the snapshots under the chosen lock.
 
-    If the lock is not granted, go on with its fallback, else try again within lock.budget.
+    If the lock is not granted, continue with its fallback, else try again within lock.budget.
     """
     give_up = time.monotonic() + instance.settings.lock.budget
     choice = observed.choice
@@ -360,7 +379,7 @@ def _attempt(
     request: SnapshotRequest,
     marks: Mapping[str, str],
 ) -> ServerHold:
-    """Acquire the lock once, and make the snapshots under the lock.
+    """Acquire the lock once, and create the snapshots under the lock.
 
     All slow work is done before the lock is requested.
     """
@@ -427,8 +446,8 @@ def _low_priority_outside_lock(
 ) -> Iterator[Callable[[], AbstractContextManager[None]]]:
     """Run the block at low priority, and yield a context for the time of the lock, which has a high priority.
 
-    With hooks the block keeps its priority, as a hook may hold something that others wait for. Without a lock the
-    yielded context changes nothing, as nobody waits for this process.
+    With hooks the block keeps its priority, because a hook may hold a resource for which other processes wait. Without
+    a lock the yielded context changes nothing, because no process waits for this one.
     """
     if hooked.is_any:
         yield contextlib.nullcontext
@@ -451,10 +470,10 @@ def _refuse_change(session: Session, observed: Observed, choice: LockChoice) -> 
 
 
 def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: LockChoice, request: SnapshotRequest) -> None:
-    """Remove the snapshots and raise LockNotGranted if a DDL statement was half done in them.
+    """Remove the snapshots and raise LockNotGranted if they contain an unfinished DDL statement.
 
-    MariaDB's recovery would finish the statement and write it to its binlog. The recovered server would then be one
-    transaction past the recorded position. Every lock keeps DDL out; without a lock this can happen by chance.
+    MariaDB's recovery would finish the statement and write it to its binlog. Then the recovered server would be one
+    transaction past the recorded position. Every lock excludes DDL; without a lock this can happen by chance.
     """
     if choice.lock.holds_ddl or not family(observed.facts.flavour).finishes_ddl:
         return
@@ -469,12 +488,14 @@ def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: LockCh
 
 
 def open_source(instance: Instance) -> AbstractContextManager[AnySource]:
-    """Open the configured source of the instance. ServerError if its server cannot be reached.
+    """Open the configured source of the instance.
 
-    PreflightError if the source is a virtual machine and libvirt does not answer.
+    Raises:
+        ServerError: the server cannot be reached.
+        PreflightError: the source is a virtual machine and libvirt does not answer.
     """
     if instance.settings.vm is not None:
-        # The backup of a server does without these modules.
+        # The backup of a server does not need these modules.
         from zsnapdb.jobs.backup.vm_source import open_machine
 
         return open_machine(instance, instance.settings.vm)

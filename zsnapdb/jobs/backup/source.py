@@ -1,11 +1,10 @@
-"""The seam between the engine of backups and what is backed up.
+"""The interface between the engine of backups and the sources of backups.
 
-A source is the thing that is held still for a snapshot, with the way to prove its position: a database server on
-filesystems of this host (`server_source.py`), and others. The engine calls the phases below, in this order. The engine
-does not know what a source does in a phase. The engine makes the streams, the chain and the repository.
-
-`take` makes one consistent snapshot set: hold the source still, make all snapshots in one request, let the source go,
-prove the set. A set without a proof is removed.
+A source is held during a snapshot and proves its position: a database server on filesystems of this host
+(`server_source.py`), or a virtual machine (`vm_source.py`). The engine calls the phases below, in this order. It does
+not know the actions of a source in a phase. It makes the streams, the chain and the repository. `take` creates one
+consistent snapshot set: hold the source, create all snapshots in one request, release the source, prove the set. A set
+without a proof is removed.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Observation(Protocol):
 
 
 class Proof(Protocol):
-    """What a source proved of a snapshot set. The engine sets `properties` on the snapshots."""
+    """The proof of a snapshot set by its source. The engine sets `properties` on the snapshots."""
 
     @property
     def properties(self) -> Mapping[str, str]: ...
@@ -65,7 +64,7 @@ class Proof(Protocol):
 
 @dataclass(frozen=True)
 class SourceDescription:
-    """What the manifest says about the source, and about each volume by role."""
+    """The manifest's description of the source, and of each volume by role."""
 
     source: SourcePart
     volumes: Mapping[str, VolumeType]
@@ -73,7 +72,7 @@ class SourceDescription:
 
 @dataclass(frozen=True)
 class SnapshotRequest:
-    """The one request that makes the snapshots of all volumes, and marks the set with `state` and the run."""
+    """The one request that creates the snapshots of all volumes, and marks the set with `state` and the run."""
 
     instance: str
     backup_id: str
@@ -103,7 +102,11 @@ class SnapshotRequest:
         owned.destroy_set(list(self.names), self.backup_id)
 
     def made(self) -> SnapshotSet:
-        """Return the new snapshot set. ConsistencyError if its snapshots are not of one transaction group."""
+        """Return the new snapshot set.
+
+        Raises:
+            ConsistencyError: its snapshots are not of one transaction group.
+        """
         members = snapshots.describe(list(self.names))
         snapshots.check_one_group(members)
         return SnapshotSet(self.backup_id, dict(zip(sorted(self.volumes), members, strict=True)))
@@ -121,24 +124,32 @@ class Source(Protocol[O, H, P]):
     """
 
     def recover(self) -> str | None:
-        """Undo what a killed run left on the source. Return the text of a warning, None if there was nothing."""
+        """Undo the leftovers of a killed run on the source. Return the text of a warning; None if there were none."""
 
     def observe(self) -> O:
-        """Check the source; changes nothing. PreflightError with every objection if the source is not fit."""
+        """Check the source; change nothing.
+
+        Raises:
+            PreflightError: the source is not fit; the message lists every objection.
+        """
 
     def hold(self, observed: O, request: SnapshotRequest, events: Events) -> H:
-        """Hold the source still, make the request, and let the source go. Afterwards the snapshots exist.
+        """Hold the source, start the request, and release the source. Afterwards the snapshots exist.
 
-        Prepare the request before the hold, and start the request while the source is still. The source decides how it
-        is held, for how long at most, which hooks run, and whether to try again (after `request.withdraw`, if snapshots
-        were made). Nothing stays held, whatever happens. On an error the engine withdraws the request.
+        Prepare the request before the hold, and start it during the hold. The source decides about the kind of the
+        hold, its limit, the hooks, and further tries (after `request.withdraw`, if snapshots were created). Nothing
+        stays held, whatever happens. On an error the engine withdraws the request.
         """
 
     def prove(self, observed: O, hold: H, made: SnapshotSet) -> P:
-        """Return what the set proves, such as its position. ConsistencyError if the set is not as it has to be."""
+        """Return the proof of the set, such as its position.
+
+        Raises:
+            ConsistencyError: the set is not consistent.
+        """
 
     def describe(self, observed: O, proof: P) -> SourceDescription:
-        """Return what the manifest says about source and volumes. The source may already be closed."""
+        """Return the manifest's description of source and volumes. The source may already be closed."""
 
 
 AnySource = Source[Any, Any, Any]
@@ -149,7 +160,7 @@ SourceOpener = Callable[[Instance], AbstractContextManager[AnySource]]
 
 @dataclass(frozen=True)
 class Taken(Generic[P]):
-    """A snapshot set, and what its source proved of the set. `holds_bases`: whether what it is sent from is held."""
+    """A snapshot set, and the proof of its source. `holds_bases`: the snapshots from which it is sent are held."""
 
     set: SnapshotSet
     proof: P
@@ -167,12 +178,15 @@ def take(
     run_id: str,
     bases: Sequence[str] = (),
 ) -> Taken[P]:
-    """Make the snapshot set `backup_id` of the source of an instance, and prove the set.
+    """Create the snapshot set `backup_id` of the source of an instance, and prove the set.
 
-    The request marks the snapshots with `state`. Afterwards those that a backup is made of are held and bookmarked, so
-    that the next increment is possible even if they are removed, and the snapshots `bases` that it is sent from are
-    held; others need no hold, as ZFS destroys no snapshot that has clones. On an error the snapshots are removed. The
-    errors are those of the source; ConsistencyError if the snapshots are not of one transaction group.
+    The request marks the snapshots with `state`. Afterwards the snapshots of a backup are held and bookmarked, so that
+    the next increment is possible even if they are removed. The snapshots `bases` from which it is sent are held too.
+    Other sets need no hold, because ZFS destroys no snapshot that has clones. On an error the snapshots are removed.
+    The errors are also those of the source.
+
+    Raises:
+        ConsistencyError: the snapshots are not of one transaction group.
     """
     request = SnapshotRequest(instance, backup_id, dict(observed.volumes), state, run_id)
     with undone_on_error(request.withdraw):

@@ -1,4 +1,7 @@
-"""`zsnapdb backup --set`: stores a set of `zsnapdb snapshot` as a backup. Its server is not asked and may be down."""
+"""Sets that are stored later: by `zsnapdb backup --set`, or because the store is unreachable at their creation.
+
+For `--set` the server is not used and may be down.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from zsnapdb.zfs import holds, snapshots
 
 @dataclass(frozen=True)
 class EarlySet:
-    """A proved snapshot set that no repository knows yet. `created` is when it was proved, `seconds` how long it took.
+    """A proved snapshot set that is not stored yet. `created` is the time of its proof, `seconds` its duration.
 
     `instance` is the instance with its volumes.
     """
@@ -44,19 +47,20 @@ class EarlySet:
         return [snapshot.full_name for snapshot in self.set.snapshots.values()]
 
     def spare(self) -> None:
-        """Hold the set: rules about local sets spare it now. If this run is killed, the next one releases it."""
+        """Hold the set, so that rules about local sets spare it. If this run is killed, the next one releases it."""
         with known_local.changing(self.instance, self.instance.volumes.values()):
             holds.ensure_held(self.names, BASE_TAG)
 
     def becomes_backup(self) -> None:
         """Make the set that of a backup that is not stored yet. The caller writes its journal next.
 
-        Its manifest of a local set stays until then: by it the next run knows that a set without a journal was local.
+        Its manifest of a local set stays until then. It shows the next run that a set without a journal was local.
         """
         with known_local.changing(self.instance, self.instance.volumes.values()):
             holds.ensure_held(self.names, holds.HOLD_TAG)
             snapshots.set_on(self.names, {STATE_PROPERTY: TAKEN})
-        # Retention spares a local set with this hold alone. So it goes last; the next run releases what is left of it.
+        # Retention spares a local set only because of this hold, so it is released last. The next run releases its
+        # remains.
         with contextlib.suppress(ZsnapdbError):
             holds.release(self.names, BASE_TAG)
 
@@ -68,7 +72,7 @@ class EarlySet:
 
 
 def store_is_away(instance: Instance) -> UnreachableError | None:
-    """Return the error if the store cannot be reached, after asking for some seconds. Other errors are raised."""
+    """Return the error if the store cannot be reached, after some seconds of tries. Other errors are raised."""
     try:
         instance.open_store()[0].check()
     except UnreachableError as error:
@@ -79,9 +83,10 @@ def store_is_away(instance: Instance) -> UnreachableError | None:
 def take_early(
     instance: Instance, events: KeptWarnings, opener: SourceOpener, done: DoneHooks, outage: UnreachableError
 ) -> EarlySet:
-    """Make the snapshot set of a backup whose store is away.
+    """Create the snapshot set of a backup whose store is unreachable.
 
-    `away` is raised if this host has stored nothing of the instance yet: then the address may be wrong.
+    Raises:
+        UnreachableError: `outage`, because no set on this host is stored yet, so the address may be wrong.
     """
     with opener(instance) as source:
         with alone_at_source(instance):
@@ -127,7 +132,11 @@ def kept_on_error(early: EarlySet) -> Iterator[None]:
 
 
 def wait_for_store(instance: Instance, events: KeptWarnings, early: EarlySet, outage: UnreachableError) -> None:
-    """Return when the store can be reached. UnreachableError if it is still away after the repository's `patience`."""
+    """Return when the store can be reached.
+
+    Raises:
+        UnreachableError: the store is still unreachable after the repository's `patience`.
+    """
     patience = instance.repository.patience
     events.warn(
         f"the store is away ({outage.message}): the snapshots of {early.set.backup_id} are made, and are stored when it"
@@ -140,12 +149,12 @@ def wait_for_store(instance: Instance, events: KeptWarnings, early: EarlySet, ou
 
 
 LATEST = "latest"
-"""Names the newest local set."""
+"""The name of the newest local set."""
 
 
 @dataclass(frozen=True)
 class _RecordedSource:
-    """The source of a set that was made earlier: what was judged then is not judged again."""
+    """The source of an earlier set, which was judged at its creation and is not judged again."""
 
     volumes: Mapping[str, str]
     ciphers: Mapping[str, str]
@@ -163,7 +172,9 @@ class _RecordedSource:
 def open_set(instance: Instance, requested: str) -> EarlySet:
     """Return the local set of that id, or the newest for `latest`. Local retention spares the set from now on.
 
-    NotThere if this host has no such set whole; PreflightError if nothing describes its server.
+    Raises:
+        NotThere: this host has no such complete set.
+        PreflightError: this host has no manifest of the set.
     """
     known = local_snapshot.load(instance)
     if instance.settings.volumes is None and known:

@@ -1,6 +1,6 @@
-"""The source that is a virtual machine: its disks are zvols of this host, and zsnapdb reaches no server in it.
+"""The source that is a virtual machine: its disks are zvols of this host, and no server in it proves a position.
 
-Its grade says how consistent a snapshot is (`planning/vm/grade.py`). It has no position.
+Its grade is the consistency of a snapshot (`planning/vm/grade.py`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from zsnapdb.zfs import datasets, encryption, snapshots, version, zvols
 
 @dataclass(frozen=True)
 class ObservedInside:
-    """A server inside a machine that can be locked: its facts, and the lock that is enough for it."""
+    """A server inside a machine that can be locked: its facts, and the sufficient lock."""
 
     facts: ServerFacts
     choice: LockChoice
@@ -64,7 +64,7 @@ class ObservedInside:
 class HeldInside:
     """The server while it is locked, for at most `remaining()` seconds.
 
-    Afterwards `after` is what it had published once the lock was released, and `lock` says how the lock was held.
+    Afterwards `after` is the position that it had published when the lock was released, and `lock` describes the hold.
     """
 
     facts: ServerFacts
@@ -79,11 +79,11 @@ class HeldInside:
 
     @property
     def lock(self) -> ServerLock:
-        """The lock as the grade needs it."""
+        """The lock in the form for the grade."""
         return ServerLock(self.choice.name, self.choice.lock.holds_ddl and self.after is not None)
 
     def part(self) -> ServerInsidePart:
-        """Return what the manifest says about the server. Call it after the lock was released."""
+        """Return the manifest's description of the server. Call it after the lock was released."""
         return ServerInsidePart(
             flavour=self.facts.flavour,
             version=self.facts.version,
@@ -98,7 +98,7 @@ class HeldInside:
 
 
 def bound(position: Position) -> BoundPart:
-    """Return the stored form of what a server had published."""
+    """Return the stored form of a position that a server had published."""
     at = position.coordinates
     return BoundPart(
         binlog_file=at.file if at else None,
@@ -118,7 +118,7 @@ class ExaminedInside:
 def examine(instance: Instance, addresses: Collection[str], minimum: Grade) -> ExaminedInside:
     """Check the server, if one is configured. `addresses` are those of the machine.
 
-    What is in the way is an objection if the grade has to be quiesced. Else it is a warning: a backup takes no lock.
+    An obstacle is an objection if the grade must be quiesced. Else it is a warning, and a backup takes no lock.
     """
     if instance.settings.host is None:
         return ExaminedInside(None, ())
@@ -140,7 +140,7 @@ def examine(instance: Instance, addresses: Collection[str], minimum: Grade) -> E
 
 
 def _prove_inside(host: str, addresses: Collection[str]) -> None:
-    """Raise PreflightError unless the host's name leads to an address of the machine: another server proves nothing."""
+    """Raise PreflightError unless the host's name leads to an address of the machine. Another server proves nothing."""
     try:
         resolved = {str(answer[4][0]) for answer in socket.getaddrinfo(host, None)}
     except OSError as error:
@@ -157,7 +157,9 @@ def _prove_inside(host: str, addresses: Collection[str]) -> None:
 def locked(instance: Instance, observed: ObservedInside) -> Iterator[HeldInside]:
     """Hold the server's lock for the block, at most lock.deadline. All slow work is done before the lock.
 
-    LockNotGranted, before the block, if the lock could not be acquired; LockError after the block if it was lost.
+    Raises:
+        LockNotGranted: the lock could not be acquired; the block did not run.
+        LockError: the lock was lost, after the block.
     """
     settings = instance.settings.lock
     strategy = locks.strategy(observed.choice.name, longest=settings.longest_statement, kill=settings.kill)
@@ -200,7 +202,7 @@ class ObservedMachine:
 
 @dataclass(frozen=True)
 class MachineHold:
-    """What the machine did around the snapshot: the grade that this gives, the freeze and the server if there were."""
+    """The result of a hold: the reached grade, and the freeze and the server if there were any."""
 
     reached: ReachedGrade
     freeze: Freeze | None
@@ -222,7 +224,11 @@ class MachineProof:
 
 @contextlib.contextmanager
 def open_machine(instance: Instance, settings: VmSourceSettings) -> Iterator[MachineSource]:
-    """Yield the machine of the instance. PreflightError if libvirt does not answer."""
+    """Yield the machine of the instance.
+
+    Raises:
+        PreflightError: libvirt does not answer.
+    """
     with connected(instance.vms.uri) as hypervisor:
         yield MachineSource(instance, settings, hypervisor)
 
@@ -238,7 +244,7 @@ class MachineSource:
     lock: InsideLock = locked
 
     def recover(self) -> str | None:
-        """Thaw a guest that a killed run left frozen. The caller is alone at the source."""
+        """Thaw a guest that a killed run left frozen. The caller has the lock of the source."""
         return guest_freeze.thaw_forgotten(self.instance, self.hypervisor, is_running=self._runs)
 
     def _runs(self, uuid: str) -> bool:
@@ -246,7 +252,11 @@ class MachineSource:
         return known is not None and known.state is not MachineState.OFF
 
     def observe(self) -> ObservedMachine:
-        """Check the machine and its disks. PreflightError with every objection if they are not fit for a backup."""
+        """Check the machine and its disks.
+
+        Raises:
+            PreflightError: they are not fit for a backup; the message lists every objection.
+        """
         examined = self.examine()
         error = objection(examined.findings)
         if error is not None:
@@ -254,7 +264,7 @@ class MachineSource:
         return examined
 
     def examine(self) -> ObservedMachine:
-        """Return every check of the machine and its disks; changes nothing."""
+        """Return every check of the machine and its disks; change nothing."""
         known = self.hypervisor.named(self.settings.domain)
         running = self.hypervisor.as_it_runs(known.domain.uuid) if known.state is not MachineState.OFF else None
         disks = (running or known.domain).volumes
@@ -280,10 +290,13 @@ class MachineSource:
         return ObservedMachine(known, judged.volumes, tuple(findings), inside.observed, ciphers)
 
     def hold(self, observed: ObservedMachine, request: SnapshotRequest, events: Events) -> MachineHold:
-        """Make the snapshots between the hooks: the server inside locked, and the guest frozen, if that can be done.
+        """Create the snapshots between the hooks, with the inside server locked and the guest frozen, if possible.
 
-        HookError if a hook aborts; LockError and ConsistencyError, before a byte is sent, if the grade is below the
-        minimum; CommandTimeout if the agent does not confirm that the guest is thawed.
+        Raises:
+            HookError: a hook aborts the backup.
+            LockError: the grade is below the minimum; no byte was sent.
+            ConsistencyError: the grade is below the minimum; no byte was sent.
+            CommandTimeout: the agent does not confirm the thaw of the guest.
         """
         hooked = Hooked(self.instance.name, self.instance.hooks(), request.backup_id, request.names, events)
         with hooked.around():
@@ -312,9 +325,9 @@ class MachineSource:
     def _snapshot_held(
         self, observed: ObservedMachine, hooked: Hooked, request: SnapshotRequest
     ) -> tuple[Freeze, HeldInside | None]:
-        """Make the snapshots with the guest frozen, under the lock of the server inside if there is one.
+        """Create the snapshots with the guest frozen, under the lock of the inside server if there is one.
 
-        All slow work is done before anything is held. The kernel finishes snapshots that are late after the thaw.
+        All slow work is done before anything is held. The kernel finishes late snapshots after the thaw.
         """
         uuid, deadline, server = observed.known.domain.uuid, self.settings.freeze_deadline, None
         pending = _prepared(request)
@@ -334,9 +347,12 @@ class MachineSource:
     def _under_lock(
         self, inside: ObservedInside, freeze: GuestFreeze, hooked: Hooked, pending: snapshots.PendingSnapshots
     ) -> HeldInside | None:
-        """Make the snapshots under the lock and the freeze. A lock that is not granted is tried again in lock.budget.
+        """Create the snapshots under the lock and the freeze. A lock that is not granted is tried again in lock.budget.
 
-        None, and nothing was frozen, if it was never granted. LockNotGranted if the grade has to be quiesced.
+        Return None, without a freeze, if it was never granted.
+
+        Raises:
+            LockNotGranted: the grade must be quiesced.
         """
         give_up, pauses = time.monotonic() + self.instance.settings.lock.budget, delays()
         while True:
@@ -357,9 +373,10 @@ class MachineSource:
     def _under_freeze(
         self, freeze: GuestFreeze, hooked: Hooked, pending: snapshots.PendingSnapshots, server: HeldInside | None
     ) -> None:
-        """Freeze, make the snapshots, thaw.
+        """Freeze, create the snapshots, thaw.
 
-        ConsistencyError, and no snapshot is requested, if the guest is not frozen and has to be.
+        Raises:
+            ConsistencyError: the guest is not frozen and must be; no snapshot was requested.
         """
         freeze.begin()
         grade.refuse_below(
@@ -375,7 +392,11 @@ class MachineSource:
         freeze.end()
 
     def _power(self, observed: ObservedMachine) -> Power:
-        """Return what the machine does now. PreflightError if it is gone."""
+        """Return the present power state of the machine.
+
+        Raises:
+            PreflightError: the domain no longer exists.
+        """
         known = self.hypervisor.find(observed.known.domain.uuid)
         if known is None:
             raise PreflightError(f"the domain {self.settings.domain} is gone", hint="see `virsh list --all`")
@@ -388,7 +409,7 @@ class MachineSource:
         return MachineProof(hold, types)
 
     def describe(self, observed: ObservedMachine, proof: MachineProof) -> SourceDescription:
-        """Return what the manifest says about the domain, its grade and its zvols."""
+        """Return the manifest's description of the domain, its grade and its zvols."""
         freeze, domain = proof.hold.freeze, observed.known.domain
         part = MachineSourcePart(
             domain=domain.name,
@@ -413,12 +434,12 @@ class MachineSource:
 
 
 def _prepared(request: SnapshotRequest) -> snapshots.PendingSnapshots:
-    # A lower bound, so that even the set of a killed run has a grade. The proof sets the grade that was reached.
+    # A lower bound, so that even the set of a killed run has a grade. The proof sets the reached grade.
     return request.prepare({GRADE_PROPERTY: Grade.CRASH.value})
 
 
 def _not_stored(domain: str, xml: str) -> list[FitnessFinding]:
-    """Return a warning that names what the machine uses of the host beside its disks."""
+    """Return a warning that names the resources of the host that the machine uses in addition to its disks."""
     reasons = obstacles(xml)
     if not reasons:
         return []
@@ -435,7 +456,7 @@ def _power_of(known: KnownDomain) -> Power:
 
 
 def _device(source: str | None) -> DiskDevice:
-    """Ask the device of a disk which dataset it is of."""
+    """Return the dataset of a disk's device."""
     if source is None or not source.startswith("/"):
         return DiskDevice(None)
     path = Path(source)
@@ -443,7 +464,7 @@ def _device(source: str | None) -> DiskDevice:
 
 
 def _judge_zvols(volumes: Mapping[str, str]) -> tuple[list[FitnessFinding], dict[str, str]]:
-    """Return the findings about the zvols, and the ciphers of those that ZFS encrypts."""
+    """Return the findings about the zvols, and the ciphers of the encrypted ones."""
     findings, ciphers = [], {}
     for target, dataset in sorted(volumes.items()):
         try:

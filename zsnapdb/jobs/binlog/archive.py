@@ -1,4 +1,4 @@
-"""`zsnapdb binlog archive`: archives binlogs once, or continuously."""
+"""`zsnapdb binlog archive`: it archives binlogs once, or continuously."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from zsnapdb.zfs import encryption
 from zsnapdb.zfs.mounts import mounted
 
 _AGAIN = 300.0
-"""Seconds after a failed backup until the next one is started: another run may be at work."""
+"""The seconds from a failed backup to the start of the next one, because another run may be in progress."""
 
 
 def command_of(instance: str, config: Path | None) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def command_of(instance: str, config: Path | None) -> tuple[str, ...]:
 
 
 def start_command(command: Sequence[str]) -> Running:
-    """Start the command. It goes on if the archiver ends."""
+    """Start the command. It continues if the archiver ends."""
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -59,7 +59,10 @@ def start_command(command: Sequence[str]) -> Running:
 
 
 class NewHistoryWatch:
-    """Knows whether a backup is needed, says so once, and starts it if the configuration says so."""
+    """The watch for a missing backup of a new history.
+
+    It warns once, and starts the backup if the configuration says so.
+    """
 
     def __init__(
         self, instance: Instance, start: Callable[[], Running], clock: Callable[[], float] = time.monotonic
@@ -72,7 +75,11 @@ class NewHistoryWatch:
         self._again_at = 0.0
 
     def after(self, result: Round) -> None:
-        """Take note of a round of the archiver. RepositoryError if the repository cannot be read."""
+        """Take the result of a round of the archiver into account.
+
+        Raises:
+            RepositoryError: the repository cannot be read.
+        """
         if result.new_incarnation or result.gaps:
             self._is_known = False
         if not self._is_known and result.end is not None:
@@ -121,12 +128,16 @@ _SHORTEST_PAUSE = 0.2
 
 
 def open_archive(instance: Instance) -> BinlogArchive:
-    """Open the archive for writing. Creates the repository if there is none yet."""
+    """Open the archive for writing. Create the repository if there is none yet."""
     return BinlogArchive(instance.open_or_create_repository(), instance.name)
 
 
 def archiver_of(instance: Instance, source: BinlogSource) -> Archiver:
-    """Return what archives the binlogs. PreflightError if ZFS encrypts them, and they would be stored in the clear."""
+    """Return the archiver of the binlogs.
+
+    Raises:
+        PreflightError: the binlogs are on an encrypted dataset and would be stored unencrypted.
+    """
     if not instance.repository.encryption.recipients:
         mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source) for entry in mounted()]
         mount = mount_of(str(source.folder), mounts)
@@ -141,7 +152,8 @@ def archiver_of(instance: Instance, source: BinlogSource) -> Archiver:
 def archive_once(instance: Instance) -> Round:
     """Archive everything that the binlogs of the server contain now.
 
-    PreflightError if the newest binlog cannot be archived; the other binlogs are archived even then.
+    Raises:
+        PreflightError: the newest binlog cannot be archived; the other binlogs were archived.
     """
     with for_instance(instance, "binlog", "archiving the binlogs of"):
         recorder = CompletenessRecorder(instance.events, record_interval(instance.settings.objectives))
@@ -167,17 +179,16 @@ def archive_once(instance: Instance) -> Round:
 def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[[], Running]) -> Round:
     """Archive until `stop` is set, then once more.
 
-    If no backup leads to what is archived now, this is reported, and `start_backup` is called if the configuration says
-    so.
-    Every committed transaction is in the repository within `binlog.interval` while the repository can be reached.
-    Errors of server and repository are reported, and archiving continues.
+    If no backup leads to the newly archived binlogs, warn, and call `start_backup` if the configuration says so. Every
+    committed transaction is in the repository within `binlog.interval` while the repository can be reached. Errors of
+    server and repository are reported, and archiving continues.
     """
     with for_instance(instance, "binlog", "archiving the binlogs of"):
         with instance.session() as session:
             source = find_source(session)
         archiver = archiver_of(instance, source)
-        # Half of the interval: a transaction that is written right after a round waits for the next round, which then
-        # still has time to store the transaction.
+        # Half of the interval: a transaction right after a round waits for the next round, which still has time to
+        # store it.
         pause = instance.settings.binlog.interval / 2
         notes = Notes(instance.events)
         watch = NewHistoryWatch(instance, start_backup)
@@ -228,7 +239,7 @@ def _current(
 
 
 def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Archiver:
-    """Return an archiver that has read the archive again, as an error leaves the last request in doubt.
+    """Return an archiver that has read the archive again, because after an error the last request is in doubt.
 
     If the archive cannot be read, return the old archiver.
     """
@@ -239,7 +250,7 @@ def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Ar
 
 
 class Notes:
-    """Reports each event once, not in every round."""
+    """The reporter of events. It reports each event once, not in every round."""
 
     def __init__(self, events: Events) -> None:
         self._events = events

@@ -1,11 +1,10 @@
-"""Archives the binlogs of one server: rotated binlogs as complete files, the active binlog in segments.
+"""The archiver of one server's binlogs: rotated binlogs as complete files, the active binlog in segments.
 
-The archiver archives no bytes that the server could still lose, and reports every gap.
-
-A segment is archived only after the file was synced. The bytes that a reader sees in a binlog may not be on disk yet. A
-server that loses them in a power cut gives their GTIDs to other transactions. The archive is read again at every start.
-The decisions are in planning/binlog/archive.py. No binlog says the engine of a table that was made without ENGINE: the
-server is asked for the tables that its newest statements made so.
+It archives no bytes that the server could still lose, and reports every gap. A segment is archived only after the file
+was synced, because bytes that a reader sees may not be on disk yet. A server that loses them in a power failure gives
+their GTIDs to other transactions. The archive is read again at every start. The decisions are in
+planning/binlog/archive.py. No binlog records the engine of a table that was created without ENGINE. So the server is
+asked for the tables of its newest statements.
 """
 
 from __future__ import annotations
@@ -68,11 +67,10 @@ _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 
 
 def made_parts(instance: Instance, source: BinlogSource, tables: Iterable[MadeTable]) -> tuple[MadeTablePart, ...]:
-    """Return what the server says of the tables that still have the engine with which their statement made them.
+    """Return the server's answers about the tables that still have the engine from their statement.
 
-    What an ALTER since then may have changed is left out.
-
-    Nothing if the server does not answer or is another one by now: then a restore names the tables it knows nothing of.
+    Attributes that a later ALTER may have changed are left out. The result is empty if the server does not answer or is
+    another one now. Then a restore names the tables without a record.
     """
     as_made = [table for table in tables if table.table and not table.is_touched][:MOST_MADE]
     if not as_made:
@@ -123,20 +121,21 @@ class Round:
     last_commit: int | None = None
     incarnation: str | None = None
     complete_until: int | None = None
-    """Until when the archive is complete, if that was recorded after this round."""
+    """The time until which the archive is complete, if it was recorded after this round."""
     unprotected: RouteEnd | None = None
-    """The reason why no backup leads to what is archived now, if a history or a gap began in this round."""
+    """The reason why no backup leads to the newly archived binlogs, if a history or a gap began in this round."""
     repeated: tuple[RepeatedGtids, ...] = ()
-    """GTIDs that the server gives a second time, if a history or a gap began in this round."""
+    """GTIDs that the server assigns a second time, if a history or a gap began in this round."""
 
 
 _SECOND = 1_000_000
 
 
 class CompletenessRecorder:
-    """Asks the server before a round of its archiver, and records afterwards until when the archive is complete.
+    """The recorder of the time until which the archive is complete.
 
-    `interval` is the time in seconds between two records.
+    It asks the server before a round and records the time after it. `interval` is the time in seconds between two
+    records.
     """
 
     def __init__(self, events: Events, interval: float, steady: Callable[[], float] = time.monotonic) -> None:
@@ -147,20 +146,20 @@ class CompletenessRecorder:
         self._trouble = ""
 
     def before(self, session: Session) -> CommitHorizon | None:
-        """Return the horizon of the server's commits; None if no record is due, or the server does not tell.
+        """Return the horizon of the server's commits; None if no record is due, or the server does not answer.
 
-        A repository that refused a record is not asked again for a while.
+        A repository that refused a record is not asked again for `interval` seconds.
         """
         if self._refused is not None and self._steady() - self._refused < self._interval:
             return None
         try:
             if not is_worth_recording(self._last(), round(clock(session)) * _SECOND, self._interval, None):
                 return None
-            # Which statements a server understands is asked once: each question is a statement in its logs.
+            # The dialect of the server is asked once, because each question is a statement in its logs.
             self._forms = self._forms or dialect(session)
             return commit_horizon(session, self._forms)
         except ServerError as error:
-            # It may be another server now.
+            # The server may be another one now.
             self._forms = None
             self._warn(str(error))
             return None
@@ -168,12 +167,12 @@ class CompletenessRecorder:
     def after(self, result: Round, horizon: CommitHorizon | None, archive: BinlogArchive) -> Round:
         """Record the horizon if the round reached it. Return the round with the recorded time.
 
-        A repository that refuses the record is a warning: the archive itself is written.
+        A repository that refuses the record causes a warning, because the archive itself is written.
         """
         if result.new_incarnation:
-            # What was recorded says nothing about the new incarnation, so the next round records again.
+            # The old record says nothing about the new incarnation, so the next round records again.
             self._recorded = None
-        # A binlog that could not be archived may be the one that the horizon is in.
+        # The horizon may be in a binlog that could not be archived.
         is_whole = result.blocked is None and not result.problems
         if not is_whole or horizon is None or result.end is None or result.incarnation is None:
             return result
@@ -210,7 +209,7 @@ _MERGED = 32
 
 @dataclass
 class _Done:
-    """What the current round has done so far."""
+    """The results of the current round so far."""
 
     rotated: list[str] = field(default_factory=list)
     transactions: int = 0
@@ -218,7 +217,7 @@ class _Done:
 
 
 class Archiver:
-    """Archives the binlogs of one server, round by round. No other process writes to its incarnation."""
+    """The archiver of one server's binlogs. It works in rounds. No other process writes to its incarnation."""
 
     def __init__(self, instance: Instance, archive: BinlogArchive, source: BinlogSource) -> None:
         self._instance = instance
@@ -243,28 +242,28 @@ class Archiver:
         newest = self._kept[-1] if self._kept else None
         seen = last_seen(newest, contents.state.complete) if newest is not None else None
         self._last_look = None if seen is None else ArchiverLook(seen)
-        """The last look at the binlogs, at which all that it found was archived."""
+        """The last look at the binlogs after which everything that it found was archived."""
         self._look = self._look_now()
         rotated = [file for file in self._kept if file.is_rotated]
         if rotated:
-            # A killed run may have left segments beside the newest one.
+            # A killed run may have left segments next to the newest file.
             self._remove_unneeded(rotated[-1])
 
     def _look_now(self) -> ArchiverLook:
         return ArchiverLook(round(self._host.now().timestamp() * _SECOND), time.monotonic_ns() // 1000)
 
     def _witness(self, known: ArchivedFile | None) -> Witness:
-        """Return what is known about the commit times of a binlog whose bytes can be read now."""
+        """Return the facts about the commit times of a binlog whose bytes can be read now."""
         seen = sighting_between(self._last_look, self._look_now())
         return Witness(seen) if known is None else Witness(seen, known.span.stretches, known.end)
 
     def look(self, ask: Callable[[], BinlogSource | None] | None = None) -> Round:
-        """Archive what the server has written since the last round.
+        """Archive everything that the server has written since the last round.
 
-        Afterwards these bytes are in the repository. On an error nothing counts as archived. `ask` asks the server
-        again who it is (None: it does not answer). When a restore puts a server back, the files are replaced first, and
-        then the restored server starts with another identity. So an incarnation begins only under the identity that
-        the server says it has; else the round does nothing.
+        Afterwards these bytes are in the repository. On an error nothing counts as archived. `ask` asks the server for
+        its identity again (None: it does not answer). When a restore returns a server to an earlier state, the files
+        are replaced first, and then the restored server starts with another identity. So an incarnation begins only
+        under the identity that the server reports; else the round does nothing.
         """
         self._look = self._look_now()
         local = self._files.list()
@@ -305,7 +304,7 @@ class Archiver:
         )
 
     def _note(self, newest: ArchivedFile) -> None:
-        """Record on this host up to where it archived. The repository holds that already."""
+        """Record the newest archived position on this host. The repository has it already."""
         position = ArchivedPosition(
             incarnation=newest.incarnation, file=newest.name, end=newest.end, last_commit=newest.last_commit
         )
@@ -333,7 +332,8 @@ class Archiver:
             return
         number = next_sequence(self._instance, self._archive.repository, self._numbers)
         self._numbers.append(number)
-        # An incarnation that cannot be read has nothing but its id. So these follow each other too, as far as times go.
+        # An unreadable incarnation has only its id, so the times in the ids must follow each other too, as far as times
+        # go.
         began = self._host.now()
         if self._newest_began is not None and self._newest_began < _END_OF_TIME:
             began = max(began, self._newest_began + timedelta(seconds=1))
@@ -368,13 +368,13 @@ class Archiver:
         return self._keys[name]
 
     def _refuse_clear(self, steps: Sequence[ArchiveStep]) -> None:
-        """Raise PreflightError if the server encrypts what would be stored in the clear."""
+        """Raise PreflightError if the server encrypts bytes that would be stored unencrypted."""
         is_hidden = any(self._files.opening(step.name).is_encrypted for step in steps)
         for finding in judge_archiving(is_hidden, is_encrypting=self._archive.repository.keyring.is_encrypting):
             raise PreflightError(finding.detail, hint=finding.hint)
 
     def _archive_active(self, step: ArchiveStep, done: _Done) -> None:
-        """Archive what the server has added to its active binlog."""
+        """Archive the bytes that the server has added to its active binlog."""
         known = self._kept[-1] if step.offset else None
         with self._files.open(step.name) as file:
             size = file.seek(0, os.SEEK_END)
@@ -438,7 +438,10 @@ class Archiver:
             self._kept.append(file)
 
     def _merge(self, file: BinaryIO, name: str) -> None:
-        """Merge the last segments into one if they are many. The merged segment is read back before the others go."""
+        """Merge the last segments into one if there are many.
+
+        The merged segment is read back before the others are removed.
+        """
         segments = self._kept[-1].segments if self._kept and self._kept[-1].name == name else ()
         small = segments[
             len(segments) - next((n for n, s in enumerate(reversed(segments)) if s.is_merged), len(segments)) :
@@ -472,7 +475,8 @@ class Archiver:
     def _archive_rotated(self, step: ArchiveStep, done: _Done) -> None:
         """Archive a complete binlog that the server has closed.
 
-        Every chunk is read back before the description of the file is written. The segments of the file go after that.
+        Every chunk is read back before the description of the file is written. Then the segments of the file are
+        removed.
         """
         known = self._kept[-1] if step.offset else None
         opening = self._files.opening(step.name)
@@ -527,7 +531,7 @@ class Archiver:
     def _put_chunks(self, file: BinaryIO, name: str, attempt: str, end: int, key: DataKey | None) -> tuple[Chunk, ...]:
         """Store the bytes of the file up to `end` in chunks, read each chunk back, and return the chunk descriptions.
 
-        Uses as much memory as the stream of a volume.
+        This uses as much memory as the stream of a volume.
         """
         cipher = ChunkCipher(key.secret, key.part.id) if key else None
         starts = range(0, end, self._settings.chunk_size)

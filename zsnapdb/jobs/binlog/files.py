@@ -1,4 +1,4 @@
-"""Reads the binlog files of the server: lists them, reads their heads, and cuts them into segments."""
+"""The binlog files of the server: their list, their heads, and their segments."""
 
 from __future__ import annotations
 
@@ -66,7 +66,11 @@ class BinlogSource:
 
 
 def find_source(session: Session) -> BinlogSource:
-    """Return where the server keeps its binlogs. PreflightError if it has no binlog files on this host."""
+    """Return the place of the server's binlogs.
+
+    Raises:
+        PreflightError: the server has no binlog files on this host.
+    """
     variables = global_variables(session, _VARIABLES)
     if variables.get("log_bin", "OFF") not in ("ON", "1"):
         raise PreflightError(
@@ -132,7 +136,7 @@ class LocalFiles:
         binlogs = []
         paths = {}
         for entry in index_entries(self.source.index):
-            # The folder may be behind links, as the server's own paths are. The file itself must not be one.
+            # The folder may be reached through links, like the server's own paths. The file itself must not be a link.
             named = self.source.datadir / entry
             if not is_archivable(named.name):
                 raise PreflightError(
@@ -148,7 +152,7 @@ class LocalFiles:
         return binlogs
 
     def _outside(self, named: Path) -> ServerBinlog:
-        """Return the entry of a binlog that is not read: an index of others could name any file of the host."""
+        """Return the entry of a binlog that is not read, because a forged index could name any file of the host."""
         problem = (
             f"the index names {named}, which is not in {self.source.folder}, the folder that log_bin_basename names"
         )
@@ -159,7 +163,7 @@ class LocalFiles:
         return self._paths[name]
 
     def open(self, name: str) -> BinaryIO:
-        """Return a listed binlog, open to read its plain bytes."""
+        """Return a listed binlog, opened for its plain bytes."""
         return open_binlog(self._paths[name], self.source.keys)
 
     def opening(self, name: str) -> Opening:
@@ -265,10 +269,13 @@ class KnownHistory:
 
 
 def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> KnownHistory:
-    """Return what is archived of the server, in its newest incarnation.
+    """Return the archived part of the server's binlogs, in its newest incarnation.
 
-    That is the newest one under its name, or a newer one, under whatever server_id, of which the binlogs of the server
-    have everything: they prove that it goes on. PreflightError if they must be read for that and cannot be.
+    This is the newest one under its name. Or it is a newer one, with any server_id, that the server's own binlogs
+    completely contain: they prove that the server continues it.
+
+    Raises:
+        PreflightError: the binlogs must be read for that and cannot be read.
     """
     own = server_name(source.server_uuid, source.server_id)
     same_flavour = [i for i in archive.incarnations if i.flavour is source.flavour]
@@ -285,13 +292,13 @@ def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> 
             elsewhere = joined(elsewhere, file.reached)
     if chosen is None:
         return KnownHistory(None, (), elsewhere)
-    # A binlog of which only a part can be read is archived again from its beginning.
+    # A binlog that is only partly readable is archived again from its beginning.
     broken = {place.name for place in archive.state.unreadable if place.incarnation == chosen.id}
     return KnownHistory(chosen, tuple(file for file in archive.of(chosen.id) if file.name not in broken), elsewhere)
 
 
 def contains_last(files: LocalFiles, file: ArchivedFile) -> bool:
-    """Whether the server's file still contains the bytes that were archived last."""
+    """Return whether the server's file still contains the last archived bytes."""
     if file.is_rotated:
         start, chunk = sum(chunk.plain_size for chunk in file.chunks[:-1]), file.chunks[-1]
     else:
@@ -301,16 +308,16 @@ def contains_last(files: LocalFiles, file: ArchivedFile) -> bool:
 
 
 def last_seen(newest: ArchivedFile, complete: Sequence[CompleteUntil]) -> int | None:
-    """Return a time after which everything was committed that follows the newest archived file (microseconds UTC)."""
+    """Return a time before all commits that follow the newest archived file (microseconds UTC); None if not known."""
     place = (newest.incarnation, newest.name)
     times = [one.until for one in complete if (one.incarnation, one.name) == place and one.end == newest.end]
     return max((time for time in (newest.seen, *times) if time is not None), default=None)
 
 
 def _goes_on(archived: Sequence[ArchivedFile], files: LocalFiles, local: Sequence[ServerBinlog]) -> bool:
-    """Whether the server's binlogs have everything of a history, to the byte that was archived last."""
+    """Return whether the server's binlogs contain everything of a history, to the last archived byte."""
     try:
         return bool(archived) and has_all_of(archived[-1], local) and contains_last(files, archived[-1])
     except FileNotFoundError:
-        # It was purged after it was listed.
+        # The binlog was purged after it was listed.
         return False

@@ -1,6 +1,6 @@
-"""`zsnapdb binlog find`: lists transactions by what they changed, from the server's binlogs and the archive.
+"""`zsnapdb binlog find`: it lists transactions by their changes, from the server's binlogs and the archive.
 
-The binlogs of the server are read where they are. The archive is asked only for what the server no longer has.
+The binlogs of the server are read in place. The archive is read only for binlogs that the server no longer has.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class FindRequest:
-    """What is searched for, in the words of the command line. Periods are two times, each with its zone."""
+    """The search in the form of the command line. Periods are two times, each with its zone."""
 
     table: str | None = None
     kinds: str | None = None
@@ -50,7 +50,11 @@ class FindRequest:
     limit: int = 100
 
     def filter(self) -> ChangeFilter:
-        """Return the conditions. UsageError if one of them cannot be understood."""
+        """Return the conditions.
+
+        Raises:
+            UsageError: a condition cannot be parsed.
+        """
         if self.limit < 1 or self.rows_at_least < 0:
             raise UsageError("a number of transactions or rows is negative or zero", hint="write a positive number")
         return ChangeFilter(
@@ -89,10 +93,10 @@ class ReadBinlog:
 
 @dataclass(frozen=True)
 class Search:
-    """The transactions that a search selects, in the order to show them.
+    """The transactions that a search selects, in the order of the report.
 
     `matched` is their number before the limit. `asks_archive`: archived binlogs that the server no longer has were
-    read, as far as they can have such transactions. `problems` are binlogs that could not be read, and why.
+    read, if they may contain such transactions. `problems` are the binlogs that could not be read, with reasons.
     """
 
     transactions: tuple[ListedTransaction, ...]
@@ -113,7 +117,7 @@ class _LiveBinlog:
 
 @dataclass
 class _Reading:
-    """A search at work: what it selects, and what it has read."""
+    """A search in progress: its conditions, and the binlogs that it has read."""
 
     conditions: ChangeFilter
     selected: TransactionList
@@ -121,7 +125,7 @@ class _Reading:
     problems: list[ZsnapdbError] = field(default_factory=list)
 
     def add(self, path: Path, name: str, history: str | None, keys: BinlogKeys = NO_KEYS) -> None:
-        """Read a binlog. A damaged one is a problem; the transactions before the damage count."""
+        """Read a binlog. A damaged binlog is a problem; the transactions before the damage count."""
         try:
             with open_binlog(path, keys) as file:
                 self.read.append(ReadBinlog(name, history, file.seek(0, 2)))
@@ -137,10 +141,10 @@ class _Reading:
 
 
 def find(instance: Instance, request: FindRequest) -> Search:
-    """Return the transactions that the request selects. Nothing is changed.
+    """Return the transactions that the request selects; change nothing.
 
-    Without a period the binlogs of the server are read, and the archive only if the server has none. With a period
-    that begins before the oldest binlog of the server, archived binlogs are read too.
+    Without a period the binlogs of the server are read, and the archive only if the server has none. With a period that
+    begins before the oldest binlog of the server, archived binlogs are read too.
     """
     request.filter()
     problems: list[ZsnapdbError] = []
@@ -156,7 +160,10 @@ def find(instance: Instance, request: FindRequest) -> Search:
 def search(
     instance: Instance, request: FindRequest, files: LocalFiles | None, problems: Sequence[ZsnapdbError] = ()
 ) -> Search:
-    """Return what `find` returns, from these binlogs of the server (None: it cannot be asked, as a problem says)."""
+    """Return the result of `find` for these binlogs of the server (None:
+
+    the server cannot be asked, see `problems`).
+    """
     conditions = request.filter()
     selected = TransactionList(request.limit, by_size=request.largest)
     reading = _Reading(conditions, selected, problems=list(problems))
@@ -170,7 +177,7 @@ def search(
                 raise
             reading.problems.append(error)
     for place, binlog in enumerate(live, 1):
-        # All transactions of a file were committed before the server began the next one.
+        # All transactions of a file were committed before the server began the next file.
         last = live[place].created if place < len(live) else None
         if is_within(binlog.created, last, [conditions.committed]) and is_within(None, last, [conditions.began]):
             instance.events.tell(f"reading {binlog.name}")
@@ -202,7 +209,7 @@ def _live(files: LocalFiles, problems: list[ZsnapdbError]) -> list[_LiveBinlog]:
 
 
 def _read_archived(instance: Instance, reading: _Reading, live: Sequence[_LiveBinlog]) -> None:
-    """Read the archived binlogs that the server does not have, and that can have transactions of the periods."""
+    """Read the archived binlogs that the server does not have and that may contain transactions of the periods."""
     archive = BinlogArchive(instance.open_repository(), instance.name)
     loaded = archive.load()
     reading.problems.extend(loaded.damaged)
@@ -242,7 +249,7 @@ Report = Callable[[ListedTransaction], None]
 
 @dataclass(frozen=True)
 class _Place:
-    """How far a binlog was read: its name, its fingerprint, and the end of the last transaction (None: none yet)."""
+    """The read part of a binlog: its name, its fingerprint, and the end of the last transaction (None: none yet)."""
 
     name: str
     fingerprint: str
@@ -250,10 +257,14 @@ class _Place:
 
 
 def follow(instance: Instance, request: FindRequest, stop: Stop, report: Report) -> None:
-    """Report each transaction that the request selects and that the server commits from now on, until the stop.
+    """Report each selected transaction that the server commits from now on, until the stop.
 
-    The binlogs are read where the server writes them; the archive is not asked. The server may be restarted meanwhile,
-    and its binlogs reset. UsageError if the request has a period or an order. DamagedError if a binlog is damaged.
+    The binlogs are read in place; the archive is not read. Meanwhile the server may be restarted, and its binlogs
+    reset.
+
+    Raises:
+        UsageError: the request has a period or an order.
+        DamagedError: a binlog is damaged.
     """
     conditions = request.filter()
     if request.between is not None or request.user_time is not None or request.largest:
@@ -267,7 +278,7 @@ def follow(instance: Instance, request: FindRequest, stop: Stop, report: Report)
 
 
 def follow_files(files: LocalFiles, conditions: ChangeFilter, stop: Stop, report: Report) -> None:
-    """Report, as `follow` does, what these binlogs get from now on until the stop."""
+    """Report the transactions that these binlogs get from now on until the stop, like `follow`."""
 
     def select(listed: ListedTransaction) -> None:
         match = conditions.match(listed.changes)
@@ -288,14 +299,14 @@ def _present(files: LocalFiles) -> _Place | None:
 
 
 def _read_on(files: LocalFiles, place: _Place | None, report: Report) -> _Place | None:
-    """Report what follows the place in its binlog and in those after it. Return the new place."""
+    """Report the transactions after the place in its binlog and in later binlogs. Return the new place."""
     binlogs = files.list()
     problem = next((binlog.problem for binlog in binlogs if binlog.problem), None)
     if problem is not None:
         raise DamagedError(problem, hint="see the server's error log and `zpool status`")
     names = [binlog.name for binlog in binlogs]
     is_known = place is not None and place.name in names and files.opening(place.name).fingerprint == place.fingerprint
-    # After a reset the server begins anew: every binlog is new then.
+    # After a reset the server starts again, so every binlog is new.
     begin = names.index(place.name) if is_known and place is not None else 0
     for name in names[begin:]:
         if place is None or not is_known or name != place.name:

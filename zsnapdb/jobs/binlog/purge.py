@@ -1,8 +1,14 @@
-"""`zsnapdb binlog purge`: removes archived binlogs from the server, in small batches, by the server's own statement.
+"""`zsnapdb binlog purge`: it removes archived binlogs from the server, in small batches, by the server's own statement.
 
-What goes is in the repository: all objects of its archived copy are listed with their sizes, no check found it damaged,
-it is read whole now, and the server's own file has the bytes of the copy. With `binlog.read_within` a copy that was
-read before is not read again, where the host believes the signature of that check.
+A binlog is removed only if the repository has it:
+
+- All objects of its archived copy are listed with their sizes.
+- No check found damage.
+- The copy is read completely now.
+- The server's own file has the same bytes.
+
+With `binlog.read_within` a copy with an earlier check is not read again, if the host trusts the signature of that
+check.
 """
 
 from __future__ import annotations
@@ -34,21 +40,22 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Depth, known_damage
 
 _PAUSE = 0.5
-"""Seconds between batches: PURGE holds LOCK_index while it removes a file, and commits may wait for that lock."""
+"""The seconds between batches: PURGE holds LOCK_index while it removes a file, and commits may wait for that lock."""
 
 _SENT_ALL = "has sent all binlog"
 
 
 def plan_now(instance: Instance) -> PurgePlan:
-    """Return what a purge would remove now; changes nothing."""
+    """Return the plan of a purge; change nothing."""
     with instance.session() as session:
         return _look(instance, session)[0]
 
 
 def purge(instance: Instance) -> PurgePlan:
-    """Remove the binlogs of the plan. Afterwards they are gone, or an error says which statement the server refused.
+    """Remove the binlogs of the plan. An error names the statement that the server refused.
 
-    DamagedError if an archived copy that is read first is damaged: that binlog and all later ones stay.
+    Raises:
+        DamagedError: an archived copy that is read first is damaged; that binlog and all later ones stay.
     """
     with (
         for_instance(instance, "purge", "purging binlogs of"),
@@ -77,13 +84,13 @@ class _Archived:
     local: LocalFiles
 
     def is_believed(self, instance: Instance, name: str) -> bool:
-        """Whether this host knows the description of the copy, by its record or by a signature."""
+        """Return whether this host knows the description of the copy, by its record or by a signature."""
         file = self.files[name]
         return (file.incarnation, file.name) in archive_record.known_binlogs(instance, self.archive.repository, [file])
 
 
 def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
-    """Return the plan, and the archived copies that it relies on."""
+    """Return the plan, and the archived copies on which it is based."""
     source = find_source(session)
     files = LocalFiles(source)
     local = files.list()
@@ -111,7 +118,10 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
 
 
 def _refuse_short(instance: Instance, repository: Repository, archive: Archive) -> None:
-    """Raise DamagedError if the archive lacks what this host archived: the server's files may be all that is left."""
+    """Raise DamagedError if the archive lacks binlogs that this host archived:
+
+    the server's files may be the only copies.
+    """
     _, checked = host_record.stored(instance, repository, archive)
     for finding in checked.findings:
         if finding.is_archive:
@@ -119,7 +129,7 @@ def _refuse_short(instance: Instance, repository: Repository, archive: Archive) 
 
 
 def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> dict[str, str]:
-    """Return what is wrong with the archived copies of these binlogs, by listing and by known damage."""
+    """Return the damage of these binlogs' archived copies, by listing and by known damage."""
     files = [archived.files[name] for name in names]
     sizes = stored_sizes(archived.archive, files)
     known = known_damage(archived.archive.repository, instance.name)
@@ -135,7 +145,7 @@ def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> d
 def _unread(instance: Instance, archived: _Archived, names: Sequence[str]) -> tuple[str, ...]:
     """Return the binlogs whose archived copy is read first: all, or those that `binlog.read_within` does not spare.
 
-    Whoever writes to the bucket can replace a copy after it was read.
+    An account that can write to the bucket can replace a copy after its check.
     """
     within = instance.settings.binlog.read_within
     if within is None or not archived.archive.repository.keyring.trusted:
@@ -153,7 +163,11 @@ def _digests(archived: _Archived) -> dict[str, str]:
 
 
 def _read(instance: Instance, archived: _Archived, names: Sequence[str]) -> None:
-    """Read the archived copies and record what was found. DamagedError names the first that is damaged."""
+    """Read the archived copies and record the findings.
+
+    Raises:
+        DamagedError: a copy is damaged; the message names the first one.
+    """
     if not names:
         return
     instance.events.tell(f"reading the archived {', '.join(names)}")
@@ -170,9 +184,9 @@ def _read(instance: Instance, archived: _Archived, names: Sequence[str]) -> None
 
 
 def _damage(instance: Instance, archived: _Archived, name: str) -> tuple[str, ...]:
-    """Read the archived copy, and return what is wrong with it.
+    """Read the archived copy, and return its damage.
 
-    If nothing proves its description, its plain bytes are read, which needs the keys.
+    If its description is not trusted, its plain bytes are read, which requires the keys.
     """
     if archived.is_believed(instance, name):
         return stored_damage(archived.archive, archived.files[name])
@@ -197,7 +211,7 @@ def _compare(instance: Instance, archived: _Archived, names: Sequence[str]) -> N
 
 
 def expiry_of(flavour: Flavour, variables: Mapping[str, str]) -> Expiry:
-    """Return when the server removes binlogs by itself.
+    """Return the rules by which the server removes binlogs by itself.
 
     See refman 8.4, "binlog_expire_logs_seconds" and "binlog_expire_logs_auto_purge"; MariaDB, "max_binlog_total_size".
     """

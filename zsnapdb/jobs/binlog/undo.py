@@ -1,9 +1,8 @@
-"""`zsnapdb undo`: shows what a transaction changed, and writes the script that undoes it. The server is not changed.
+"""`zsnapdb undo`: it shows the changes of a transaction, and writes the script that undoes it.
 
-`jobs/clone/undo_trial.py` proves the script on clones, `apply` runs it on the server.
-
-The binlogs of the server are read where they are, those before them in the archive. Its tables say how the values are
-to be read, once they are proved to be those of the transaction, and whether its rows are still those that it left.
+The server is not changed. `jobs/clone/undo_trial.py` proves the script on clones, and `apply` runs it on the server.
+The binlogs of the server are read in place, earlier ones in the archive. The server's tables, once they are proved to
+be those of the transaction, show how to read the values. They also show whether its rows are unchanged since.
 """
 
 from __future__ import annotations
@@ -46,14 +45,17 @@ class LoggedTransaction:
 
     @property
     def began(self) -> int:
-        """When the transaction began, in seconds since 1970: not after its first statement, nor after its commit."""
+        """The begin of the transaction in seconds since 1970: not after its first statement, nor after its commit."""
         return min(self.transaction.began, self.transaction.committed) // 1_000_000
 
 
 def find_transaction(instance: Instance, files: LocalFiles, gtid: str) -> LoggedTransaction:
-    """Return a transaction by its GTID, as the server prints it.
+    """Return a transaction by its GTID, in the form of the server.
 
-    The archive is read only if the server's own binlogs do not have it. NotThere if neither has the transaction.
+    The archive is read only if the server's own binlogs do not have it.
+
+    Raises:
+        NotThere: neither has the transaction.
     """
     live = [binlog for binlog in files.list() if not binlog.problem]
     for binlog in live:
@@ -111,7 +113,7 @@ def _may_hold(file: ArchivedFile, gtid: str) -> bool:
 
 
 def _check_rows(transaction: TransactionChanges, gtid: str) -> None:
-    """Raise PreflightError unless the transaction changed rows, and the binlog has all that it changed."""
+    """Raise PreflightError unless the transaction changed rows and the binlog contains all of its changes."""
     objection = None
     if transaction.statements or transaction.other_statements:
         objection = "it has statements whose rows are not in the binlog, such as DDL"
@@ -125,7 +127,7 @@ def _check_rows(transaction: TransactionChanges, gtid: str) -> None:
 
 @dataclass(frozen=True)
 class Conflict:
-    """A row that is not what the transaction left. `is_new`: it was deleted, and there is a row with its key again."""
+    """A row that differs from the result of the transaction. `is_new`: it was deleted, and its key has a row again."""
 
     change: RowChange
     is_new: bool
@@ -135,9 +137,9 @@ class Conflict:
 class Undo:
     """A transaction that may be undone: its changes, and the rows that prevent it now.
 
-    The changes are those that the binlog has, in their order. Once they are proved (`is_tried`), they are all that the
-    transaction changed, each row once, and a clone of the server was as before the transaction after they were undone
-    there. `file` is where the script was written; None: it was not. `is_applied`: then it ran on the server too.
+    The changes are those in the binlog, in their order. After the proof (`is_tried`) they are all changes of the
+    transaction, each row once. Their undo returned a clone of the server to the state before the transaction. `file` is
+    the written script; None: not written. `is_applied`: the script ran on the server too.
     """
 
     instance: str
@@ -151,7 +153,7 @@ class Undo:
 
     @property
     def changed_since(self) -> str:
-        """How many of the rows that the transaction left were changed since, for people."""
+        """The number of result rows that were changed since, as text."""
         rows = len(planning.expectations(self.changes))
         return f"{len(self.conflicts)} of {rows} rows were changed since"
 
@@ -163,9 +165,11 @@ def refuse_existing(into: Path | None) -> None:
 
 
 def undo(instance: Instance, gtid: str) -> Undo:
-    """Return how the transaction is undone. Nothing on the server is changed.
+    """Return the undo of the transaction. Nothing on the server is changed.
 
-    NotThere if neither the server's binlogs nor the archive have it. PreflightError says what prevents the undo.
+    Raises:
+        NotThere: neither the server's binlogs nor the archive have it.
+        PreflightError: the transaction cannot be undone; the message has the reason.
     """
     with instance.session() as session:
         logged = find_transaction(instance, LocalFiles(find_source(session)), gtid)
@@ -176,9 +180,9 @@ def undo(instance: Instance, gtid: str) -> Undo:
 
 
 def who_sees_triggers(own: Instance, other: Instance, *, is_named: bool) -> Instance:
-    """Return the instance with its own account, if that sees whether tables have triggers, else with the other one.
+    """Return the instance with its own account, if it can see triggers, else with the other account.
 
-    One that nobody named counts only where the server lets it in.
+    An account that the user did not name counts only if the server accepts it.
     """
     with own.session() as session:
         if _sees_triggers(session):
@@ -192,7 +196,7 @@ def who_sees_triggers(own: Instance, other: Instance, *, is_named: bool) -> Inst
 
 
 def refuse_conflicts(undone: Undo) -> None:
-    """Raise PreflightError if a row was changed since."""
+    """Raise PreflightError if a row was changed since the transaction."""
     if undone.conflicts:
         raise PreflightError(
             f"{undone.changed_since} transaction {undone.gtid}, the first in {undone.conflicts[0].change.shape.name}",
@@ -202,7 +206,11 @@ def refuse_conflicts(undone: Undo) -> None:
 
 
 def write(instance: Instance, undone: Undo, into: Path) -> Undo:
-    """Write the script of a proved undo into a new file. ExistsError if the file exists."""
+    """Write the script of a proved undo into a new file.
+
+    Raises:
+        ExistsError: the file exists.
+    """
     refuse_existing(into)
     changes = undone.changes
     comment = f"Undoes transaction {undone.gtid} of instance {instance.name}: {len(changes)} changes of rows."
@@ -264,9 +272,9 @@ _READ_ONLY = ("read_only", "super_read_only")
 
 
 def check(instance: Instance) -> None:
-    """Raise PreflightError if the server is read-only. Nothing is changed.
+    """Raise PreflightError if the server is read-only; change nothing.
 
-    A replica that is changed by itself has another history than its source.
+    Changes on a replica itself would give it another history than its source.
     """
     with instance.session(read_timeout=_LONGEST_SECONDS) as session:
         seen = global_variables(session, _READ_ONLY)
@@ -279,10 +287,14 @@ def check(instance: Instance) -> None:
 
 
 def apply(instance: Instance, undone: Undo, before: StateBefore) -> Undo:
-    """Undo the transaction on the server, in one transaction: all its rows, or none. The account may change them.
+    """Undo the transaction on the server in one transaction: all its rows, or none.
 
-    Before its commit the tables must be defined as they were, and every row must be as in the clone right before the
-    transaction. PreflightError if nothing was undone; ConsistencyError if a row was not as it was: it was rolled back.
+    The account must be able to change these rows. Before the commit the tables must have the same definitions, and
+    every row must equal the row in the clone directly before the transaction.
+
+    Raises:
+        PreflightError: nothing was undone.
+        ConsistencyError: a row differed; the undo was rolled back.
     """
     try:
         with instance.session(read_timeout=_LONGEST_SECONDS) as session:
@@ -301,7 +313,7 @@ def _run(instance: Instance, session: Session, undone: Undo, before: StateBefore
     """Run the statements, prove their result, and commit. If the session ends before, the server rolls back."""
     for statement in (*planning.opening(undone.changes), *map(planning.holding, before.shapes)):
         session.query(statement)
-    # Now the open transaction holds the definitions of its tables: no DDL changes one of them before its end.
+    # Now the open transaction holds the definitions of its tables: DDL cannot change them before its end.
     with instance.session() as other:
         reader = TableShapes(other)
         now = [reader.read(shape.schema, shape.table) for shape in before.shapes]
@@ -324,7 +336,7 @@ def _run(instance: Instance, session: Session, undone: Undo, before: StateBefore
 
 
 def _is_undone(instance: Instance, before: StateBefore) -> bool:
-    """Whether every row is as before the transaction."""
+    """Return whether every row is as before the transaction."""
     with instance.session() as session:
         for statement in planning.SESSION:
             session.query(statement)

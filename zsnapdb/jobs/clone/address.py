@@ -1,7 +1,8 @@
-"""The ports that clones keep: which clone has which, and HAProxy leads each to the server that its clone has now.
+"""The kept ports of clones: HAProxy leads each kept port to the present server of its clone.
 
-ZFS says which port is whose and where it must lead. A port is led elsewhere only under the lock of names and ports, by
-what ZFS says then. So a run that died between a change and HAProxy is made good by `follow`, whoever calls it.
+The properties of the datasets say which clone keeps which port and where the port must lead. HAProxy is changed only
+under the lock of names and ports, after these properties were read. A run may die after it changed a clone and before
+it changed HAProxy. Then the next call of `follow` repairs the route.
 """
 
 from __future__ import annotations
@@ -24,16 +25,21 @@ from zsnapdb.planning.clone.addresses import KeptRoute
 
 
 def settings_of(settings: Settings) -> AddressSettings:
-    """Return the settings of the ports that clones keep. ConfigError if clones keep none."""
+    """Return the settings of the kept ports.
+
+    Raises:
+        ConfigError: `clones.address` is not configured.
+    """
     if settings.clones.address is None:
         raise ConfigError("clones keep no ports of their own", hint="add a section [clones.address]")
     return settings.clones.address
 
 
 def choose(settings: Settings, clones: Iterable[CloneClaim], bind_address: str) -> int | None:
-    """Return the port that a clone is to keep from now on (None: none); the caller holds the lock of names and ports.
+    """Return the port that a new clone keeps (None: no port).
 
-    HAProxy listens at `clones.bind_address` alone: a clone with another address keeps none, nor does one too many.
+    The caller holds the lock of names and ports. HAProxy listens at `clones.bind_address` alone, so a clone with
+    another address keeps no port. A clone keeps no port either if all configured ports are taken.
     """
     configured = settings.clones.address
     if configured is None or bind_address != settings.clones.bind_address:
@@ -43,14 +49,15 @@ def choose(settings: Settings, clones: Iterable[CloneClaim], bind_address: str) 
 
 
 def route_of(info: CloneInfo) -> KeptRoute:
-    """Return where the port of the clone must lead."""
+    """Return the address to which the kept port of the clone must lead."""
     return KeptRoute(info.host, info.port)
 
 
 def lead(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
-    """Lead the port of the clone to its server, and end every session of before; warn if that cannot be done.
+    """Lead the kept port of the clone to its server and end all earlier sessions of the port.
 
-    The caller holds the lock of names and ports. Return the clone with what is true of its port now.
+    The caller holds the lock of names and ports. A failure of HAProxy becomes a warning. Return the clone with the new
+    value of `is_led_to`.
     """
     configured = settings.clones.address
     if configured is None or info.kept_port is None:
@@ -64,7 +71,7 @@ def lead(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
 
 
 def open_to(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
-    """As `lead`, if HAProxy does not lead there yet; the caller holds the clone's lock."""
+    """Call `lead` if HAProxy does not lead the kept port to the server yet; the caller holds the clone's lock."""
     if info.kept_port is None or info.is_led_to:
         return info
     with locks.names_and_ports():
@@ -72,16 +79,17 @@ def open_to(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
 
 
 def close(settings: Settings, host: Host, info: CloneInfo) -> None:
-    """Lead the port of a clone that is gone nowhere, where HAProxy is there."""
+    """Remove the route of a destroyed clone from HAProxy, if HAProxy led to it."""
     if settings.clones.address is not None and info.is_led_to:
         follow_if_there(settings, host)
 
 
 @dataclass(frozen=True)
 class KeptPort:
-    """A port that a clone keeps, or that leads somewhere: its clone (None: none has it), and where HAProxy leads it.
+    """A kept port of a clone, or a port to which HAProxy gives a route.
 
-    `is_listened_at`: HAProxy listens at it. Its configuration may be older than that of zsnapdb.
+    `clone` is None if no clone keeps the port. `seen` is the route that HAProxy has. `is_listened_at`: HAProxy listens
+    at the port; its configuration may be older than that of zsnapdb.
     """
 
     port: int
@@ -91,30 +99,34 @@ class KeptPort:
 
     @property
     def wanted(self) -> KeptRoute | None:
-        """Where HAProxy must lead it; None: nowhere."""
+        """The route that HAProxy must have; None: no route."""
         return route_of(self.clone) if self.clone is not None else None
 
     @property
     def is_right(self) -> bool:
-        """Whether HAProxy leads it where it must."""
+        """Whether HAProxy has the route that it must have."""
         return self.seen == self.wanted
 
 
 @dataclass(frozen=True)
 class KeptPorts:
-    """All ports that are in use, and why HAProxy does not say where they lead (None: it does)."""
+    """All ports in use, and the error of the question to HAProxy (None: HAProxy answered)."""
 
     ports: tuple[KeptPort, ...]
     error: ZsnapdbError | None = None
 
     @property
     def wrong(self) -> tuple[KeptPort, ...]:
-        """Those that HAProxy does not lead where they must."""
+        """The ports whose route in HAProxy is wrong."""
         return tuple(port for port in self.ports if not port.is_right)
 
 
 def look(settings: Settings, host: Host) -> KeptPorts:
-    """Return the ports that clones keep, and those that lead somewhere. ConfigError if clones keep none here."""
+    """Return the kept ports of all clones and the ports to which HAProxy gives a route.
+
+    Raises:
+        ConfigError: `clones.address` is not configured.
+    """
     configured, error = settings_of(settings), None
     of_port = {info.kept_port: info for info in catalogue.listing(settings, host) if info.kept_port is not None}
     try:
@@ -127,9 +139,13 @@ def look(settings: Settings, host: Host) -> KeptPorts:
 
 
 def follow(settings: Settings, host: Host) -> tuple[KeptPort, ...]:
-    """Lead every port where it must, and return those that were not. PreflightError if HAProxy does not follow.
+    """Correct the routes of all ports, and return the ports whose route was wrong.
 
-    A port at which it does not listen is among them, and stays as it is.
+    A port at which HAProxy does not listen is returned too, but its route is not changed.
+
+    Raises:
+        ConfigError: `clones.address` is not configured.
+        PreflightError: HAProxy does not answer or refuses a route.
     """
     configured = settings_of(settings)
     with locks.names_and_ports():
@@ -143,21 +159,25 @@ def follow(settings: Settings, host: Host) -> tuple[KeptPort, ...]:
 
 
 def follow_if_there(settings: Settings, host: Host) -> None:
-    """As `follow`, where clones keep ports. That HAProxy does not follow is said by the doctor."""
+    """Call `follow` if clones keep ports, and ignore its errors. The doctor reports wrong routes."""
     if settings.clones.address is not None:
         with contextlib.suppress(ZsnapdbError):
             follow(settings, host)
 
 
 def configuration(settings: Settings, host: Host) -> str:
-    """Return the configuration of HAProxy, with every port led where it must now."""
+    """Return the configuration of HAProxy with the present route of every kept port."""
     listed = catalogue.listing(settings, host)
     must = {info.kept_port: route_of(info) for info in listed if info.kept_port is not None}
     return addresses.configuration(settings_of(settings), settings.clones.bind_address, must, haproxy.account())
 
 
 def write_configuration(settings: Settings, host: Host, file: Path) -> None:
-    """Replace the file by the configuration of HAProxy. PreflightError if that cannot be done."""
+    """Replace the file with the configuration of HAProxy.
+
+    Raises:
+        PreflightError: the file cannot be written.
+    """
     text = configuration(settings, host)
     try:
         whole_file.replace(file, text.encode(), 0o644)

@@ -1,4 +1,7 @@
-"""Compares two commits of a clone, on an ephemeral clone of each: definitions, and the rows of every table."""
+"""Comparison of two commits of a clone: definitions and the rows of every table.
+
+Each commit is cloned to an ephemeral clone for the comparison.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +36,11 @@ _LONG_SECONDS = 6 * 3600.0
 
 @dataclass(frozen=True)
 class ComparedTable:
-    """A table at two states: its numbers of rows (None: it is not there), and what differs.
+    """A table in two states: its numbers of rows (None: the table does not exist) and the differences.
 
-    `added`, `removed` and `changed` count rows by primary key, and `changes` are the first of them; `shape` has their
-    columns. Where rows cannot be told apart, `reason` says why; then `is_same` is by number and checksum of the rows.
+    `added`, `removed` and `changed` count rows by primary key. `changes` holds the first changed rows, and `shape`
+    their columns. If rows have no common key, `reason` says why, and `is_same` compares the number and checksum of the
+    rows.
     """
 
     name: TableName
@@ -52,22 +56,22 @@ class ComparedTable:
 
     @property
     def compared_by(self) -> str:
-        """By what: `key`, `checksum`, or the `presence` of the table alone."""
+        """The kind of comparison: `key`, `checksum`, or `presence` if only one state has the table."""
         if self.shape is not None:
             return "key"
         return "checksum" if self.before is not None and self.after is not None else "presence"
 
     @property
     def rows(self) -> ComparedTable | None:
-        """Itself if its numbers of rows that differ are known."""
+        """The table itself if its rows were compared by key, else None."""
         return self if self.shape is not None else None
 
 
 @dataclass(frozen=True)
 class BranchDifference:
-    """Two commits of a clone compared: the difference of all definitions as diff(1) writes it, and every table.
+    """The differences of two commits of a clone: all definitions in the format of diff(1), and every table.
 
-    `is_whole`: everything that differs is there.
+    `is_whole`: no difference was cut off.
     """
 
     info: CloneInfo
@@ -79,7 +83,7 @@ class BranchDifference:
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing differs."""
+        """Whether the commits are equal."""
         return self.is_whole and not self.schema and all(table.is_same for table in self.tables)
 
 
@@ -95,11 +99,12 @@ class _Side:
 def compare(
     settings: Settings, host: Host, name: str, first: str, second: str, most: ShownDifference, events: Events
 ) -> BranchDifference:
-    """Compare two branches or commits of the clone. Of what differs no more is kept than `most` says.
+    """Compare two branches or commits of the clone, and keep at most as many differences as `most` allows.
 
-    Rows are told apart by primary key. A table without one, or with another one in each state, is only compared by the
-    number and the checksum of its rows. Sequences are compared by their definitions. Memory does not grow with the
-    tables. Afterwards both ephemeral clones are gone. The errors are those of `branches.resolve` and of `create`.
+    Rows are matched by primary key. A table without a primary key, or with different keys in the two states, is
+    compared by the number and checksum of its rows. Sequences are compared by their definitions. Memory use does not
+    grow with the tables. Both ephemeral clones are destroyed afterwards. The errors are those of `branches.resolve` and
+    of `create`.
     """
     seen = branches.listing(settings, host, name)
     before, after = branches.resolve(seen, first), branches.resolve(seen, second)
@@ -137,7 +142,7 @@ def _table(name: TableName, old: _Side, new: _Side, most: ShownDifference) -> Co
     counts, seen = dict.fromkeys(DifferenceKind, 0), (RowCount(), RowCount())
     changes = row_changes(name, shape, (old.session, new.session), counts, seen)
     first = most.fitting_rows(changes)
-    # The rest is counted alone.
+    # The remaining changes are counted, but not kept.
     deque(changes, maxlen=0)
     most.is_cut = most.is_cut or sum(counts.values()) > len(first)
     return ComparedTable(

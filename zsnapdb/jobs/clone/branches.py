@@ -1,7 +1,7 @@
-"""Branches of a clone: lines of its commits with names. A switch gives the clone the newest state of another one.
+"""Branches of a clone: named lines of its commits. A switch gives the clone the newest state of another branch.
 
-Nothing that was written is lost: a switch commits what the branch that is left lacks, of a server that was shut down.
-One change of properties then gives the clone the other data and the other branch.
+A switch loses no written data: it shuts down the server and commits the data that the old branch lacks. One change of
+properties then gives the clone the new data and the new branch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class CloneBranches:
-    """The branches of a clone, and its commits by id. `made`: the commit that was made for that ("": none)."""
+    """The branches of a clone and its commits by id. `made` is the commit that a new branch required ("": none)."""
 
     info: CloneInfo
     branches: Branches
@@ -45,7 +45,7 @@ class CloneBranches:
 
 @dataclass(frozen=True)
 class SwitchedBranch:
-    """A clone that was given another branch: the one that was left, its head, and whether that was made for it."""
+    """A clone after a switch: the old branch, its head, and whether the switch created that head."""
 
     info: CloneInfo
     branches: Branches
@@ -64,7 +64,12 @@ def _seen(info: CloneInfo) -> CloneBranches:
 
 
 def resolve(seen: CloneBranches, text: str) -> Commit:
-    """Return the commit that the name of a branch, or the id of a commit, stands for. UnknownNameError if none does."""
+    """Return the commit with this branch name or commit id.
+
+    Raises:
+        PreflightError: the branch has no commit yet.
+        UnknownNameError: the clone has no such branch or commit.
+    """
     head = seen.branches.heads.get(text, text)
     if head in seen.commits:
         return seen.commits[head]
@@ -83,7 +88,7 @@ def resolve(seen: CloneBranches, text: str) -> Commit:
 
 
 def log(seen: CloneBranches, state: str | None = None) -> Sequence[str]:
-    """Return the commits that lead to a branch or a commit (None: the branch that the clone is on), newest first."""
+    """Return the commits that lead to a branch or commit (None: the current branch of the clone), newest first."""
     head = resolve(seen, state).set.backup_id if state is not None else seen.branches.head
     return planning.line_of(head, seen.commits)
 
@@ -91,9 +96,10 @@ def log(seen: CloneBranches, state: str | None = None) -> Sequence[str]:
 def create(
     settings: Settings, host: Host, name: str, branch: str, start: str | None = None
 ) -> CloneVerb[Intention, CloneBranches]:
-    """Begin a branch of the clone: at `start` (a branch or a commit), else at its present state, which is committed.
+    """Create a branch of the clone that starts at `start`, a branch or a commit.
 
-    The clone stays on the branch that it is on. The errors are those of `planning.refuse_new`, `resolve` and `commit`.
+    Without `start` the present state of the clone is committed, and the branch starts there. The clone stays on its
+    current branch. The errors are those of `planning.refuse_new`, `resolve` and `commit`.
     """
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneBranches]]:
@@ -119,7 +125,11 @@ def create(
 
 
 def delete(settings: Settings, host: Host, name: str, branch: str) -> CloneVerb[Intention, CloneBranches]:
-    """Forget a branch of the clone; its commits stay. PreflightError if the clone is on it."""
+    """Delete a branch of the clone; its commits stay.
+
+    Raises:
+        PreflightError: the clone is on this branch.
+    """
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneBranches]]:
         left = read_branches(info).without(branch)
@@ -138,14 +148,18 @@ def _record(info: CloneInfo, known: Branches) -> None:
 
 
 def _usable(info: CloneInfo) -> CloneInfo:
-    """Return the clone. PreflightError if it is one of a set, or was never started with data that is no commit."""
+    """Return the clone.
+
+    Raises:
+        PreflightError: the clone is part of a set, or it was never started and its data is no commit.
+    """
     if info.set_name:
         raise PreflightError(
             f"clone {info.label} is one of the set {info.set_name}",
             hint="branches are of clones that replicate nothing",
             about=(info.owner,),
         )
-    # One whose reset was interrupted was never started either, and has other data than the head of its branch.
+    # A clone whose reset was interrupted was never started either. Its data is not the head of its branch.
     if info.phase is CopyPhase.NEW and read_branches(info).head != info.backup_id:
         raise PreflightError(
             f"the server of clone {info.label} was never started",
@@ -160,9 +174,9 @@ def switch(
 ) -> CloneVerb[Intention, SwitchedBranch]:
     """Give the clone the newest commit of that branch; port, credentials and lease stay.
 
-    What was written since the newest commit of the branch that is left is committed to it first, so coming back finds
-    it. Afterwards the clone's server runs. Interrupted anywhere, the clone is on its old branch with its old data, or
-    on the new one with the new data; the same command goes on.
+    Changes since the newest commit of the old branch are committed to it first, so a switch back finds them. Afterwards
+    the clone's server runs. An interrupted switch leaves the clone on the old branch with the old data, or on the new
+    branch with the new data. The same command then continues.
     """
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], SwitchedBranch]]:
@@ -187,7 +201,7 @@ def switch(
             info.process.stop(timeout=patience)
             stopped, now, is_new = replace(info, pid=None), known, False
             with undone_on_error(lambda: _start_again(settings, host, info)):
-                # Between the look and the end of the server somebody can have written.
+                # A user can have written between the observation and the end of the server.
                 if not is_kept or not _ended_there(settings, stopped, end):
                     made = commit_locked(host, stopped, f"branch {known.current}, when it was left")
                     now, is_new = known.with_head(made.set.backup_id), True
@@ -208,7 +222,10 @@ def switch(
 
 @contextlib.contextmanager
 def _held(settings: Settings, host: Host, name: str, events: Events) -> Iterator[CloneInfo]:
-    """Yield the clone under its lock: with its old data, if a change was interrupted before the new data counted."""
+    """Yield the clone under its lock.
+
+    If an interrupted change had not activated its new data, the clone has the old data.
+    """
     with held(settings, host, name) as info:
         if info.phase is CopyPhase.CHANGING:
             volumes.warn_of_kept(mend(info), info.name, events)
@@ -218,7 +235,7 @@ def _held(settings: Settings, host: Host, name: str, events: Events) -> Iterator
 
 def _stay(settings: Settings, host: Host, info: CloneInfo, known: Branches, events: Events) -> SwitchedBranch:
     if info.pid is None:
-        # A switch to it, or from it, may have been interrupted.
+        # A switch to or from this branch may have been interrupted.
         start_locked(settings, host, info)
         volumes.warn_of_kept(mend(info), info.name, events)
     now = address.open_to(settings, of_dataset(settings, host, info.name), events)
@@ -238,10 +255,10 @@ def _start_again(settings: Settings, host: Host, before: CloneInfo) -> None:
 
 
 def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
-    """Return where the binlog of the running server ended when its data was that of the head; None if not known.
+    """Return the end of the running server's binlog at the time when its data was the head; None if not known.
 
-    A reset that undoes rows writes nothing into the binlog. It notes its end, so a commit that ended there counts as
-    one from before the reset.
+    A reset that undoes rows writes nothing into the binlog and records its end. A commit with that end counts as a
+    commit from before the reset.
     """
     state = handed.read(host, info)
     if state is None:
@@ -255,7 +272,7 @@ def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
 
 
 def _is_unwritten(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bool:
-    """Whether it is certain that nothing was written into the clone, whose server runs, since its binlog ended there.
+    """Return whether the running server certainly wrote no data since its binlog ended at `end`.
 
     A server that was never started has written nothing.
     """
@@ -265,7 +282,7 @@ def _is_unwritten(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bo
 
 
 def _ended_there(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bool:
-    """Whether the server, which was shut down, was written to no more after that end (None: it was never started)."""
+    """Return whether the stopped server wrote nothing after that end (None: it was never started)."""
     if end is None:
         return True
     with contextlib.suppress(ZsnapdbError, OSError):

@@ -1,6 +1,7 @@
-"""Lists the clones on this host, by the properties of their datasets.
+"""The catalogue of the clones on this host, read from the properties of their datasets.
 
-What changes by itself is asked elsewhere: when a holder last beat, whether a server runs, and where HAProxy leads.
+Three changing facts come from other sources: the last heartbeat of a holder, the server process, and the routes of
+HAProxy.
 """
 
 from __future__ import annotations
@@ -33,12 +34,15 @@ from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import is_number
 
 CloneVerb = Verb[CloneInfo, P, R]
-"""A verb on a clone, its plan, and its result."""
+"""A verb on a clone, with its plan and its result."""
 
 
 @dataclass(frozen=True)
 class Intention:
-    """The steps of a change, one line each; no steps: nothing would change. `clone` is None if it concerns no clone."""
+    """The steps of a change, one line each; without steps nothing would change.
+
+    `clone` is None if no clone is concerned.
+    """
 
     clone: CloneInfo | None
     steps: tuple[str, ...]
@@ -58,21 +62,22 @@ _COLUMNS = (
 
 
 def home(settings: Settings, pool: str) -> str:
-    """Return the dataset under which all clones in the pool live: the configured dataset, else zsnapdb/clones.
+    """Return the dataset that holds all clones of the pool: the configured dataset, else zsnapdb/clones.
 
-    PreflightError if the configured dataset is in another pool.
+    Raises:
+        PreflightError: the configured dataset is in another pool.
     """
     return copies.home(settings.clones.dataset, pool, _HOME, "clones.dataset")
 
 
 def homes(settings: Settings) -> list[str]:
-    """Return the existing datasets on this host under which clones may live."""
+    """Return the existing datasets on this host that may hold clones."""
     return copies.homes(settings.clones.dataset, _HOME)
 
 
 def known(settings: Settings, host: Host) -> KnownCopies[CloneInfo]:
     """Return the clones on this host, oldest first, even if their instance is no longer configured."""
-    # The processes of this host are looked through once for all clones whose servers do not run.
+    # The processes of this host are listed once for all clones whose servers do not run.
     read = partial(_info, host, _routes(settings), users=server.OptionFileUsers())
     seen = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, read)
     ordered = sorted(seen.copies, key=lambda info: (info.created, info.name))
@@ -85,7 +90,10 @@ def listing(settings: Settings, host: Host) -> list[CloneInfo]:
 
 
 def claims(settings: Settings) -> KnownCopies[CloneClaim]:
-    """Return what the clones on this host have that no other may have. Nothing below their anchors is looked at."""
+    """Return the names, ports and other exclusive properties of the clones on this host.
+
+    Only the anchors of the clones are read, not the datasets below them.
+    """
     return copies.known(
         "clone",
         homes(settings),
@@ -98,7 +106,7 @@ def claims(settings: Settings) -> KnownCopies[CloneClaim]:
 
 
 def _routes(settings: Settings) -> Callable[[], KeptRoutes]:
-    """Return what asks HAProxy where it leads, at most once."""
+    """Return a function that asks HAProxy for its routes, at most once."""
     return cache(lambda: haproxy.routes_or_none(settings.clones.address))
 
 
@@ -161,28 +169,30 @@ def _takes_over(revision: Properties) -> bool:
 
 
 def _masked(volumes: Iterable[Properties]) -> str | None:
-    """Return with what all of these volumes were masked; None if one of them is not."""
+    """Return the time at which the last of these volumes was masked; None if one volume is not masked."""
     marks = [volume[clone_properties.MASKED_PROPERTY] for volume in volumes]
     is_masked = all(mark.is_local and mark.value != clone_properties.NOT_MASKED for mark in marks) and bool(marks)
     return max(mark.value for mark in marks) if is_masked else None
 
 
 def no_such_clone(name: str) -> UnknownNameError:
-    """Return the one answer to a name that no clone has, and to one that a clone has which the asker may not see."""
+    """Return the error for a name that no clone has. A clone that the account may not see gets the same error."""
     return UnknownNameError(
         f"there is no clone {name}", hint="see `zsnapdb clone list`, or `zsnapdb-clone list` for your own", about=()
     )
 
 
 def find(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone that people call so, by its label or its id.
+    """Return the clone with this label or id.
 
-    UnknownNameError, DamagedError if it cannot be read.
+    Raises:
+        UnknownNameError: no clone has the name.
+        DamagedError: the properties of the clone cannot be read.
     """
     one = _of_dataset(settings, host, name)
     if one is not None and one.is_called(name):
         return one
-    # A clone that was renamed, that came out of a pool, or that was reset by a swap is not called as its dataset.
+    # A clone has another name than its dataset after a rename, a handout from the pool, or a reset by swap.
     everything = known(settings, host)
     called = next((info for info in everything.copies if info.is_called(name)), None)
     if called is None:
@@ -191,7 +201,7 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 
 def of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone whose dataset has that name, whatever people call it. The errors are those of `find`."""
+    """Return the clone whose dataset has that name, whatever its label is. The errors are those of `find`."""
     one = _of_dataset(settings, host, name)
     if one is None:
         raise no_such_clone(name)
@@ -199,7 +209,10 @@ def of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 
 def again(settings: Settings, host: Host, name: str) -> CloneInfo | None:
-    """Return the clone whose dataset has that name as it is now; None if it is gone, or cannot be read any more."""
+    """Return the present state of the clone whose dataset has that name.
+
+    None if the clone no longer exists or its properties can no longer be read.
+    """
     with contextlib.suppress(DamagedError):
         return _of_dataset(settings, host, name)
     return None
@@ -214,7 +227,11 @@ def _of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo | None:
 
 
 def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
-    """Return the clone as it is now. UnknownNameError if it is another one, which has the name of the one meant."""
+    """Return the clone as it is now.
+
+    Raises:
+        UnknownNameError: the name now belongs to another clone.
+    """
     if now.guid != meant.guid:
         raise UnknownNameError(f"clone {meant.label} is gone; another has its name", hint="nothing was changed")
     return now
@@ -230,20 +247,20 @@ def refuse_other_data(first: CloneInfo, other: CloneInfo) -> None:
 
 
 def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
-    """Raise ExistsError if one of these clones, or its set, is called so, or has a dataset of that name."""
+    """Raise ExistsError if one of these clones, its set or its dataset has that name."""
     other = next((one for one in others if one.is_called(label) or label in (one.name, one.set_name)), None)
     if other is not None:
         raise ExistsError(
             f"the name {label} is taken by another clone" + ("" if other.is_called(label) else f", {other.label}"),
             hint=f"choose another name, or run `zsnapdb clone destroy {other.label}`",
-            # What is called otherwise may be another's, who alone may read its name.
+            # Another owner may have this clone; only that owner may read its label.
             about=() if other.is_called(label) else None,
         )
 
 
 @contextlib.contextmanager
 def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
-    """Be the only process that changes the clone of that label or name, and yield it as it is under its lock.
+    """Take the lock of the clone with that label or name, and yield the clone as it is under the lock.
 
     The errors are those of `ready`.
     """
@@ -254,32 +271,32 @@ def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
             if info is not None and info.is_called(name):
                 yield _settled(settings, host, _refuse_unusable(info, name))
                 return
-        # It was renamed, or has another dataset since a reset, or this dataset is no clone: another lock counts.
+        # The clone was renamed, a reset gave it another dataset, or this dataset is no clone: take the other lock.
         dataset = find(settings, host, name).name
 
 
 def verb(
     settings: Settings, host: Host, name: str, decide: Callable[[CloneInfo], tuple[P, Callable[[], R]]]
 ) -> CloneVerb[P, R]:
-    """Return the verb on the clone of that label or name. The errors before `decide` are those of `ready`."""
+    """Return the verb on the clone with that label or name. The errors before `decide` are those of `ready`."""
     return Verb(lambda: contextlib.nullcontext(ready(settings, host, name)), lambda: held(settings, host, name), decide)
 
 
 def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
-    """Return the clone with the quota that it has to have. The caller holds its lock."""
+    """Return the clone with the quota that it must have. The caller holds its lock."""
     for revision in info.takes_over:
         taken_over.settle(revision)
     return of_dataset(settings, host, info.name) if info.takes_over else info
 
 
 def is_dataset(settings: Settings, name: str) -> bool:
-    """Whether a dataset of this name is where clones are: the clone of this name, if there is one, is not a label."""
+    """Return whether a dataset in the homes of clones has this name. Such a name is not taken for a label."""
     possible = [f"{above}/{name}" for above in homes(settings)] if clone_properties.is_clone_name(name) else []
     return any(datasets.exists(dataset) for dataset in possible)
 
 
 def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) -> Settings:
-    """Return the settings with this server program for the instance of the clone. None changes nothing.
+    """Return the settings with this server program for the instance of the clone; unchanged if `binary` is None.
 
     The errors are those of `find`.
     """
@@ -287,9 +304,11 @@ def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) 
 
 
 def ready(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone of that name. PreflightError if it is being made or destroyed, or is nobody's yet.
+    """Return the clone of that name.
 
-    UnknownNameError also if another clone is meant (`meant.require`).
+    Raises:
+        PreflightError: the clone is not complete, is being destroyed, or has no user yet.
+        UnknownNameError: no clone has the name, or another clone has it now (`meant.require`).
     """
     return _refuse_unusable(find(settings, host, name), name)
 
@@ -314,13 +333,13 @@ def _refuse_unusable(info: CloneInfo, name: str) -> CloneInfo:
 
 
 ROOT = "root"
-"""Whoever it is: root may all."""
+"""The account that may use all clones."""
 
 
 def require_owner(settings: Settings, host: Host, name: str, account: str) -> None:
-    """UnknownNameError unless there is a clone, or a set of clones, of that name and all are the account's.
+    """Raise UnknownNameError unless the account owns the clone, or all clones of the set, of that name.
 
-    A clone of somebody else has the answer of one that is not there, after the same look. Root may all.
+    Clones of other owners give the same answer, after the same work, as missing clones. Root may use all clones.
     """
     if account == ROOT:
         return
@@ -334,11 +353,11 @@ def _is_meant(info: CloneInfo, name: str) -> bool:
 
 
 def instances_of(settings: Settings, host: Host, name: str) -> set[str]:
-    """Return the instances of the clone, or of the clones of the set, of that name; none if nothing has the name."""
+    """Return the instances of the clone, or the clones of the set, with that name; empty if nothing has the name."""
     return {info.instance for info in listing(settings, host) if _is_meant(info, name)}
 
 
 def names_of(settings: Settings, host: Host, name: str) -> set[str]:
-    """Return every name of the clone, or of the clones of the set, of that name."""
+    """Return the names of the clone with that name, or of all clones in the set with that name."""
     clones = [info for info in listing(settings, host) if _is_meant(info, name)]
     return {word for info in clones for word in (info.id, info.label)}

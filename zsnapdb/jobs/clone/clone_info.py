@@ -1,4 +1,4 @@
-"""A clone, as the properties of its datasets describe it, its server process, and what it is called."""
+"""A clone: the properties of its datasets, its server process, and its names."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ _STAYS, _TAKEN, _EXCHANGED = Fate.STAYS, Fate.TAKEN, Fate.EXCHANGED
 
 
 def _called(name: str) -> Form[str]:
-    """What people call the clone. Not set, or no name of a clone: the name of its dataset, which never changes."""
+    """Return the form of a name of the clone.
+
+    If it is not set or is no valid name, the name is that of the dataset, which never changes.
+    """
 
     def value(found: CopyDatasets) -> str:
         recorded = found.facts[name]
@@ -92,7 +95,7 @@ def _mount(found: CopyDatasets) -> Path:
 
 
 def _lease(found: CopyDatasets) -> CloneLease:
-    """Return the lease; its heartbeat counts from when the clone was made, as far as the properties say."""
+    """Return the lease. The heartbeat counts from the creation of the clone, as far as the properties say."""
     recorded = found.facts[_HEARTBEAT]
     if not recorded.is_local or recorded.value == _NONE:
         return found.lease()
@@ -122,10 +125,10 @@ _BRANCHES = Form(
 
 @dataclass(frozen=True, kw_only=True)
 class CloneClaim:
-    """What a clone has that no other may have, and whose it is. Its anchor, `top`, alone says so.
+    """The exclusive properties of a clone and its owner. They are all on its anchor, `top`.
 
-    `name` is that of its dataset, `label` what people call it, and `id` what never changes for its holder: a swap gives
-    the clone another dataset. No two clones have a label or an id in common.
+    `name` is the name of its dataset, `label` its present name for users. `id` never changes for the holder, even if a
+    swap gives the clone another dataset. No two clones share a label or an id.
     """
 
     name: str
@@ -134,56 +137,58 @@ class CloneClaim:
     id: str = field(default="", metadata=_of(_called(f"{PROPERTY}:id"), _STAYS, _EXCHANGED, _STAYS))
     port: int = field(metadata=_of(number(f"{PROPERTY}:port", _LAST_PORT), _STAYS, _STAYS, _STAYS))
     kept_port: int | None = field(default=None, metadata=_of(_PORT, _TAKEN, _EXCHANGED, _STAYS))
-    """The port that it keeps whatever its server is, at which HAProxy listens."""
+    """The port at which HAProxy listens for this clone. It stays when the server gets another port."""
     owner: str = field(metadata=_of(OWNER, _TAKEN, _EXCHANGED, _STAYS))
     set_words: str = field(default="", metadata=_of(text(SET_PROPERTY), _STAYS, _STAYS, _STAYS))
-    """Of a clone in a set: the name of the set and the part of the clone (source, replica, member)."""
+    """The name of the clone's set and its part (source, replica, member); "" outside a set."""
     key: str = field(default="", metadata=_of(own_text(KEY_PROPERTY), _STAYS, _STAYS, _TAKEN))
-    """The identity of the data that it has (`CloneSource.key`); "": an older version made it."""
+    """The identity of its present data (`CloneSource.key`); "": an older version created the clone."""
     begun: str = field(default="", metadata=_of(own_text(BEGUN_PROPERTY), _STAYS, _STAYS, _TAKEN))
-    """When its data was cloned from an instance first; clones of its commits inherit that. "": at `created`."""
+    """The time when its data was first cloned from an instance; clones of its commits inherit it. "": at `created`."""
     created: str = field(metadata=_of(CREATED, _TAKEN, _TAKEN, _STAYS))
 
     def is_called(self, word: str) -> bool:
-        """Whether people call it so."""
+        """Return whether the word is the label or the id of the clone."""
         return word in (self.label, self.id)
 
     @property
     def set_name(self) -> str:
-        """The name of the set that it is in, or ""."""
+        """The name of its set, or ""."""
         return self.set_words.partition(" ")[0] if self.part else ""
 
     @property
     def part(self) -> str:
-        """What it is in its set, or ""."""
+        """Its part in its set, or ""."""
         return self.set_words.partition(" ")[2]
 
     @property
     def since(self) -> str:
-        """Since when its data is kept."""
+        """The time since which its data is kept."""
         return self.begun or self.created
 
 
 @dataclass(frozen=True, kw_only=True)
 class CloneRecord(CloneClaim):
-    """All that the anchor of a clone records. What is not set there has a default here.
+    """All properties on the anchor of a clone. Missing properties have a default here.
 
-    Each field says what becomes of its property when the clone is handed out by a pool, when it takes the place of
-    another one (`swap`), and when its data is replaced (`reset`). A first start then records position and use.
+    Each field says what happens to its property in three cases:
+    - `hand_out`: a pool hands out the clone.
+    - `swap`: the clone takes the place of another clone.
+    - `reset`: the data of the clone is replaced. A first start then records position and use.
     """
 
     instance: str = field(metadata=_of(text(INSTANCE_PROPERTY), _STAYS, _STAYS, _STAYS))
     guid: str = field(default="", metadata=_of(_OWN_GUID, _STAYS, _EXCHANGED, _STAYS))
-    """The GUID of its anchor, or of that which its holder got first: another clone of the same name has another one."""
+    """The GUID of the first anchor that its holder got. Another clone of the same name has another GUID."""
     backup_id: str = field(metadata=_of(text(BACKUP_PROPERTY), _STAYS, _STAYS, _TAKEN))
     source: str = field(metadata=_of(text(SOURCE_PROPERTY), _STAYS, _STAYS, _TAKEN))
-    """The kind of source that the data is of."""
+    """The kind of source of the data."""
     requested: str = field(metadata=_of(text(f"{PROPERTY}:requested"), _STAYS, _TAKEN, _TAKEN))
-    """The source or the point that the data was requested for, as the user named it."""
+    """The source or point of the data, as the user named it."""
     original_words: str = field(metadata=_of(text(f"{PROPERTY}:original"), _STAYS, _TAKEN, _STAYS))
-    """The snapshot set that the clone was created from, as `--from` takes it, and what the user named then."""
+    """The snapshot set from which the clone was created, in the form of `--from`, and the source named by the user."""
     original_key: str = field(default="", metadata=_of(own_text(f"{PROPERTY}:original-key"), _STAYS, _TAKEN, _STAYS))
-    """The identity of the data that it was created from, whatever that is called since."""
+    """The identity of the data from which the clone was created; later renames do not change it."""
     flavour: Flavour = field(metadata=_of(choice(f"{PROPERTY}:flavour", Flavour), _STAYS, _STAYS, _STAYS))
     bind_address: str = field(metadata=_of(text(f"{PROPERTY}:bind"), _STAYS, _STAYS, _STAYS))
     server_id: int = field(metadata=_of(number(f"{PROPERTY}:server-id"), _STAYS, _STAYS, _STAYS))
@@ -199,40 +204,41 @@ class CloneRecord(CloneClaim):
     mount: Path = field(metadata=_of(Form((_ROOT,), _mount, lambda path: {_ROOT: str(path)}), _STAYS, _STAYS, _STAYS))
     origin: Origin = field(metadata=_of(ORIGIN, _STAYS, _STAYS, _TAKEN))
     is_ephemeral: bool = field(metadata=_of(flag(f"{PROPERTY}:ephemeral"), _STAYS, _STAYS, _STAYS))
-    """Whether a command made it for itself. The clone goes when that command is gone (`locks.as_maker`)."""
+    """Whether a command created the clone for itself. The clone is removed after the end of that command
+    (`locks.as_maker`)."""
     follows: int | None = field(default=None, metadata=_of(_FOLLOWS, _STAYS, _STAYS, _STAYS))
-    """The port of the clone that it replicates from."""
+    """The port of the clone that is its replication source."""
     pool: PoolMark | None = field(default=None, metadata=_of(_POOL, _TAKEN, _EXCHANGED, _STAYS))
-    """Where it is, if it was made for the pool of its instance."""
+    """The state of a clone that was created for the pool of its instance; None: no pool clone."""
     rules: str = field(default="", metadata=_of(own_text(RULES_PROPERTY), _STAYS, _STAYS, _STAYS))
-    """Of a clone that was made for a pool: the digest of the rules by which it was masked."""
+    """The digest of the rules that masked the clone, if it was created for a pool."""
     history: str | None = field(default=None, metadata=_of(_HISTORY, _STAYS, _STAYS, _STAYS))
-    """Of a clone that was made for a pool: `sources.production_history` then (None: an older version made it)."""
+    """The value of `sources.production_history` at its creation for a pool (None: an older version created it)."""
     asks_for_masking: bool = field(metadata=_of(flag(f"{PROPERTY}:mask"), _TAKEN, _TAKEN, _STAYS))
-    """Whether its request asks for masking, at every first start of new files."""
+    """Whether its request asks for masking at every first start of new files."""
     branches: str = field(default="", metadata=_of(_BRANCHES, _STAYS, _STAYS, _TAKEN))
-    """Its branches and which one it is on (`Branches`); "" if it is on the first one."""
+    """Its branches and the current one (`Branches`); "" if it is on the first branch."""
     run_id: str = field(default="", metadata=_of(own_text(RUN_PROPERTY), _TAKEN, _EXCHANGED, _STAYS))
-    """The id of the run that made it, or handed it out; "" if an older version did."""
+    """The id of the run that created it or handed it out; "" if an older version did."""
 
     @property
     def client_file(self) -> Path:
-        """The credentials file of the account of the clone's users."""
+        """The credentials file of the users' account."""
         return self.mount / PRIVATE_FOLDER / "client.cnf"
 
     @property
     def internal_file(self) -> Path:
-        """The file with the password of the account with which zsnapdb itself works in the clone."""
+        """The file with the password of zsnapdb's internal account in the clone."""
         return self.mount / PRIVATE_FOLDER / INTERNAL_FILE
 
     @property
     def original(self) -> str:
-        """The snapshot set that the clone was created from, as `--from` takes it."""
+        """The snapshot set from which the clone was created, in the form of `--from`."""
         return self.original_words.partition(" ")[0]
 
     @property
     def original_request(self) -> str:
-        """What the user named when the clone was created."""
+        """The source that the user named when the clone was created."""
         return self.original_words.partition(" ")[2]
 
 
@@ -240,11 +246,11 @@ class CloneRecord(CloneClaim):
 class CloneInfo(CloneRecord):
     """A clone: its record, its datasets, and its server.
 
-    `datasets` are the anchor and all datasets below it that carry the clone's name, outer datasets first. `volumes` (by
-    role) are the datasets of the current revision, `origins` (by role) the snapshots that these were cloned from ("-"
-    or "" for one that depends on none); `leftovers` are the datasets of other revisions. `masked` is when masking was
-    complete (None: not masked). `own_bytes` is the space that only the clone occupies, snapshots included, and `quota`
-    the most that it may have of that (0: no limit).
+    `datasets` are the anchor and all datasets below it that have the clone's name, outer datasets first. `volumes` (by
+    role) are the datasets of the current revision. `origins` (by role) are the snapshots from which these were cloned
+    ("-" or "": the volume depends on no snapshot). `leftovers` are the datasets of other revisions. `masked` is the
+    time when masking was complete (None: not masked). `own_bytes` is the space that only the clone occupies, snapshots
+    included, in bytes. `quota` is the limit of that space in bytes (0: no limit).
     """
 
     masked: str | None
@@ -257,48 +263,48 @@ class CloneInfo(CloneRecord):
     is_independent: bool
     pid: int | None
     is_led_to: bool = False
-    """Whether HAProxy leads the port that it keeps to its server."""
+    """Whether HAProxy leads the kept port to its server."""
     kept_bytes: int = 0
-    """How many bytes of its own are of data that it had before, which its commits keep."""
+    """The part of `own_bytes` that belongs to earlier data, which its commits keep."""
     takes_over: tuple[str, ...] = ()
-    """Revisions that took something over when the process that was at work was killed (`taken_over.settle`)."""
+    """Revisions whose process was killed while they took data over (`taken_over.settle`)."""
     grown: int = 0
-    """How many bytes of its quota are for what it was detached with, or took over. Other data does not get them."""
+    """The bytes of its quota for data that it got by a detach or took over. New data does not get them."""
     elsewhere: str = ""
-    """Where its server runs if that is no process that is seen here (`elsewhere`), in words; "": not known."""
+    """The place of a server that is no visible process here (module `elsewhere`), as text; "": not known."""
 
     @property
     def waits(self) -> bool:
-        """Whether it waits in the pool of its instance and is nobody's yet."""
+        """Whether it waits in the pool of its instance and has no user yet."""
         return self.pool is PoolMark.WAITS
 
     @property
     def is_of_nobody(self) -> bool:
-        """Whether it is in the pool of its instance, good or not: nobody has its login."""
+        """Whether it is in the pool of its instance, in any state, so that no user has its login."""
         return self.pool is not None and self.pool.is_of_nobody
 
     @property
     def client_port(self) -> int:
-        """The port at which clients reach it: the one that it keeps, or that of its server where HAProxy is away."""
+        """The port for clients: the kept port, or the port of its server if HAProxy does not lead there."""
         return self.kept_port if self.kept_port is not None and self.is_led_to else self.port
 
     @property
     def current(self) -> str:
-        """The dataset of the current revision, which has all its volumes."""
+        """The dataset of the current revision, which contains all its volumes."""
         return f"{self.top}/r{self.revision}"
 
     @property
     def written_quota(self) -> int:
-        """The most that its users may write into the data that it has now, in bytes (0: no limit)."""
+        """The limit for changes by its users to its present data, in bytes (0: no limit)."""
         others = self.kept_bytes + self.grown
         return max(LEAST, self.quota - others) if self.quota and others else self.quota
 
     @property
     def has_original(self) -> bool:
-        """Whether the data is that of the snapshot set that the clone was created from."""
+        """Whether the data is that of the snapshot set from which the clone was created."""
         if self.original_key:
             return self.key == self.original_key
-        # Of clones of older versions the names are known alone.
+        # Older versions recorded only the name of the set.
         return self.backup_id == self.original.removeprefix("@")
 
     @property
@@ -308,5 +314,5 @@ class CloneInfo(CloneRecord):
 
     @property
     def host(self) -> str:
-        """The address at which a client on this host reaches the clone."""
+        """The address of the clone for clients on this host."""
         return client_host(self.bind_address)

@@ -1,7 +1,7 @@
 """Commits of a clone: a snapshot set of its volumes at one moment, while nothing writes.
 
-The head of the branch that a clone is on is the newest commit of its current data, by ZFS, else what the anchor has.
-So a commit moves it by itself, in the moment of its snapshots.
+The head of the current branch is the newest commit of the present data in ZFS, else the head that the anchor records.
+So the snapshots of a commit move the head by themselves.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, owned
 
 _LOCK_SECONDS = 10.0
-"""How long a commit waits for its lock.
+"""The time in seconds that a commit waits for its lock.
 
 The lock is not requested while another statement has been running for that long already.
 """
 _DEADLINE_SECONDS = 30.0
 """Limit from the first statement of the lock to its release, the snapshot included."""
 _PATIENCE_SECONDS = 60.0
-"""For how long a commit requests its lock again and again, as a backup does by default (lock.budget)."""
+"""The time in seconds during which a commit requests its lock repeatedly, as `lock.budget` by default."""
 _MESSAGE_BYTES = 1000
 
 
@@ -56,7 +56,11 @@ class Committed:
 
 
 def message_text(message: str) -> str:
-    """Return the message of a commit on one line. UsageError if it is too long for a property."""
+    """Return the message of a commit on one line.
+
+    Raises:
+        UsageError: the message is too long for a property.
+    """
     text = printable(" ".join(message.split()))
     if len(text.encode()) > _MESSAGE_BYTES:
         raise UsageError(f"the message has more than {_MESSAGE_BYTES} bytes", hint="shorten the message")
@@ -67,8 +71,10 @@ def commit(settings: Settings, host: Host, name: str, message: str) -> CloneVerb
     """Snapshot all volumes of the clone at one moment, whether its server runs or not.
 
     The new snapshot set can be cloned like a backup. Writers of the clone wait during the snapshot (FLUSH TABLES WITH
-    READ LOCK), so that the tables of all engines are consistent. PreflightError if the files of the clone are not
-    separate from those of its source yet.
+    READ LOCK), so that the tables of all engines are consistent.
+
+    Raises:
+        PreflightError: the server of the clone was never started, so its files are not separate from the source yet.
     """
     text = message_text(message)
 
@@ -87,7 +93,7 @@ def commit(settings: Settings, host: Host, name: str, message: str) -> CloneVerb
 
 
 def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
-    """Commit the clone, whose server was started once; the caller holds its lock."""
+    """Commit a clone whose server was started before; the caller holds its lock."""
     commit_id = host.new_backup_id()
     new = CommitRecord(
         id=commit_id,
@@ -102,12 +108,12 @@ def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
         masked=info.masked or properties.NOT_MASKED,
         masked_by=masking_policy.masked_by(info.volumes.values()) or None,
     )
-    # The volume says which GTIDs no binlog of its data has any more.
+    # The volume records the GTIDs that no binlog of its data contains any more.
     volume = next(iter(info.volumes.values()))
     origin = {ORIGIN_PROPERTY: datasets.properties(volume, [ORIGIN_PROPERTY])[ORIGIN_PROPERTY].value}
     short = snapshot_name(commit_id)
     names = [f"{dataset}@{short}" for dataset in info.volumes.values()]
-    # If the lock was lost, nothing proves that the snapshot is consistent: it is destroyed.
+    # If the lock was lost, the snapshot may be inconsistent and is destroyed.
     with undone_on_error(lambda: owned.destroy_set(names, commit_id)), writes_paused(info):
         end = end_of_log(info)
         new = replace(new, log_end=str(end) if end is not None else None)
@@ -117,7 +123,7 @@ def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
 
 
 def end_of_log(info: CloneInfo) -> LogEnd | None:
-    """Return where the binlog of the clone ends now; None if its server does not run, or if that is not known."""
+    """Return the present end of the clone's binlog; None if its server does not run or the end is not known."""
     if info.pid is not None:
         with contextlib.suppress(ZsnapdbError), session(info) as opened:
             return handed.of_running(opened)
@@ -128,8 +134,12 @@ def end_of_log(info: CloneInfo) -> LogEnd | None:
 def writes_paused(info: CloneInfo) -> Iterator[None]:
     """Block writes of the clone's server, if it runs, during the block.
 
-    The lock has a deadline and a watchdog, like the lock of a backup. While a running statement blocks the lock it is
-    requested again, up to a minute; then LockNotGranted. LockError if the lock was lost before the block ended.
+    The lock has a deadline and a watchdog, like the lock of a backup. While a running statement blocks the lock, it is
+    requested again for up to a minute.
+
+    Raises:
+        LockNotGranted: a statement blocked the lock for the whole time.
+        LockError: the lock was lost before the block ended.
     """
     give_up = time.monotonic() + _PATIENCE_SECONDS
     with contextlib.ExitStack() as stack:
@@ -154,10 +164,10 @@ def _write_lock(info: CloneInfo) -> Iterator[None]:
 
 
 def newest_commit(info: CloneInfo, made: Sequence[Commit] | None = None) -> Commit | None:
-    """Return the newest commit of the data that the clone has now; None if there is none.
+    """Return the newest commit of the clone's present data; None if there is none.
 
-    The commit that the data was cloned from is none of them, also if another clone has left it to this one. `made` are
-    the commits of that data, oldest first (None: they are read here).
+    The commit from which the data was cloned does not count, even if another clone left it to this clone. `made` are
+    the commits of that data, oldest first (None: read them here).
     """
     made = commits(info.current) if made is None else made
     last = made[-1] if made else None
@@ -165,9 +175,10 @@ def newest_commit(info: CloneInfo, made: Sequence[Commit] | None = None) -> Comm
 
 
 def read_branches(info: CloneInfo, made: Sequence[Commit] | None = None) -> Branches:
-    """Return the branches of the clone as they are now. DamagedError if its anchor records something else.
+    """Return the present branches of the clone. `made` is as for `newest_commit`.
 
-    `made` is as for `newest_commit`.
+    Raises:
+        DamagedError: the property of the anchor is not readable.
     """
     try:
         recorded = decode(info.branches) if info.branches else Branches()
@@ -181,16 +192,19 @@ def read_branches(info: CloneInfo, made: Sequence[Commit] | None = None) -> Bran
 
 
 def parent_of(info: CloneInfo) -> str:
-    """Return what a commit of the clone follows: the newest one of its branch, else the set that its data is of."""
+    """Return the parent of a new commit:
+
+    the newest commit of its branch, else the set from which its data was cloned.
+    """
     with contextlib.suppress(DamagedError):
         return read_branches(info).head or info.backup_id
     return info.backup_id
 
 
 def branches_to_keep(info: CloneInfo, made: Sequence[Commit] | None = None) -> str:
-    """Return the branches as the anchor has to record them before the clone gets other data ("": as it does).
+    """Return the branches that the anchor must record before the clone gets other data ("": no change).
 
-    A reset changes the data and no branch, and a detach changes neither. `made` is as for `newest_commit`.
+    A reset changes the data but no branch; a detach changes neither. `made` is as for `newest_commit`.
     """
     with contextlib.suppress(DamagedError):
         known = read_branches(info, made)

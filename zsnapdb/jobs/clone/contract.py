@@ -1,4 +1,4 @@
-"""Starts a clone's server with its own identity, and checks that the server is separate from its source.
+"""The start of a clone's server with its own identity, and the check that it is separate from its source.
 
 A server that is not separate is stopped.
 """
@@ -30,7 +30,7 @@ from zsnapdb.planning.server_copy.identity import Access, ServerIdentity
 
 @dataclass(frozen=True)
 class CloneServer:
-    """What the server of a clone must be: its files, what its anchor records, and whether it locks other accounts."""
+    """The server of a clone: its files, the record on its anchor, and whether it locks other accounts."""
 
     copy: Copy
     record: CloneRecord
@@ -53,11 +53,11 @@ class CloneServer:
 
 
 def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
-    """Remove the identity of the source from the files, before a server starts on them; return the recorded position.
+    """Remove the identity of the source from the files before a server starts on them; return the recorded position.
 
-    `known` is the tail of the source's newest binlog that this host proved last, if there is one.
-    The files belong to the account of the clone's server then. The private folder of an earlier server on these files
-    (the parent of a committed clone) is removed too.
+    `known` is the tail of the source's newest binlog that this host last proved, if there is one. Afterwards the files
+    belong to the account of the clone's server. The private folder of an earlier server on these files (the parent of a
+    committed clone) is removed too.
     """
     copy = clone.copy
     server_files.remove_tree(copy.folder)
@@ -73,11 +73,11 @@ def first_start(
     password: SecretStr,
     before_users: Callable[[Session], None] | None = None,
 ) -> Position:
-    """Start the server, check that it comes up at exactly the position, and check it. On any error it is stopped.
+    """Start the server, check its position and its separation from the source. An error stops the server.
 
-    Return the position with all its GTIDs: `position` lacks those that are in no binlog of the copy, such as one whose
-    binlogs masking removed. `before_users` is called while nobody else can log in. Afterwards the account of its users
-    has this password and the clone's rights. Before the check it does not exist.
+    The server must come up at exactly `position`. Return the position with all its GTIDs: `position` lacks GTIDs that
+    are in no binlog of the copy, for example because masking removed the binlogs. `before_users` is called while no
+    user can log in. After the check the account of the users is created with this password and the clone's rights.
     """
     internal = fresh_password()
     with locks.turn(), undone_on_error(clone.copy.process().kill), _started_with_account(clone, internal) as session:
@@ -94,7 +94,8 @@ def first_start(
 def start_again(clone: CloneServer) -> None:
     """Start and check the server of a clone that was started before.
 
-    A password whose file is lost is replaced by a new one. With the internal account that of the users is made anew.
+    A password whose file is lost is replaced with a new one. A new internal account also requires a new account of the
+    users.
     """
     give_files(clone.copy)
     clone.copy.make_private()
@@ -116,7 +117,7 @@ def start_again(clone: CloneServer) -> None:
 
 
 def make_users(session: Session, clone: CloneServer, password: SecretStr) -> None:
-    """Make the account of the clone's users anew, with this password and the clone's rights."""
+    """Create the account of the clone's users again, with this password and the clone's rights."""
     hosts = credentials.hosts_of_users(clone.record.bind_address)
     accounts.make_users(session, ACCOUNT, hosts, password, clone.record.rights, clone.record.origin.flavour)
 
@@ -137,9 +138,10 @@ def _write_files_for_later_starts(clone: CloneServer, password: SecretStr, inter
 
 
 def check(session: Session, facts: ServerFacts, clone: CloneServer) -> None:
-    """Check the started server: it shares nothing with its source, and nothing in it acts by itself.
+    """Check that the started server shares nothing with its source and that nothing in it runs by itself.
 
-    ConsistencyError with everything that is wrong.
+    Raises:
+        ConsistencyError: a check failed; the message lists all failures.
     """
     awake: tuple[str, ...] = ()
     if clone.locks_accounts:

@@ -1,4 +1,7 @@
-"""Makes a clone: clones its datasets, starts its server and checks it. After an error nothing of the clone is left."""
+"""Creation of a clone:
+
+clone its datasets, start its server and check it. After an error nothing of the clone is left.
+"""
 
 from __future__ import annotations
 
@@ -61,16 +64,17 @@ from zsnapdb.zfs import datasets
 
 
 def create(settings: Settings, instance: Instance, request: CloneRequest) -> Created:
-    """Make a clone and start its server.
+    """Create a clone and start its server.
 
     Afterwards the server answers on its own port with a new account. The server shares neither identity, path, account
-    nor replication with its source, and stands at exactly the recorded position. After an error the clone is gone, and
-    the error says why; a set that was prepared for it stays, for the next one.
+    nor replication with its source, and stands at exactly the recorded position. After an error the datasets of the
+    clone are removed. A set that was prepared for the clone stays for the next one.
     """
     configured, instance = instance, with_volumes(instance)
     request = replace(request, name=request.name or random_name(instance))
     began = time.monotonic()
-    # Those of now: if they change while the clone is masked, its slot is dropped, and its reset replaces the data.
+    # These are the present rules. If they change during the masking, the pool drops the clone, and its reset replaces
+    # the data.
     rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
     with contextlib.ExitStack() as locked:
         locked.enter_context(locks.on_clone(str(request.name), patience=0))
@@ -82,11 +86,11 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                 )
                 locked.enter_context(locks.using_received(instance.name))
                 if isinstance(chosen.source, CloneSource):
-                    # Meanwhile the last clone of the set may have gone, and the set with it.
+                    # Meanwhile the last clone of the set may have been destroyed, and the set with it.
                     chosen = planned_source(settings, instance, request)
             prepares = chosen.masking.way is MaskingWay.PREPARES
             if prepares or not isinstance(chosen.source, CloneSource):
-                # What must be refused is refused before anything is taken, received or prepared.
+                # All refusals come before a set is taken, received or prepared.
                 plan_for(settings, instance, request, chosen)
         source = _obtain(settings, instance, chosen.source, locked)
         prepared = _prepare(settings, instance, source, rules) if prepares else None
@@ -112,7 +116,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                     facts |= {properties.RULES_PROPERTY: rules} if rules else {}
                     facts |= {properties.HISTORY_PROPERTY: production_history(configured, source.origin)}
                 if planned.lease.heartbeat is not None:
-                    # Its holder could not beat as long as it was being made.
+                    # The holder could not send heartbeats while the clone was being created.
                     heartbeat.beat(instance.host, planned.name)
                 datasets.set_properties(planned.top, facts)
     used = instance.host.latest()
@@ -133,10 +137,10 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
 def _start(
     settings: Settings, instance: Instance, planned: ClonePlan, rules: str, password: SecretStr | None
 ) -> FirstStart:
-    # Until the whole set replicates, its anchor does not record what it follows.
+    # Until the whole set replicates, the anchor does not record the port of its replication source.
     record = replace(planned, follows=planned.request.follows)
     clone = CloneServer(planned.copy, record, settings.clones.accounts == "lock")
-    # A command that made the clone for itself resets nothing.
+    # A clone that a command created for itself is never reset.
     is_noted = not planned.request.is_ephemeral
     return start_first(instance, clone, rules, planned.layout.datasets.values(), password, is_noted=is_noted)
 
@@ -146,7 +150,10 @@ def _seconds(report: MaskingReport | None) -> float:
 
 
 def _prepare(settings: Settings, instance: Instance, source: CloneSource, rules: str) -> PreparedSet | None:
-    """Mask the set once for all its clones. None if that cannot be done now, with a warning: then each masks itself."""
+    """Mask the set once for all its clones.
+
+    If that is impossible now, warn and return None; then each clone masks itself.
+    """
     try:
         with at_low_priority():
             return prepare_source(settings, instance, source, rules, unasked=True)
@@ -161,9 +168,9 @@ def _obtain(
     planned: CloneSource | RemoteBackup | RestorePlan | None,
     locked: contextlib.ExitStack,
 ) -> CloneSource:
-    """Return the snapshots to clone: exactly the planned ones, taken, received or replayed now if they do not exist.
+    """Return the snapshots to clone: the planned ones, or new ones that are taken, received or replayed now.
 
-    A snapshot set that is taken now stays locked until `locked` is left, so that no sweep takes the set for a leak.
+    A live set that is taken now stays locked until `locked` is left, so that no sweep removes it as a leftover.
     """
     if planned is None:
         locked.enter_context(locks.on_live_sets(instance.name))
@@ -179,15 +186,15 @@ def _obtain(
 def _make_datasets(
     settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource, masking: MaskingChoice
 ) -> ClonePlan:
-    """Make the anchor, which reserves name and port, then clone every volume below it. Return the plan.
+    """Create the anchor, which reserves name and port, then clone every volume below it. Return the plan.
 
     After an error nothing of the clone is left.
     """
     with locks.names_and_ports():
-        # Under this lock no two runs take the same name or port. The slow parts run after it.
+        # Under this lock no two runs take the same name or port. The slow actions run after it.
         planned = plan_from(settings, instance, request, source, masking)
         datasets.ensure(planned.home.home)
-        # Nothing was made since the plan looked.
+        # Refuse if another run created something after the plan looked.
         room.guard(settings, known=planned.home)
         datasets.create(planned.top, {**NO_SNAPSHOTS, CLONE_PROPERTY: planned.name, **record.properties_of(planned)})
     with (
@@ -200,12 +207,12 @@ def _make_datasets(
 
 
 OWNER = "zsnapdb"
-"""The owner of ephemeral clones. The reaper removes those that a killed command left."""
+"""The owner of ephemeral clones. The reaper removes those that a killed command left behind."""
 
 
 @dataclass(frozen=True)
 class RunningClone:
-    """A clone whose server was started, the login of its users, and the password of the internal account."""
+    """A clone with a started server, the login of its users, and the password of the internal account."""
 
     info: CloneInfo
     login: Login
@@ -218,16 +225,16 @@ class RunningClone:
 
     @property
     def address(self) -> Address:
-        """How the internal account connects: through the socket in the clone's private folder."""
+        """The address for the internal account: the socket in the clone's private folder."""
         return Address(INTERNAL_ACCOUNT, self.process.socket)
 
     def session(self, *, read_timeout: float = 60.0) -> Session:
-        """Open a session with all privileges. `read_timeout` in seconds for each answer."""
+        """Open a session with all privileges. `read_timeout` is the limit for each answer, in seconds."""
         return Session.open(self.address, self.internal, read_timeout=read_timeout)
 
 
 def make_running(settings: Settings, instance: Instance, request: CloneRequest) -> RunningClone:
-    """Make the requested clone and start its server."""
+    """Create the requested clone and start its server."""
     made = create(settings, instance, request)
     login, internal = made.login, credentials.read(made.info.internal_file)
     assert login is not None, "the request starts the server"

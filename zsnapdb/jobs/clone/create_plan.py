@@ -1,4 +1,4 @@
-"""Plans a new clone: what it is made from, its name, port, lease and folders. Planning changes nothing."""
+"""The plan of a new clone: its source, name, port, lease and folders. Planning changes nothing."""
 
 from __future__ import annotations
 
@@ -44,12 +44,13 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class PlannedSource:
-    """What a planned clone is made from.
+    """The source of a planned clone.
 
-    `source` is snapshots on this host, a backup that must be received, or the restore plan that leads to a point. None
-    means a snapshot set that is taken now. `snapshots` (by role) are those that exist already. `receives` are the
-    backups that are received first, oldest first. `replays` counts the batches of archived binlogs that are replayed
-    first. `rules` is the digest of the rules by which it is masked already ("": it is not), `masking` how the clone is.
+    `source` is a snapshot set on this host, a backup that must be received, or the restore plan that leads to a point.
+    None means a snapshot set that is taken now. `snapshots` (by role) are the existing snapshots. `receives` are the
+    backups to receive first, oldest first. `replays` counts the batches of archived binlogs to replay first. `rules` is
+    the digest of the rules that already masked the source ("": not masked), `masking` the way in which the clone is
+    masked.
     """
 
     kind: SourceKind
@@ -71,9 +72,9 @@ class PlannedSource:
 
 @dataclass(frozen=True, kw_only=True)
 class ClonePlan(CloneRecord):
-    """What `create` does for the request with this source, and what the anchor records of the clone meanwhile.
+    """The actions of `create` for a request with this source, and the record on the anchor meanwhile.
 
-    `home` is what the home of all clones had when this was planned.
+    `home` is the state of the clones' home at planning time.
     """
 
     request: CloneRequest
@@ -94,10 +95,11 @@ class ClonePlan(CloneRecord):
 
 
 def plan(settings: Settings, instance: Instance, request: CloneRequest) -> ClonePlan:
-    """Return what `create` would do; change nothing.
+    """Return the plan of `create`; change nothing.
 
-    PreflightError or ExistsError for what `create` would refuse: a name or folder in use, a quota, no free port, no
-    server program.
+    Raises:
+        PreflightError: a quota, the lease, the ports, the server program or the account forbid the clone.
+        ExistsError: the name or the folder is in use.
     """
     instance = with_volumes(instance)
     return plan_for(settings, instance, request, planned_source(settings, instance, request))
@@ -106,12 +108,12 @@ def plan(settings: Settings, instance: Instance, request: CloneRequest) -> Clone
 def plan_from(
     settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource, masking: MaskingChoice
 ) -> ClonePlan:
-    """Return the plan of a clone of exactly these snapshots; the instance's volumes are known."""
+    """Return the plan of a clone of exactly these snapshots. `instance` includes its volumes."""
     return plan_for(settings, instance, request, _of_snapshots(source, masking))
 
 
 def planned_source(settings: Settings, instance: Instance, request: CloneRequest) -> PlannedSource:
-    """Return what the clone is made from, and how it is masked; change nothing. The instance's volumes are known."""
+    """Return the source of the clone and the way of its masking; change nothing. `instance` includes its volumes."""
     rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
     if request.at is not None:
         from zsnapdb.jobs.clone import fetch
@@ -178,7 +180,7 @@ def _of_snapshots(source: CloneSource, masking: MaskingChoice) -> PlannedSource:
 
 
 def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made_from: PlannedSource) -> ClonePlan:
-    """Return what `create` would do with this source; change nothing. The errors are those of `plan`."""
+    """Return the plan of `create` with this source; change nothing. The errors are those of `plan`."""
     origin = made_from.origin
     name = request.name or random_name(instance)
     refuse_name(name)
@@ -264,18 +266,20 @@ def _refuse_files_in(root: Path) -> None:
 def _admitted(
     settings: Settings, host: Host, request: CloneRequest, name: str, free: int, known: KnownCopies[CloneClaim]
 ) -> tuple[CloneLease, int, int | None]:
-    """Return the lease of a new clone, the port of its server, and the port that it keeps.
+    """Return the lease of a new clone, the port of its server, and its kept port.
 
-    PreflightError if a quota, the lease or the ports forbid the clone.
+    `free` is the free space of the pool in bytes, `known` the other clones.
 
-    ExistsError if another clone is called so. `free`: the free bytes of its pool. `known`: the other clones.
+    Raises:
+        PreflightError: a quota, the lease or the ports forbid the clone.
+        ExistsError: another clone has the name.
     """
     limits, clones = settings.clones, known.copies
     catalogue.refuse_label(clones, name)
     quota = quota_of(settings, is_subject=bool(meant.current_causer()))
     if request.waits or request.is_ephemeral:
         quota = replace(quota, per_owner=0)
-    # A clone that cannot be read is somebody's, and takes its room all the same.
+    # A clone that cannot be read has an unknown owner, and it still counts.
     owners = [*(claim.owner for claim in clones), *("" for _ in known.unreadable)]
     admit(quota, owner_text(request.owner), owners, free)
     lease = first_lease(request.ttl, policy(limits), host.latest(), request.heartbeat)
@@ -292,8 +296,8 @@ _MAKE_ACCOUNT = "useradd --system --user-group --no-create-home --shell /usr/sbi
 def check_account(source: ServerSettings, clones: CloneSettings) -> None:
     """Raise PreflightError unless servers of clones can run under their account.
 
-    A configured account must exist and must not reach the files of the source by ordinary permissions: it is neither
-    root nor the account of the source's server, and is in none of that account's own groups.
+    A configured account must exist and must not reach the files of the source by ordinary permissions. So it is neither
+    root nor the account of the source's server, and is in no group of these two.
     """
     name = clones.server_user
     if name is None:
@@ -305,7 +309,7 @@ def check_account(source: ServerSettings, clones: CloneSettings) -> None:
         raise PreflightError(
             f"the account {name} of clones.server_user does not exist", hint=f"make it: `{_MAKE_ACCOUNT} {name}`"
         ) from None
-    # A host that only has clones may lack the account of the source.
+    # A host that has only clones may lack the account of the source.
     others = [entry for entry in pwd.getpwall() if entry.pw_name in ("root", source.user)]
     if own.pw_uid in (0, *(other.pw_uid for other in others)):
         raise PreflightError(

@@ -1,4 +1,4 @@
-"""The accounts of a clone: their passwords and files, and the SQL that makes them."""
+"""The accounts of a clone: their passwords and files, and the SQL that creates them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INTERNAL_FILE = "internal.cnf"
 
 @dataclass(frozen=True)
 class Login:
-    """How a client reaches a clone."""
+    """The login of a client: host, port, socket, user and password."""
 
     host: str
     port: int
@@ -46,13 +46,16 @@ class Login:
 
     @property
     def option_file(self) -> str:
-        """The text of an option file for clients. The client of the family refuses a server that is not this clone."""
+        """The text of an option file for clients.
+
+        The client of the same family refuses servers that are not this clone.
+        """
         return text(self.password, self.host, self.port) + only_below(str(_mount_of(self.socket)))
 
     def environment(self) -> dict[str, str]:
-        """Return the variables by which clients on this host reach the clone, the password among them.
+        """Return the environment variables with which clients on this host reach the clone, including the password.
 
-        Without login paths: those of the person, in ~/.mylogin.cnf, come before every variable and option file.
+        They disable login paths: those in the user's ~/.mylogin.cnf would override all variables and option files.
         """
         return {
             **NO_LOGIN_PATHS,
@@ -73,7 +76,7 @@ def client_host(bind_address: str) -> str:
 def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> None:
     """Write the credentials file, which only the server's account `user` can read.
 
-    With it the client of the family refuses servers that are no clones.
+    With it the client of the same family refuses servers that are no clones.
     """
     server.write_private(file, text(password, host, port) + only_below(str(_mount_of(file).parent)), user)
 
@@ -84,7 +87,7 @@ def text(password: SecretStr, host: str, port: int) -> str:
 
 
 def text_for_clones(login: Login) -> str:
-    """Return the text of a file that stays as the clone is reset: its client refuses servers that are no clones."""
+    """Return the text of a file that stays valid across resets: its client refuses servers that are no clones."""
     return text(login.password, login.host, login.port) + only_below(str(_mount_of(login.socket).parent))
 
 
@@ -93,7 +96,7 @@ def _mount_of(file: Path) -> Path:
 
 
 def read(file: Path) -> SecretStr | None:
-    """Return the password in the credentials file; None if the file is gone or contains no password."""
+    """Return the password in the credentials file; None if the file does not exist or contains no password."""
     with contextlib.suppress(OSError, UnsafeFileError):
         for line in read_text(file).splitlines():
             key, separator, value = line.partition("=")
@@ -108,7 +111,7 @@ def write_internal(file: Path, password: SecretStr) -> None:
 
 
 def internal_account_sql(origin: Origin, password: SecretStr, *, lock: bool) -> str:
-    """Return the statements that make the internal account and, with `lock`, lock all other accounts.
+    """Return the statements that create the internal account and, with `lock`, lock all other accounts.
 
     They are not written to the clone's binlog, so that its GTIDs stay those of the source.
     """

@@ -1,4 +1,4 @@
-"""Resets a clone by replacing its data; its name, port, credentials and lease stay."""
+"""Reset of a clone by new data; its name, port, credentials and lease stay."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from zsnapdb.zfs import datasets, snapshots
 
 @dataclass(frozen=True)
 class ResetPlan:
-    """What a reset does: the clone, and the snapshots (by role) whose data it gets.
+    """The plan of a reset: the clone, and the snapshots (by role) whose data it gets.
 
     `snapshots` is empty if the snapshots must be taken or received first. `is_original`: the clone was created from
-    this data. `drops` is the live set that goes with the old data, unless another clone uses it ("": none).
+    this data. `drops` is the live set that is removed with the old data, unless another clone uses it ("": none).
     """
 
     info: CloneInfo
@@ -56,7 +56,7 @@ class ResetPlan:
 
 
 def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None, *, accepts_older: bool) -> ResetPlan:
-    """Return what replacing the data would do; change nothing."""
+    """Return the plan of a replacement of the data; change nothing."""
     quota_beside(settings, info)
     live = info.backup_id if info.source == SourceKind.LIVE else ""
     if requested == LIVE_STATE:
@@ -82,10 +82,12 @@ def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None,
 
 
 def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | RemoteBackup:
-    """Return the snapshot set that the clone was created from, whatever data it has been given since.
+    """Return the snapshot set from which the clone was created, whatever data it got since.
 
-    Where the clone must be masked, that is the form that is masked by the rules of now, if there is one.
-    PreflightError if that set is neither on this host nor in the repository any more.
+    If the clone must be masked, return the form of the set that the present rules masked, if one exists.
+
+    Raises:
+        PreflightError: the set is neither on this host nor in the repository.
     """
     rules, here = masking_policy.rules_of_clone(settings, info), _here(info)
     if here is not None:
@@ -96,7 +98,7 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
             return masked
         if not masking_policy.have_rules(here.names):
             return here
-    # Where it was masked by other rules, it is masked anew from what was not.
+    # Data that was masked by other rules is masked again, from the unmasked source.
     instance = with_volumes(Instance.of(settings, info.instance).on_host(host))
     try:
         return _proved(info, locate(settings, instance, info.original, rules))
@@ -109,9 +111,12 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
 
 
 def _proved(info: CloneInfo, found: CloneSource | RemoteBackup) -> CloneSource | RemoteBackup:
-    """Return what has the name of the clone's snapshot set. PreflightError if it is not known to be that set.
+    """Return the source that was found under the name of the clone's snapshot set.
 
-    Snapshots of other programs are renamed, and made again under the old name. Older versions recorded no identity.
+    Other programs may rename their snapshots and reuse the old name. Older versions recorded no identity.
+
+    Raises:
+        PreflightError: the source is not proved to be that set.
     """
     if info.original_key != found.key and (info.original_key or info.original.startswith("@")):
         raise PreflightError(
@@ -123,7 +128,7 @@ def _proved(info: CloneInfo, found: CloneSource | RemoteBackup) -> CloneSource |
 
 
 def _here(info: CloneInfo) -> CloneSource | None:
-    """Return what the datasets of the clone were cloned from, if that is the set that it was created from."""
+    """Return the origin of the clone's datasets, if it is the set from which the clone was created."""
     names = info.origins
     if not names or not all("@" in name for name in names.values()):
         return None
@@ -139,7 +144,7 @@ def _here(info: CloneInfo) -> CloneSource | None:
 
 
 def _prepared_of(names: Iterable[str]) -> str:
-    """Return the identity of what these snapshots of a prepared set were prepared of; "" if they are of none."""
+    """Return the identity of the unmasked source of these prepared snapshots; "" if they have none."""
     seen = datasets.properties_of(list(names), [properties.KEY_PROPERTY])
     keys = {values[properties.KEY_PROPERTY] for values in seen.values()}
     recorded = keys.pop()
@@ -150,7 +155,7 @@ def replace_data(
     settings: Settings, host: Host, info: CloneInfo, requested: str | None, events: Events, *, accepts_older: bool
 ) -> CloneInfo:
     """Replace the data of the clone; the caller holds its lock."""
-    # What the clone may have is judged before anything is received for it.
+    # The quota of the clone is checked before anything is received for it.
     quota_beside(settings, info)
     if requested != LIVE_STATE:
         with locks.using_received(info.instance):
@@ -183,10 +188,10 @@ def _source(
 
 
 def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource, made: Sequence[Commit]) -> int:
-    """Clone the source as a new, unmounted revision beside the current revision; return its number.
+    """Clone the source as a new, unmounted revision next to the current revision; return its number.
 
-    The clone may have as much of its own as before. Its data goes unless commits were `made` of it, so one without them
-    that is full can be reset.
+    The clone keeps its quota. The old data is removed unless commits were `made` of it, so a full clone without commits
+    can be reset.
     """
     quota = room.of_other_data(settings, info, keeps_data=bool(made))
     revision = next_number(info)
@@ -198,9 +203,9 @@ def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource, made
 
 
 def quota_beside(settings: Settings, info: CloneInfo, *, is_committed: bool = False) -> int:
-    """Return the quota that other data of the clone would get, in bytes. The errors are those of `room.of_other_data`.
+    """Return the quota that new data of the clone would get, in bytes. The errors are those of `room.of_other_data`.
 
-    `is_committed`: the data that it has now is to be committed first.
+    `is_committed`: the present data is to be committed first.
     """
     return room.of_other_data(settings, info, keeps_data=is_committed or bool(commits(info.current)))
 
@@ -208,7 +213,7 @@ def quota_beside(settings: Settings, info: CloneInfo, *, is_committed: bool = Fa
 def put(
     settings: Settings, host: Host, info: CloneInfo, source: CloneSource, known: Branches, events: Events
 ) -> CloneInfo:
-    """Give the clone the data of this source, and with it these branches; the caller holds its lock."""
+    """Give the clone the data of this source and these branches; the caller holds its lock."""
     revision = _clone_beside(settings, info, source, commits(info.current))
     of, branches = f"branch {known.current}", known.encode()
     begun = reusable_sets.begun_after(settings, host, info, source)
@@ -228,8 +233,8 @@ def _replace_data(
 ) -> CloneInfo:
     """Make the new revision the current one, start its server, and remove the old revision.
 
-    Interrupted before the server has started, the clone has its new data; a start goes on, and removes the old data.
-    `branches` are its branches then, `begun` is since when the data is kept.
+    If it is interrupted before the server has started, the clone has its new data. The next start continues and removes
+    the old data. `branches` are its branches afterwards; `begun` is the time since which the data is kept.
     """
     password = credentials.read(info.client_file)
     new = replace(

@@ -1,4 +1,7 @@
-"""Destroys clones and what a failed run left of them. A dataset goes only if it carries the clone's name, locally."""
+"""The destruction of clones, and of the leftovers that failed runs have left behind.
+
+A dataset is destroyed only if its own property carries the clone's name.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +39,10 @@ from zsnapdb.zfs.mounts import ForeignMount
 
 @dataclass(frozen=True)
 class CloneRemoval:
-    """What destroying a clone does.
+    """The plan to destroy a clone.
 
-    `prepared` are prepared forms of its commits, which go before it. `obstacles` say why it cannot be destroyed.
-    `has_detaching`: whether an interrupted detach left snapshots on it.
+    `prepared` are prepared forms of its commits, which are destroyed first. `obstacles` say why it cannot be destroyed.
+    `has_detaching`: an interrupted detach left snapshots on it.
     """
 
     steps: Removal
@@ -54,10 +57,12 @@ class CloneRemoval:
 
 
 def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> CloneRemoval:
-    """Return what destroying the clone would do; change nothing.
+    """Return the plan to destroy the clone; change nothing.
 
-    NotOursError if a dataset below the anchor does not carry the clone's name. `seen` are all snapshots below the
-    anchor, with `foreign.COLUMNS` (None: they are read here).
+    `seen` are all snapshots below the anchor, with `foreign.COLUMNS` (None: read them here).
+
+    Raises:
+        NotOursError: a dataset below the anchor does not carry the clone's name.
     """
     members = owned.members_with(anchor, ["origin"], clone_mark(name))
     if not members:
@@ -103,7 +108,7 @@ def _snapshots(seen: SeenSnapshots) -> list[OwnSnapshot]:
 
 
 def refuse_obstacles(name: str, planned: CloneRemoval) -> None:
-    """Raise PreflightError if something that cannot take over its origin depends on the clone."""
+    """Raise PreflightError if a dataset that cannot take over its origin depends on the clone."""
     if planned.obstacles:
         raise PreflightError(
             f"clone {name} cannot be destroyed: {'; '.join(planned.obstacles)}",
@@ -114,9 +119,11 @@ def refuse_obstacles(name: str, planned: CloneRemoval) -> None:
 def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRemoval | None = None) -> None:
     """End the clone's server, destroy the anchor and all datasets below it, and remove the mount folders.
 
-    Every dataset is proved to carry the clone's name first. A commit that another clone depends on is handed over to
-    that clone. PreflightError, and nothing is changed, if something else depends on the clone. The caller holds the
-    clone's lock. `planned` is the plan that it made under the lock (None: it is made here).
+    Every dataset is first proved to carry the clone's name. A commit on which another clone depends is handed over to
+    that clone. The caller holds the clone's lock. `planned` is the plan that it made under the lock (None: plan here).
+
+    Raises:
+        PreflightError: another dataset depends on the clone; nothing was changed.
     """
     mark = clone_mark(name)
     planned = planned or plan_removal(anchor, name)
@@ -153,7 +160,7 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
 
 
 def _revision_of(anchor: str, dataset: str) -> str:
-    """Return the dataset of the revision that a volume of another clone beside the anchor belongs to."""
+    """Return the dataset of the revision to which a volume of another clone in the same home belongs."""
     return "/".join(dataset.split("/")[: anchor.count("/") + 2])
 
 
@@ -165,10 +172,10 @@ def _destroy_commits(steps: Removal, dataset: str) -> None:
 
 @dataclass(frozen=True)
 class DestroyPlan:
-    """What `destroy` removes and hands over: the clone, its commits, and a live set that only this clone uses.
+    """The plan of `destroy`: the clone, its commits, and the way of their removal or handover.
 
-    `foreign` are snapshots that others made on its datasets. `elsewhere` are its mounts in other mount namespaces: they
-    end with it.
+    `foreign` are snapshots of other programs on its datasets. `elsewhere` are its mounts in other mount namespaces;
+    they end with the clone.
     """
 
     info: CloneInfo
@@ -179,15 +186,18 @@ class DestroyPlan:
 
     @property
     def removed_commits(self) -> tuple[Commit, ...]:
-        """The commits that go."""
+        """The commits that are destroyed."""
         return tuple(one for one in self.commits if one.set.backup_id in self.removal.steps.removed)
 
 
 def plan(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = ()) -> tuple[DestroyPlan, ...]:
-    """Return what `destroy` would do for each clone of that name: one clone, or the clones of a set, replicas first.
+    """Return the plan of `destroy` for each clone of that name; change nothing.
 
-    Empty if there is no such clone or set. Nothing is changed. PreflightError if something depends on a clone that
-    cannot take over the commit that it was made from, or if a clone has snapshots of others that are not in `also`.
+    The name is that of a clone or of a set, whose replicas come first. The result is empty if nothing has the name.
+
+    Raises:
+        PreflightError: a dataset that cannot take over its origin depends on a clone, or a clone has foreign snapshots
+            and `also` does not allow their removal.
     """
     found = named(settings, host, name)
     for info in found:
@@ -196,7 +206,7 @@ def plan(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = 
 
 
 def named(settings: Settings, host: Host, name: str) -> list[CloneInfo]:
-    """Return the clone of that name, or the clones of the set of that name, replicas first; empty if there is none."""
+    """Return the clone of that name, or the clones of that set with replicas first; empty if nothing has the name."""
     with contextlib.suppress(NotThere):
         return [find(settings, host, name)]
     members = [info for info in listing(settings, host) if info.set_name == name]
@@ -212,35 +222,37 @@ def _plan_one(info: CloneInfo, also: Collection[GoesToo]) -> DestroyPlan:
     elsewhere = [
         mount
         for mount in mounts.mounted_elsewhere(frozenset(info.datasets))
-        # The sandbox of its server ends with the server, and what follows our mounts with them.
+        # The mounts in the sandbox of its server end with the server. Mounts that follow ours end with them.
         if not mount.follows and mounts.namespace_of(mount.pid) != own
     ]
     return DestroyPlan(info, tuple(commits_among(seen)), planned, tuple(going), tuple(elsewhere))
 
 
 def destroy(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = ()) -> tuple[DestroyPlan, ...]:
-    """Stop the server and destroy exactly the datasets of the clone, or of each clone of the set of that name.
+    """Stop the server and destroy exactly the datasets of the clone, or of each clone in the set with that name.
 
-    Empty if there is no such clone or set, so it can be repeated. Every dataset must carry the clone's name, set
-    locally; else nothing of the clone is destroyed. `reap` finishes an interrupted destroy. UnknownNameError if another
-    clone is meant (`meant.require`).
+    The result is empty if nothing has the name, so the command can be repeated. Every dataset must itself carry the
+    clone's name, else no dataset of the clone is destroyed. `reap` finishes an interrupted destroy.
+
+    Raises:
+        UnknownNameError: another clone has the name now (`meant.require`).
     """
     if is_dataset(settings, name):
-        # What is to be known of a clone is read under its lock, which needs no more than the name of its dataset.
+        # The clone is read under its lock. The lock needs only the name of the dataset.
         with locks.on_clone(name):
             gone = destroy_locked(settings, host, name, also, called=name)
         if gone:
             return tuple(gone)
     names = [info.name for info in named(settings, host, name)]
     if len(names) > 1:
-        # What is refused of one clone of a set keeps all of them.
+        # A refusal for one clone of a set keeps the whole set.
         plan(settings, host, name, also)
     done = []
     for one in names:
         with locks.on_clone(one):
             done += destroy_locked(settings, host, one, also, called=name)
     if names and not done:
-        # Meanwhile a reset gave the clone another dataset, or it was renamed.
+        # Meanwhile a reset gave the clone another dataset, or the clone was renamed.
         return destroy(settings, host, name, also)
     return tuple(done)
 
@@ -250,7 +262,7 @@ def destroy_locked(
 ) -> list[DestroyPlan]:
     """Destroy the clone whose dataset has this name, if it exists; the caller holds the clone's lock.
 
-    `called`: nothing is destroyed unless people call the clone, or its set, so (None: whatever they call it).
+    `called`: destroy the clone only if it or its set has this name (None: whatever its name is).
     """
     try:
         found = of_dataset(settings, host, name)
@@ -266,18 +278,18 @@ def destroy_locked(
 
 
 def destroy_own(settings: Settings, host: Host, name: str) -> None:
-    """Destroy the clone whose dataset has this name, if it exists. This process made it, so it is the one meant.
+    """Destroy the clone whose dataset has this name, if it exists. This process created the clone.
 
-    Whoever asked for a comparison of a clone of his (`meant`) asked for no other clone by name.
+    The check of `meant` is left out: its variable names the clone that the user wants to compare, not this one.
     """
     with locks.on_clone(name), contextlib.suppress(NotThere):
         _destroy(settings, host, of_dataset(settings, host, name), ())
 
 
 def _drop_replaced(settings: Settings, host: Host, name: str) -> None:
-    """Destroy what a clone of this unchanging name had before a swap, if it is there: a clone may have the name again.
+    """Destroy the dataset that a clone with this id had before a swap, so that another clone may get the name.
 
-    What cannot be destroyed goes with the next sweep, which says why it cannot.
+    The next sweep destroys the remaining datasets, or says why it cannot.
     """
     with if_free(locks.name_of_clone(name)) as is_free, contextlib.suppress(ZsnapdbError):
         if is_free and (before := of_dataset(settings, host, name)).pool is PoolMark.REPLACED:
@@ -291,7 +303,7 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
     except NotThere:
         return []
     info, instance, origins = planned.info, settings.instance.get(planned.info.instance), list[str]()
-    # A clone that took over the commit it was made from may be the last clone of a live set.
+    # The clone may have taken over its parent commit and be the last clone of a live set.
     if info.source in (SourceKind.LIVE, SourceKind.COMMIT) and instance is not None and instance.volumes is not None:
         seen = datasets.properties_of(list(info.volumes.values()), ["origin"])
         origins = [values["origin"].value for values in seen.values()]
@@ -307,7 +319,7 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
 
 
 def drop_live(source: CloneSource) -> None:
-    """Remove the live set that was taken for a clone which could not be made; other sources stay."""
+    """Remove the live set that was taken for a clone whose creation failed; other sources stay."""
     if source.kind is SourceKind.LIVE:
         owned.destroy_set(source.names, source.set.backup_id)
 
@@ -315,7 +327,7 @@ def drop_live(source: CloneSource) -> None:
 def unused_live(instance: Instance, only: str | None = None) -> list[SnapshotSet]:
     """Return the instance's live sets (taken for clones) that have no clones.
 
-    `only`: no other set than that of this id is looked at (None: all).
+    `only` is the id of the only set to look at (None: all sets).
     """
     return [
         live.set
@@ -325,9 +337,9 @@ def unused_live(instance: Instance, only: str | None = None) -> list[SnapshotSet
 
 
 def drop_unused_live(instance: Instance, backup_id: str) -> None:
-    """Remove the live set of that id unless another clone needs it.
+    """Remove the live set with that id unless another clone needs it.
 
-    If another process works on the instance's live sets, the set stays until the next sweep.
+    If another process has the lock of the instance's live sets, the set stays until the next sweep.
     """
     with if_free(f"live-{instance.name}") as free:
         for live in unused_live(instance, backup_id) if free else []:

@@ -1,4 +1,4 @@
-"""Detaches a clone from the snapshots it was made from: copies its data, so that it depends on no snapshot."""
+"""Detaching a clone: its data is copied, so that it depends on no snapshot of its source."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class DetachPlan:
-    """What detaching costs: the bytes to copy, and the bytes that the pool has free."""
+    """The cost of a detach: the bytes to copy, and the free bytes of the pool."""
 
     info: CloneInfo
     cost: int
@@ -47,8 +47,11 @@ class DetachPlan:
 def detach(settings: Settings, host: Host, name: str, events: Events) -> CloneVerb[DetachPlan, DetachPlan]:
     """Copy the clone's data by send and receive. Afterwards the clone depends on no snapshot of its source.
 
-    The clone's server is stopped during the copy, and started again if it was running. PreflightError if the pool has
-    not enough free space, or if the clone is independent already.
+    The clone's server is stopped during the copy, and started again if it was running.
+
+    Raises:
+        PreflightError: the pool has too little free space, the clone is independent already, or the copy of an
+            encrypted volume would not be encrypted.
     """
 
     def decide(info: CloneInfo) -> tuple[DetachPlan, Callable[[], DetachPlan]]:
@@ -63,7 +66,7 @@ def _planned(settings: Settings, info: CloneInfo) -> DetachPlan:
     if info.is_independent:
         raise PreflightError(f"clone {info.label} is independent already", hint="there is nothing to detach")
     if info.phase is CopyPhase.NEW and masking_policy.is_of_prepared(info.volumes.values()):
-        # Only its origin says that its data is masked, until its first start.
+        # Until its first start, only the origin of the clone says that its data is masked.
         raise PreflightError(
             f"clone {info.label} was never started", hint=f"run `zsnapdb clone start {info.label}` first"
         )
@@ -82,9 +85,9 @@ def _planned(settings: Settings, info: CloneInfo) -> DetachPlan:
 
 
 def _refuse_clear(info: CloneInfo) -> None:
-    """Raise PreflightError if the copy of an encrypted volume would lie in the clear.
+    """Raise PreflightError if the copy of an encrypted volume would not be encrypted.
 
-    A clone has the encryption of its origin; what is received has that of the dataset above it.
+    A clone has the encryption of its origin; a received dataset has that of the dataset above it.
     """
     seen = encryption.at_rest([info.top, *info.volumes.values()])
     if seen[info.top].cipher is not None:
@@ -110,7 +113,7 @@ def _detach(settings: Settings, host: Host, planned: DetachPlan, patience: float
     with undone_on_error(lambda: undo_change(replace(info, phase=phase_after), revision)):
         _copy(info, layout, f"{volumes.DETACHING}-{revision}", events)
         if info.quota:
-            # What it shared is its own now. It may write as much beside that as before.
+            # The shared data is now the clone's own. It gets the same space for changes as before.
             used = int(datasets.properties(layout.top, ["used"])["used"].value)
             grown = {"quota": str(used + info.written_quota), properties.GROWN_PROPERTY: str(used)}
             datasets.set_properties(layout.top, grown)
@@ -156,7 +159,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
 
 
 def _of_data(dataset: str) -> dict[str, str]:
-    """Return what the volume says of its data: that it is masked, and which GTIDs no binlog of it has any more."""
+    """Return the properties of the volume's data: the masking, and the GTIDs that no binlog contains any more."""
     seen = datasets.properties(dataset, [properties.MASKED_PROPERTY, properties.MASKED_BY_PROPERTY, ORIGIN_PROPERTY])
     return {name: found.value for name, found in seen.items() if found.is_local}
 

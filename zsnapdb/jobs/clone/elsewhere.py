@@ -1,4 +1,4 @@
-"""Servers of clones in other namespaces than ours: the kernel shows them to whoever does not see their files."""
+"""Servers of clones in other namespaces: the kernel shows them even if their files are not visible here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FLOCK = struct.Struct("@hhqqi")
 
 
 def with_servers_elsewhere(clones: Collection[CloneInfo]) -> Iterator[CloneInfo]:
-    """Yield the clones. One whose server is not seen here says in which namespace it runs, if that is known."""
+    """Yield the clones. A clone whose server is not visible here gets the namespace of its server, if known."""
     silent = [one for one in clones if one.pid is None and one.phase in (CopyPhase.READY, CopyPhase.CHANGING)]
     there = mounts.mounted_elsewhere({name for one in silent for name in one.volumes.values()}) if silent else []
     for info in clones:
@@ -31,7 +31,7 @@ def with_servers_elsewhere(clones: Collection[CloneInfo]) -> Iterator[CloneInfo]
 
 
 def refuse_running_elsewhere(info: CloneInfo) -> None:
-    """Raise ServerError if a server runs on the clone's datasets in another namespace: a container."""
+    """Raise ServerError if a server in another namespace, such as a container, runs on the clone's datasets."""
     there = _elsewhere(info, mounts.mounted_elsewhere(frozenset(info.volumes.values())))
     if there:
         raise ServerError(
@@ -52,7 +52,7 @@ def _elsewhere(info: CloneInfo, there: Iterable[ForeignMount]) -> str:
 
 
 def _is_locked(file: Path) -> bool:
-    """Return whether a process has locked the file, of whatever PID namespace. No lock is taken."""
+    """Return whether a process in any PID namespace has locked the file. No lock is taken."""
     with contextlib.suppress(OSError, server_files.UnsafeFileError), server_files.open_to_read(file) as opened:
         asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
         return bool(_FLOCK.unpack(fcntl.fcntl(opened.fileno(), fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK)

@@ -1,4 +1,4 @@
-"""Brings the source of a clone to this host: a backup from the repository, or the state at a point between backups.
+"""The transfer of a clone's source to this host: a backup, or the state at a point between backups.
 
 Both run steps of a restore plan. The result is a received set (`reusable_sets`), below its own anchor.
 """
@@ -52,7 +52,7 @@ from zsnapdb.zfs import datasets
 
 
 def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBackup) -> CloneSource:
-    """Receive the backup from the repository, once. Afterwards any number of clones can be made from it.
+    """Receive the backup from the repository, once. Afterwards any number of clones can be created from it.
 
     A backup that was received earlier is returned. After an error nothing of the received backup is left.
     """
@@ -87,9 +87,9 @@ def point_plan(
     accepts_older: bool = False,
     history: str | None = None,
 ) -> RestorePlan:
-    """Return the plan that leads to the state at a time or GTID, for `reach`; change nothing.
+    """Return the plan for `reach` that leads to the state at a time or GTID; change nothing.
 
-    `restore_id` of the plan is the id of the set that `reach` makes; the layout of the plan is where. The errors are
+    `restore_id` of the plan is the id of the set that `reach` creates; `layout` names its datasets. The errors are
     those of a restore.
     """
     set_id = instance.host.new_backup_id()
@@ -107,12 +107,12 @@ def reach(
     home: str,
     planned: RestorePlan,
 ) -> CloneSource:
-    """Make the state that a plan of `point_plan` leads to, by exactly that plan.
+    """Create the state of a plan from `point_plan`, by exactly that plan.
 
-    The newest set before the point is cloned if it is on this host, else the backup is received. Then the archived
-    binlogs are replayed; those that the server still has on this host are not fetched.
-    The server is shut down cleanly and the set stays on this host, so that clones of it need neither replay nor
-    recovery. After an error nothing of the set is left. A set of the same point that was reached earlier is returned.
+    If the newest set before the point is on this host, it is cloned, else the backup is received. Then the archived
+    binlogs are replayed; binlogs that the server on this host still has are not downloaded. The server is shut down
+    cleanly and the set stays on this host, so clones of it need neither replay nor recovery. After an error nothing of
+    the set is left. If a set of the same point exists, it is returned.
     """
     reached = reusable_sets.find_reached(settings, instance.name, planned.point_identity)
     if reached is not None:
@@ -151,7 +151,7 @@ def _with_own_mount_root(settings: Settings, set_id: str) -> Settings:
 
 
 def _fresh_anchor(home: str, set_id: str) -> str:
-    """Return the name of the set's anchor. What a run that died left under this name is removed first."""
+    """Return the name of the set's anchor, after the leftovers of a killed run under this name are removed."""
     reusable_sets.remove_if_exists(home, RECEIVED, set_id)
     return reusable_sets.anchor_of(home, RECEIVED, set_id)
 
@@ -163,10 +163,10 @@ def _look_first(work: ServerWork, step: Preflight) -> None:
 
 
 def _settle(work: ServerWork, step: MountVolumes) -> None:
-    """Check the GUIDs of the volumes and give them back their properties. They are not mounted."""
+    """Check the GUIDs of the volumes and restore their properties. The volumes are not mounted."""
     for part in step.parts:
         name = f"{part.dataset}@{part.snapshot}"
-        # A clone got a snapshot of its own; the one that it was cloned from is proved already.
+        # The clone has its own snapshot; its origin is proved already.
         if not work.plan.clones and datasets.guid(name) != part.guid:
             raise DamagedError(
                 f"{name} was received with another GUID than {part.guid}",
@@ -182,13 +182,13 @@ VOLUME_STEPS: Handlers = {
     CloneSnapshot: clone_snapshot,
     MountVolumes: _settle,
 }
-"""The steps that make the volumes of a set: received, or cloned from snapshots on this host."""
+"""The steps that create the volumes of a set by receive, or by cloning snapshots on this host."""
 SERVER_STEPS: Handlers = {Recover: recover, Replay: replay, CheckServer: check}
-"""The steps of its server."""
+"""The steps with the server of a set."""
 
 
 def _steps(work: ServerWork, handlers: Handlers) -> list[Step]:
-    """Return the steps of these types. A set is left as it is: that step has nothing to do."""
+    """Return the steps of these types. `LeaveStopped` needs no handler: a set stays as it is."""
     unknown = [step.name for step in work.plan.steps if type(step) not in {*VOLUME_STEPS, *SERVER_STEPS, LeaveStopped}]
     assert not unknown, f"a set has no such steps: {unknown}"
     return [step for step in work.plan.steps if type(step) in handlers]
@@ -221,7 +221,7 @@ def _replay(work: ServerWork) -> None:
 def _complete(
     instance: Instance, anchor: str, set_id: str, volumes: Mapping[str, str], more: Mapping[str, str] | None = None
 ) -> None:
-    """Make the set a complete one. Nobody has used it for as long as it was being made."""
+    """Mark the set as complete. Its time without use begins now."""
     for role, dataset in volumes.items():
         datasets.set_properties(dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"})
     used = {properties.USED_PROPERTY: stamp(instance.host.latest())}

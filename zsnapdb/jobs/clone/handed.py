@@ -1,7 +1,7 @@
-"""How a clone was when its user got it, or when it was reset: the end of its binlog, and the counters of its tables.
+"""The state of a clone at its handover or last reset: the end of its binlog, and the counters of its tables.
 
-A file below /run: a reboot ends the server that wrote the binlog. The record may be lost at any time; then a reset
-replaces the data.
+The record is a file below /run, because a reboot also ends the server that wrote the binlog. If the record is lost, a
+reset replaces the data.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Counter(BaseModel):
 
 
 class NotedReset(BaseModel):
-    """The reset that gave the clone its data: the id of its run, and what it answered (`ResetClone`)."""
+    """The reset that gave the clone its data: the id of its run, and the values of its answer (`ResetClone`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -60,11 +60,12 @@ class NotedReset(BaseModel):
 
 
 class HandedState(BaseModel):
-    """The data set, the server process that had it (`started` in clock ticks since boot), and the end of its binlog.
+    """The data set, the server process (`started` in clock ticks since boot), and the end of its binlog.
 
-    `rules` is the digest of the rules by which the clone had to be masked ("": it had not), `digest` that of the
-    binlog up to its end (`known_tail.digest_of`) and `inode` the number of its file, `definitions` that of all tables.
-    `locks_accounts`: whether the accounts of the source may not log in. `reset` led to it (None: none, or not known).
+    `rules` is the digest of the rules for masking the clone ("": no masking). The binlog has the file number `inode`
+    and, up to its end, the digest `digest` (`known_tail.digest_of`). `definitions` is the digest of all table
+    definitions. `locks_accounts`: the accounts of the source may not log in. `reset` is the reset that led to this
+    state (None: none, or not known).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -81,9 +82,9 @@ class HandedState(BaseModel):
     definitions: str
     locks_accounts: bool
     counters: tuple[Counter, ...] | None
-    """None: there are more tables than are looked at."""
+    """None: there are too many tables to record."""
     at: Annotated[int, Field(ge=0)] = 0
-    """The time of the server then, in seconds since 1970; 0: an older version noted it."""
+    """The server's time at the record, in seconds since 1970; 0: an older version wrote the record."""
     reset: NotedReset | None = None
 
     @property
@@ -99,13 +100,13 @@ def _file(host: Host, name: str) -> Path:
 
 
 def note(host: Host, clone: CloneServer, rules: str, session: Session) -> None:
-    """Note how the running clone is now, before its users can log in. A failure costs only the fast reset.
+    """Record the present state of the running clone, before its users can log in. A failure costs only the fast reset.
 
-    `rules` is the digest of the rules that it must be masked by.
+    `rules` is the digest of the rules by which the clone must be masked.
     """
     record, copy = clone.record, clone.copy
     forget(host, record.name)
-    # What a server says may be no number.
+    # The answers of a server may be no numbers.
     with contextlib.suppress(ZsnapdbError, OSError, ValueError):
         status, known = binlog_status(session), counters(session, MOST_TABLES)
         process = copy.process().pid()
@@ -137,13 +138,13 @@ def note(host: Host, clone: CloneServer, rules: str, session: Session) -> None:
 
 
 def binlog_folder(copy: Copy) -> Path | None:
-    """Return the folder of the copy's binlogs, by what is recorded of its source; None if it writes none."""
+    """Return the folder of the copy's binlogs by the recorded variables of its source; None if it writes no binlog."""
     paths = binlog_paths(copy.variables, "log_bin")
     return None if paths is None else Path(copy.paths.translate(paths[0])).parent
 
 
 def store(host: Host, name: str, state: HandedState) -> None:
-    """Store how the clone is. If that fails, nothing is known of it."""
+    """Store the state of the clone. After a failure there is no record."""
     with contextlib.suppress(OSError, PreflightError):
         file = _file(host, name)
         make_private(file.parent)
@@ -153,9 +154,10 @@ def store(host: Host, name: str, state: HandedState) -> None:
 
 
 def note_reset(host: Host, info: CloneInfo, reset: NotedReset) -> None:
-    """Note which reset gave the clone its data, so that its run does it once. Nothing is noted if it is not known how.
+    """Record which reset gave the clone its data, so that a repeated run does it once.
 
-    The clone is as it was then: its caller holds its lock.
+    Without a record of the clone's state nothing is written. The caller holds the clone's lock, so the state is
+    unchanged.
     """
     state = read(host, info)
     if state is not None:
@@ -163,7 +165,7 @@ def note_reset(host: Host, info: CloneInfo, reset: NotedReset) -> None:
 
 
 def read(host: Host, info: CloneInfo) -> HandedState | None:
-    """Return how the clone was; None if it is not known, or if another server or other data is there now."""
+    """Return the recorded state; None if there is no record, or if the server or the data is another one now."""
     try:
         opened = os.open(_file(host, info.name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(opened, "rb") as file:
@@ -175,7 +177,7 @@ def read(host: Host, info: CloneInfo) -> HandedState | None:
 
 
 def forget(host: Host, name: str) -> None:
-    """Forget how the clone was."""
+    """Remove the record of the clone's state."""
     with contextlib.suppress(OSError):
         _file(host, name).unlink(missing_ok=True)
 
@@ -185,7 +187,7 @@ _FORM = re.compile(rf"({BINLOG}):([0-9]{{1,18}}):([0-9a-f]{{64}})")
 
 @dataclass(frozen=True)
 class LogEnd:
-    """The newest file of a binlog, the offset at which it ends, and the digest of how all tables are defined then.
+    """The newest binlog file, the offset of its end, and a digest of all table definitions at that time.
 
     Not every change of a definition is in a binlog (`schema.counters.definitions`).
     """
@@ -199,13 +201,13 @@ class LogEnd:
 
     @classmethod
     def parse(cls, text: str) -> LogEnd | None:
-        """Return the end that a property records; None if it is of another form."""
+        """Return the end that a property records; None if the text has another form."""
         match = _FORM.fullmatch(text)
         return cls(match.group(1), int(match.group(2)), match.group(3)) if match is not None else None
 
 
 def of_running(session: Session) -> LogEnd | None:
-    """Return where the binlog of the running server ends. None if that is not known, or if it may lack changes."""
+    """Return the end of the running server's binlog; None if it is not known, or if the binlog may lack changes."""
     status = binlog_status(session)
     if log_objection(status) is not None or routine_of_another(session) or has_prepared_transactions(session):
         return None
@@ -213,16 +215,18 @@ def of_running(session: Session) -> LogEnd | None:
 
 
 def of_state(state: HandedState) -> LogEnd | None:
-    """Return where the binlog ended when the clone was handed to its user, or when rows of it were undone."""
+    """Return the binlog's end at the handover of the clone, or at the last undo of its rows."""
     return LogEnd.parse(f"{os.path.basename(state.file)}:{state.offset}:{state.definitions}")
 
 
 def is_end_of_stopped(copy: Copy, end: LogEnd) -> bool:
-    """Whether a server that was shut down logged no transaction after that end.
+    """Return whether a server that was shut down logged no transaction after that end.
 
-    OSError or ZsnapdbError if its binlog cannot be read.
+    Raises:
+        OSError: a binlog cannot be read.
+        ZsnapdbError: a binlog cannot be read.
     """
-    # Only this reads what is in a binlog: other commands need none of its decoders.
+    # Only this function decodes events, so other commands do not load the decoders.
     from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
 
     folder, index = binlog_folder(copy), binlog_paths(copy.variables, "log_bin")

@@ -1,4 +1,4 @@
-"""Asks HAProxy, and tells it, by its admin socket. What it answers is read for numbers of ports, and nothing else."""
+"""The admin socket of HAProxy: questions and commands. Its answers are read only for port numbers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from zsnapdb.config.clones import AddressSettings
 from zsnapdb.planning.clone.addresses import STATE_COMMAND, KeptRoute, KeptRoutes, read_state, switching
 
 _SECONDS = 2.0
-"""The limit of one exchange, from the connection to the last byte of the answer."""
+"""The limit of one exchange in seconds, from the connection to the last byte of the answer."""
 _MOST_BYTES = 1 << 20
 HINT = "start HAProxy with the configuration that `zsnapdb clone addresses --haproxy FILE` writes"
 _ACCOUNT = "haproxy"
-"""The account that the package of Debian makes."""
+"""The account that the Debian package creates."""
 
 
 def routes(settings: AddressSettings) -> KeptRoutes:
-    """Return where HAProxy leads each port of clones at which it listens. PreflightError if it does not say."""
+    """Return the routes of all clone ports at which HAProxy listens.
+
+    Raises:
+        PreflightError: HAProxy does not answer, or its answer has another form.
+    """
     try:
         return read_state(_ask(settings, (STATE_COMMAND,)), settings.ports)
     except ValueError as error:
@@ -33,7 +37,11 @@ def routes(settings: AddressSettings) -> KeptRoutes:
 
 
 def lead_port(settings: AddressSettings, port: int, route: KeptRoute | None) -> None:
-    """Lead the port there (None: nowhere), and end all sessions of before. PreflightError if that is not so then."""
+    """Lead the port to the route (None: to no server), and end all earlier sessions.
+
+    Raises:
+        PreflightError: afterwards HAProxy does not listen at the port or has another route.
+    """
     _ask(settings, switching(port, route))
     seen = routes(settings)
     if port not in seen:
@@ -43,14 +51,14 @@ def lead_port(settings: AddressSettings, port: int, route: KeptRoute | None) -> 
 
 
 def account() -> str | None:
-    """Return the account to which HAProxy gives up root; None if this host has none."""
+    """Return the account under which HAProxy runs after its start; None if this host has no such account."""
     with contextlib.suppress(KeyError):
         return pwd.getpwnam(_ACCOUNT).pw_name
     return None
 
 
 def _ask(settings: AddressSettings, commands: Sequence[str]) -> str:
-    """Return what HAProxy answers to the commands, in their order (management guide of HAProxy, chapter 9.3)."""
+    """Return HAProxy's answer to the commands, in their order (management guide of HAProxy, chapter 9.3)."""
     place = settings.socket
     try:
         _refuse_foreign(settings)
@@ -60,13 +68,16 @@ def _ask(settings: AddressSettings, commands: Sequence[str]) -> str:
             with opened.makefile("rb") as answer:
                 return answer.read().decode(errors="replace")
     except OSError as error:
-        # A time that is over has no number.
+        # A timeout has no error number.
         reason = error.strerror or "no answer"
         raise PreflightError(f"HAProxy does not answer at {place}: {reason}", hint=HINT) from error
 
 
 def _refuse_foreign(settings: AddressSettings) -> None:
-    """Raise PreflightError if others than root can put a socket there. OSError if there is none."""
+    """Raise PreflightError if an account other than root can replace the socket.
+
+    OSError if the socket does not exist.
+    """
     place = settings.socket
     trusted = (0, os.geteuid())
     above, own = os.stat(place.parent), os.lstat(place)
@@ -79,12 +90,12 @@ def _refuse_foreign(settings: AddressSettings) -> None:
 
 
 def ports_led_to(settings: AddressSettings | None) -> set[int]:
-    """Return the ports of servers to which HAProxy leads, rightly or not: no other server may get one of these."""
+    """Return the server ports to which HAProxy leads, right or wrong. No other server may get these ports."""
     return {route.port for route in routes_or_none(settings).values() if route is not None}
 
 
 def routes_or_none(settings: AddressSettings | None) -> KeptRoutes:
-    """Return where HAProxy leads each port; nothing if it does not say, or if clones keep no ports."""
+    """Return the routes of HAProxy; empty if HAProxy does not answer or if clones keep no ports."""
     if settings is not None:
         with contextlib.suppress(PreflightError):
             return routes(settings)

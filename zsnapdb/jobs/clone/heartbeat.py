@@ -1,7 +1,7 @@
-"""The heartbeats of clones: whose holder stops to beat goes with the next `zsnapdb reap`.
+"""The heartbeats of clones: after the last heartbeat of its holder, `zsnapdb reap` destroys the clone.
 
-A beat sets the time of a file below /run and no property, which would cost a transaction group. A reboot ends every
-holder, and takes these files with it.
+A heartbeat sets the time of a file below /run. A property would cost a transaction group. A reboot ends every holder
+and removes these files.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ from zsnapdb.planning.clone.lease import Heartbeat
 
 
 def file_of(host: Host, name: str) -> Path:
-    """Return the file whose time is that of the newest heartbeat of the clone."""
+    """Return the file whose time is that of the clone's newest heartbeat."""
     return host.run / "heartbeats" / name
 
 
 def beat(host: Host, name: str) -> None:
-    """Note that the holder of the clone is there now. PreflightError if it cannot be noted."""
+    """Record a heartbeat of the clone's holder.
+
+    Raises:
+        PreflightError: the file cannot be written.
+    """
     file = file_of(host, name)
     make_private(file.parent)
     try:
@@ -37,7 +41,7 @@ def beat(host: Host, name: str) -> None:
 
 
 def heartbeat(host: Host, name: str, every: int, created: datetime) -> Heartbeat:
-    """Return the heartbeat of a clone that was made at `created` and expects one each `every` seconds."""
+    """Return the heartbeat of a clone that was created at `created` and expects one every `every` seconds."""
     last = created
     with contextlib.suppress(OSError):
         last = max(last, datetime.fromtimestamp(os.lstat(file_of(host, name)).st_mtime, UTC))
@@ -45,6 +49,6 @@ def heartbeat(host: Host, name: str, every: int, created: datetime) -> Heartbeat
 
 
 def forget(host: Host, name: str) -> None:
-    """Forget the heartbeats of a clone that is gone."""
+    """Remove the heartbeats of a destroyed clone."""
     with contextlib.suppress(OSError):
         file_of(host, name).unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """Jobs on an existing clone: start and stop its server, change its lease, connect to it, hold it for a program.
 
-A program that resets its clone for each of its tests does not start a command for each: it writes one word.
+A program that resets its clone for each of its tests writes one word per reset; it does not start a command each time.
 """
 
 from __future__ import annotations
@@ -86,11 +86,15 @@ from zsnapdb.planning.family import family
 from zsnapdb.zfs import datasets
 
 POSITION_BYTES = 4000
-"""How much of a position the anchor of a clone records."""
+"""The length to which the anchor of a clone records a position, in bytes."""
 
 
 def server_settings(settings: Settings, info: CloneInfo) -> ServerSettings:
-    """Return the settings of the clone's server. ConfigError if its instance is no longer configured."""
+    """Return the settings of the clone's server.
+
+    Raises:
+        ConfigError: the instance of the clone is not configured.
+    """
     instance = settings.instance.get(info.instance)
     if instance is None:
         raise ConfigError(
@@ -109,10 +113,10 @@ def server_of(settings: Settings, info: CloneInfo) -> CloneServer:
 
 @dataclass(frozen=True)
 class FirstStart:
-    """A clone's files without the identity of its source, and after the first start of its server, if it was started.
+    """The files of a clone without the source's identity, after the first start of its server if it was started.
 
-    `masking` is what masking did (None: nothing). `separate_at` is the time (monotonic, seconds) when identity and
-    masking were done.
+    `masking` is the report of the masking (None: not masked). `separate_at` is the time (monotonic, seconds) when
+    identity and masking were done.
     """
 
     position: Position
@@ -129,10 +133,10 @@ def start_first(
     *,
     is_noted: bool = True,
 ) -> FirstStart:
-    """Remove the source's identity from the files, mask them by these rules ("": not), and start the server.
+    """Remove the source's identity from the files, mask them by these rules ("": no masking), and start the server.
 
-    Its users get the password; None: the server is not started, and nothing is masked. `is_noted`: how it is then is
-    noted, for a fast reset.
+    Its users get the password. None: the server is not started, and nothing is masked. `is_noted`: record the state of
+    the clone for a fast reset.
     """
     position = contract.make_separate(clone, tail_record.read(instance, clone.record.flavour))
     if password is None:
@@ -147,8 +151,8 @@ def start_first(
 def start(settings: Settings, host: Host, name: str, events: Events) -> CloneVerb[Intention, CloneInfo]:
     """Start and check the clone's server: after a stop, after a reboot, or for the first time.
 
-    A running server is left alone. Only the clone's datasets are needed: a lost option file or credentials file is
-    written again. Lost credentials get a new password. Afterwards no reset, detach or switch is half done.
+    A running server is not touched. Only the clone's datasets are needed: a lost option file or credentials file is
+    written again. Lost credentials get a new password. Afterwards no reset, detach or switch is incomplete.
     """
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneInfo]]:
@@ -163,7 +167,8 @@ def start(settings: Settings, host: Host, name: str, events: Events) -> CloneVer
 def _start(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
     if info.pid is None:
         start_locked(settings, host, info)
-    # An interrupted reset leaves its new data never started, beside the old, or its server at work beside new data.
+    # An interrupted reset leaves new data that was never started, old data next to it, or a running server next to new
+    # data.
     if info.leftovers or info.phase is CopyPhase.CHANGING:
         volumes.warn_of_kept(mend(info), info.name, events)
     return address.open_to(settings, of_dataset(settings, host, info.name), events)
@@ -189,7 +194,7 @@ def _start_steps(settings: Settings, info: CloneInfo) -> tuple[str, ...]:
 def start_locked(settings: Settings, host: Host, info: CloneInfo, password: SecretStr | None = None) -> None:
     """Start the clone's server; the caller holds the clone's lock.
 
-    `password` is the password that the clone's account gets at a first start (None: a new password).
+    `password` is the password for the account of the clone's users at a first start (None: a new password).
     """
     refuse_running_elsewhere(info)
     volumes.mount(info.volumes.values())
@@ -217,7 +222,11 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
 
 
 def stop(settings: Settings, host: Host, name: str) -> CloneVerb[Intention, CloneInfo]:
-    """Shut the clone's server down cleanly, if it runs. ServerError if it runs in another mount namespace."""
+    """Shut the clone's server down cleanly, if it runs.
+
+    Raises:
+        ServerError: the server runs in another mount namespace.
+    """
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneInfo]]:
         if info.pid is None:
@@ -237,9 +246,9 @@ def stop(settings: Settings, host: Host, name: str) -> CloneVerb[Intention, Clon
 def extend(
     settings: Settings, host: Host, name: str, seconds: float | None, quota: int | None = None
 ) -> CloneVerb[Intention, CloneInfo]:
-    """Extend the lease to `seconds` from now (None: clones.ttl); it is never made shorter.
+    """Extend the lease to `seconds` from now (None: clones.ttl). A longer lease stays.
 
-    With a `quota`, in bytes, the clone may have that much of its own, and a lease without `seconds` stays.
+    With a `quota` in bytes, the clone gets that limit for its own data; without `seconds` the lease then stays.
     """
     longer = copy_properties.extension(settings, seconds, host.latest())
 
@@ -264,7 +273,11 @@ def protect(settings: Settings, host: Host, name: str, seconds: float) -> CloneV
 def _with_lease(
     settings: Settings, host: Host, info: CloneInfo, change: Callable[[CloneLease], CloneLease]
 ) -> tuple[Intention, Callable[[], CloneInfo]]:
-    """Decide on another lease. PreflightError also if a subject's data would get older than it may."""
+    """Decide on another lease.
+
+    Raises:
+        PreflightError: the data of a subject's clone would get too old, or the change is not allowed.
+    """
     time = removal_time(host)
     now = reusable_sets.settled(info, time)
     after = reusable_sets.require(settings, change(now.lease), now.lease, now.since)
@@ -278,9 +291,11 @@ def _with_lease(
 
 
 def rename(settings: Settings, host: Host, name: str, new: str) -> CloneInfo:
-    """Give the clone another name for people; its id, port, login and lease stay.
+    """Give the clone another label; its id, port, login and lease stay.
 
-    UsageError if no clone may have that name, ExistsError if another has it.
+    Raises:
+        UsageError: no clone may have that name.
+        ExistsError: another clone has the name.
     """
     properties.refuse_name(new)
     with held(settings, host, name) as info, locks.names_and_ports():
@@ -290,7 +305,11 @@ def rename(settings: Settings, host: Host, name: str, new: str) -> CloneInfo:
 
 
 def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Note that the holder of the clone is there. PreflightError if no heartbeats are expected of it."""
+    """Record a heartbeat of the clone's holder.
+
+    Raises:
+        PreflightError: the clone expects no heartbeats.
+    """
     info = ready(settings, host, name)
     if info.lease.heartbeat is None:
         raise PreflightError(
@@ -304,11 +323,15 @@ def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 
 def beat_while(settings: Settings, host: Host, name: str, process: int) -> CloneInfo:
-    """Beat until that process of this host has ended. Return the clone as it was last.
+    """Send heartbeats until that process of this host has ended. Return the last observed state of the clone.
 
-    NotThere if there is no such process, and the errors of `beat` at the first beat. Later only the end of the clone
-    is one: UnknownNameError, or PreflightError as soon as it is being destroyed. What else goes wrong with a look at
-    the clone says nothing about its holder.
+    The first heartbeat has the errors of `beat`. Later only the end of the clone is an error. Other errors of a look at
+    the clone say nothing about its holder and are ignored.
+
+    Raises:
+        NotThere: there is no such process.
+        UnknownNameError: the clone no longer exists.
+        PreflightError: the clone is being destroyed.
     """
     try:
         watched = os.pidfd_open(process)
@@ -323,10 +346,13 @@ def beat_while(settings: Settings, host: Host, name: str, process: int) -> Clone
 
 
 def beat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[float], bool]) -> CloneInfo:
-    """Beat until `has_ended`, which waits for so many seconds. Return the clone as it was last; see `beat_while`."""
+    """Send heartbeats until `has_ended`, which waits for the given seconds, is true. See `beat_while`.
+
+    Return the last observed state of the clone.
+    """
     info = beat(settings, host, name)
     every = info.lease.heartbeat.every if info.lease.heartbeat is not None else 0
-    # Three beats in the time of one: one that is late ends no clone.
+    # Three heartbeats per interval: one late heartbeat ends no clone.
     while not has_ended(every / 3):
         with contextlib.suppress(PreflightError):
             heartbeat.beat(host, info.name)
@@ -344,14 +370,18 @@ def beat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[f
 
 
 def login(settings: Settings, host: Host, name: str) -> credentials.Login:
-    """Return how a client reaches the clone. ServerError if its server does not run or its credentials are lost."""
+    """Return the login of a client of the clone.
+
+    Raises:
+        ServerError: its server does not run, or its credentials are lost.
+    """
     info = ready(settings, host, name)
     masking_policy.refuse_unmasked(settings, info)
     if info.pid is None:
         refuse_running_elsewhere(info)
         raise ServerError(f"the server of clone {name} does not run", hint=f"run `zsnapdb clone start {name}`")
     password = _password(info, info.client_file)
-    # The file is in the folder of a dataset. It was this clone's if the clone still has the same one.
+    # The credentials file is in the folder of a dataset. It was this clone's if the clone still has the same dataset.
     again = ready(settings, host, info.id)
     if (again.name, again.guid) != (info.name, info.guid):
         raise UnknownNameError(
@@ -374,7 +404,8 @@ def _password(info: CloneInfo, file: Path) -> SecretStr:
 def session(info: CloneInfo) -> Iterator[Session]:
     """Open a session of the internal account to the clone's running server on its private socket.
 
-    ServerError if the credentials are lost, or if the server refuses them.
+    Raises:
+        ServerError: the credentials are lost, or the server refuses them.
     """
     password = _password(info, info.internal_file)
     with Session.open(Address(user=INTERNAL_ACCOUNT, socket=info.process.socket), password) as opened:
@@ -382,11 +413,13 @@ def session(info: CloneInfo) -> Iterator[Session]:
 
 
 def open_client(settings: Settings, host: Host, name: str, login: Login, words: Sequence[str]) -> NoReturn:
-    """Replace this process by the client, logged in to the clone with its `login`; `words` are its arguments.
+    """Replace this process with the client, logged in to the clone with its `login`; `words` are its arguments.
 
-    The client gets its option file as an open file. The credentials file of the clone lies where its server can replace
-    it, for example by one that names a plugin, which the client would load as root.
-    PreflightError if this host has no client program.
+    The client gets its option file as an open file. The server of the clone can replace the credentials file in the
+    clone. For example, its file could name a plugin, and the client would load the plugin as root.
+
+    Raises:
+        PreflightError: this host has no client program.
     """
     info = find(settings, host, name)
     beside = server_program.chosen(server_settings(settings, info), info.flavour, info.origin.version).parent
@@ -398,7 +431,7 @@ def open_client(settings: Settings, host: Host, name: str, login: Login, words: 
             f"no client program for {info.flavour} is installed", hint="install the client, or use --dsn or --env"
         )
     options = os.memfd_create("client.cnf", 0)
-    # Clients ignore an option file that everybody may write.
+    # Clients ignore an option file that is writable for all accounts.
     os.fchmod(options, 0o600)
     os.write(options, login.option_file.encode())
     program_start.become(client_arguments(program, f"/proc/self/fd/{options}", login.host, login.port, words))
@@ -406,7 +439,7 @@ def open_client(settings: Settings, host: Host, name: str, login: Login, words: 
 
 @dataclass(frozen=True)
 class ServerLog:
-    """The last lines of the log, at most 64 KiB. The server's account, and whoever uses the clone, chose their text."""
+    """The last lines of the log, at most 64 KiB. The server's account and the clone's users chose their text."""
 
     info: CloneInfo
     lines: tuple[str, ...]
@@ -420,13 +453,15 @@ def tail(settings: Settings, host: Host, name: str, lines: int) -> ServerLog:
 
 
 LOGIN_FOLDER = Path("/run/zsnapdb-clone")
-"""Others may pass through it to files that are theirs, and cannot list it."""
+"""The folder of the login files. Other accounts may pass through it to their files, and cannot list it."""
 
 
 def write_login(settings: Settings, host: Host, name: str, uid: int, gid: int, folder: Path = LOGIN_FOLDER) -> Path:
-    """Write the login of a running clone to a file that this account alone can read. Return the file.
+    """Write the login of a running clone to a file that only this account can read. Return the file.
 
-    ServerError if the clone's server does not run. PreflightError if the folder cannot be made.
+    Raises:
+        ServerError: the clone's server does not run.
+        PreflightError: the folder cannot be created.
     """
     text = credentials.text_for_clones(login(settings, host, name))
     make_passable(folder)
@@ -436,19 +471,22 @@ def write_login(settings: Settings, host: Host, name: str, uid: int, gid: int, f
 
 
 def forget_login(name: str, folder: Path = LOGIN_FOLDER) -> None:
-    """Remove the file with the login of a clone, if there is one."""
+    """Remove the login file of a clone, if it exists."""
     (folder / f"{name}.cnf").unlink(missing_ok=True)
 
 
 _LONGEST = 1000
-"""Bytes of a line. Each that is known is shorter."""
+"""The limit of a line in bytes. Each known line is shorter."""
 _RESET = b"reset"
 _POLL_SECONDS = 3600.0
 
 
 @dataclass
 class RequestLines:
-    """The lines that a descriptor gives, as they come. `has_ended`: there are no more."""
+    """The lines from a descriptor, as they arrive.
+
+    `has_ended`: the descriptor is closed and all lines were returned.
+    """
 
     descriptor: int
     _is_closed: bool = field(init=False, default=False)
@@ -460,7 +498,11 @@ class RequestLines:
         return self._is_closed and not self._whole
 
     def within(self, seconds: float) -> bytes | None:
-        """Return the next line; None if none comes within so many seconds. UsageError if one is too long."""
+        """Return the next line; None if none arrives within so many seconds.
+
+        Raises:
+            UsageError: a line is too long.
+        """
         if not self._whole and not self._is_closed and select.select([self.descriptor], [], [], seconds)[0]:
             part = os.read(self.descriptor, 4096)
             self._is_closed = not part
@@ -471,15 +513,17 @@ class RequestLines:
 
 
 def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Callable[[CloneInfo], None]) -> CloneInfo:
-    """Beat for the clone, and call `reset` with it, as it was at first, for each line that asks for that.
+    """Send heartbeats for the clone, and call `reset` with its first state for each line `reset`.
 
-    UsageError if a line asks for something else. The errors of beats are those of `beat_while`. No beats are
-    made for a clone of which none are expected.
+    The errors of heartbeats are those of `beat_while`. A clone without a heartbeat in its lease gets none.
+
+    Raises:
+        UsageError: a line asks for another action.
     """
     info, lines = ready(settings, host, name), RequestLines(descriptor)
 
     def has_ended(seconds: float) -> bool:
-        # One line, then a beat if one is due: what takes many resets at once is no dead holder.
+        # Read one line, then send a heartbeat if one is due: a long series of resets must not look like a dead holder.
         line = lines.within(seconds)
         if line is not None:
             if line.strip() != _RESET:

@@ -1,4 +1,4 @@
-"""Finds the snapshot set that a clone is made from: on this host, or only in the repository."""
+"""The search for the snapshot set from which a clone is created: on this host, or only in the repository."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ def locate(
 ) -> CloneSource | RemoteBackup:
     """Return the requested snapshot set, or the backup in the repository if this host does not have the set.
 
-    A set on this host is returned in its prepared form if there is one: in that which is masked by the rules of this
-    digest (`masking_policy.rules_of`), else in that which is not masked. A backup that was received earlier, or a point
-    that was reached earlier, is on this host. NotThere if neither this host nor the repository has the set.
+    A set on this host is returned in its prepared form, if there is one. `rules` (`masking_policy.rules_of`) selects
+    the form that was masked by them, else the unmasked form. Backups that were received and points that were reached
+    earlier are on this host. `latest` is not older than the last backup that this host stored. If this host no longer
+    has its newest backup, the repository is asked.
 
-    `latest` is not older than what this host stored: if this host no longer has its newest backup, the repository is
-    asked. DamagedError if that backup cannot be used, unless `accepts_older` is set.
+    Raises:
+        NotThere: neither this host nor the repository has the set.
+        DamagedError: the newest backup cannot be used, and `accepts_older` is not set.
     """
     local = find_local(settings, instance, requested)
     newer = stored_after(instance, local.set, version.pool_guid(local.pool)) if local and requested == LATEST else ()
@@ -75,10 +77,10 @@ def locate(
 
 
 def bring_here(settings: Settings, instance: Instance, source: CloneSource | RemoteBackup) -> CloneSource:
-    """Return a source that is on this host; a backup that is only in the repository is received first."""
+    """Return the source on this host. A backup that is only in the repository is received first."""
     if isinstance(source, CloneSource):
         return source
-    # What restores is loaded where a backup must be received.
+    # The code of restores is loaded only if a backup must be received.
     from zsnapdb.jobs.clone import fetch
 
     home_of_clones = home_for(settings, [volume.dataset for volume in source.manifest.volumes])
@@ -86,16 +88,16 @@ def bring_here(settings: Settings, instance: Instance, source: CloneSource | Rem
 
 
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
-    """Return whether ZFS made the stored backup no later than the local set, in the same pool."""
+    """Return whether ZFS created the stored backup no later than the local set, in the same pool."""
     is_same_pool = version.pool_guid(local.pool) == stored.pool_guid
     return is_same_pool and not order.made_before((local.set,), stored.createtxg)
 
 
 def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
-    """Raise PreflightError if production is on this host and has no trace of the backup: no snapshot, no bookmark.
+    """Raise PreflightError if production is on this host without a snapshot or bookmark of the backup.
 
-    Then other datasets were configured since, or were put in place of those that were backed up. A restore may have
-    done that; then its record says what production goes on from.
+    Then other datasets were configured since the backup, or other datasets replaced the originals. If a restore
+    replaced them, its record names the backup from which production continues.
     """
     volumes = instance.settings.volumes or {}
     places = [name for name in volumes.values() if datasets.exists(name)]
@@ -112,7 +114,7 @@ def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
 
 
 def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> CloneSource | None:
-    """Return the set on this host that a consolidated backup has too; None if it is not here, or is another one."""
+    """Return the set on this host that equals a consolidated backup; None if there is no such set or it differs."""
     original = target.volumes[0].snapshot.removeprefix(SNAPSHOT_PREFIX)
     if original == target.backup_id or not is_backup_id(original):
         return None
@@ -125,7 +127,8 @@ def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> 
 def pool_for(settings: Settings, volumes: list[str]) -> str:
     """Return the pool for clones of these datasets: the configured pool, else the same pool, else the only pool.
 
-    PreflightError if no pool fits.
+    Raises:
+        PreflightError: no pool fits.
     """
     if settings.clones.dataset is not None:
         return pool_of(settings.clones.dataset)
@@ -133,18 +136,22 @@ def pool_for(settings: Settings, volumes: list[str]) -> str:
 
 
 def home_for(settings: Settings, volumes: list[str]) -> str:
-    """Return the dataset under which clones of these datasets live. PreflightError if no pool fits."""
+    """Return the dataset that holds clones of these datasets. PreflightError if no pool fits."""
     return home(settings, pool_for(settings, volumes))
 
 
 def origin_of_live(instance: Instance) -> Origin:
-    """Return the origin of a live set without taking one. PreflightError if the server is not fit for a snapshot."""
+    """Return the origin of a live set without taking one.
+
+    Raises:
+        PreflightError: the server is not fit for a snapshot.
+    """
     with open_server(instance) as source:
         return origin_of(source.observe())
 
 
 def take_live(instance: Instance) -> CloneSource:
-    """Take a live set under the least lock that is enough; its position is proved like that of a backup.
+    """Take a live set under the weakest sufficient lock; its position is proved like that of a backup.
 
     The set is destroyed together with its last clone.
     """

@@ -1,4 +1,4 @@
-"""Locks of this host: one process at a time on a clone, on names and ports, and on a set that clones are made from."""
+"""Locks of this host: on a clone, on names and ports, and on the sets from which clones are created."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.05
 
 
 def names_and_ports() -> contextlib.AbstractContextManager[None]:
-    """Be the only process that reserves a clone's name or port. Nothing slow runs under this lock."""
+    """Take the lock for reserving a clone's name or port. No slow action runs under this lock."""
     return exclusive("clones", doing="making a clone", patience=PATIENCE)
 
 
@@ -28,7 +28,7 @@ def name_of_clone(name: str) -> str:
 
 
 def on_clone(name: str, *, patience: float = PATIENCE) -> contextlib.AbstractContextManager[None]:
-    """Be the only process that changes the clone of that name.
+    """Take the lock for changes of the clone whose dataset has that name.
 
     The process reads the clone's properties again under the lock, because they may have changed.
     """
@@ -36,17 +36,20 @@ def on_clone(name: str, *, patience: float = PATIENCE) -> contextlib.AbstractCon
 
 
 def name_of_maker(name: str) -> str:
-    """Return the name of the lock that the command holds which made the ephemeral clone of that name."""
+    """Return the lock name of the command that created the ephemeral clone with that name."""
     return f"maker-{name}"
 
 
 def as_maker(name: str) -> contextlib.AbstractContextManager[None]:
-    """Be the command for which the ephemeral clone of that name is made. Without it `reap` removes the clone."""
+    """Hold the lock of the command for which the ephemeral clone is created.
+
+    Without the lock `reap` removes the clone.
+    """
     return exclusive(name_of_maker(name), doing=f"using clone {name}")
 
 
 def on_live_sets(instance: str) -> contextlib.AbstractContextManager[None]:
-    """Be the only process that takes or removes live sets (snapshot sets that are no backups) of the instance."""
+    """Take the lock for taking or removing live sets (snapshot sets that are no backups) of the instance."""
     return exclusive(f"live-{instance}", doing=f"cloning the live state of {instance}", patience=10 * PATIENCE)
 
 
@@ -56,28 +59,31 @@ def name_of_reusable_set(kind: str, set_id: str) -> str:
 
 
 def on_reusable_set(kind: str, set_id: str) -> contextlib.AbstractContextManager[None]:
-    """Be the only process that makes or removes the received or prepared set."""
+    """Take the lock for making or removing the received or prepared set."""
     name = name_of_reusable_set(kind, set_id)
     return exclusive(name, doing=f"making the {kind} set {set_id}", patience=3600.0)
 
 
 def using_received(instance: str) -> contextlib.AbstractContextManager[None]:
-    """Keep every received set of the instance from being removed for having no clones, as others may do too."""
+    """Keep unused received sets of the instance from being removed. Several processes may hold this lock."""
     return shared(f"received-of-{instance}", patience=PATIENCE)
 
 
 def if_none_uses_received(instance: str) -> contextlib.AbstractContextManager[bool]:
-    """Yield whether no process is about to clone a received set of the instance, and let none begin meanwhile."""
+    """Yield whether no process is about to clone a received set of the instance; exclude such processes meanwhile."""
     return if_free(f"received-of-{instance}")
 
 
 @contextlib.contextmanager
 def turn(places: int | None = None, *, patience: float = _TURN_SECONDS, folder: Path | None = None) -> Iterator[None]:
-    """Be one of the few processes on this host that clone volumes or start a server now; other processes wait.
+    """Wait for one of the turns on this host, and hold it: only then a process clones volumes or starts a server.
 
-    There are `places` turns (None: as many as processors that this process may use). Ten servers that start together on
-    one processor take longer than one after the other, and the source's commits wait for all of them. During its turn a
-    process must not wait for another lock. BusyError after `patience` seconds.
+    There are `places` turns (None: the number of processors of this process). Ten servers that start together on one
+    processor take longer than one after the other, and the source's commits wait for all of them. During its turn a
+    process must not wait for another lock.
+
+    Raises:
+        BusyError: no turn was free for `patience` seconds.
     """
     places = len(os.sched_getaffinity(0)) if places is None else places
     deadline = time.monotonic() + patience

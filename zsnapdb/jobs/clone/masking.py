@@ -1,6 +1,6 @@
-"""Masks a copy of a server before anyone can connect to it.
+"""The masking of a server's copy, before anyone can connect to it.
 
-It runs the site's SQL files and scripts, then it removes what is left of the old rows in the files.
+It runs the site's SQL files and scripts, then it removes the remains of the old rows from the files.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _LOOKS = 20
 
 @dataclass(frozen=True)
 class _RuleFile:
-    """A file of the rules as the kernel knows it. Whoever writes to it changes `changed_ns`, and cannot set it back."""
+    """A file of the rules with its inode data. Every write changes `changed_ns`, and no program can set it back."""
 
     device: int
     inode: int
@@ -110,9 +110,12 @@ class _RuleFile:
 
 
 def digest(masking: MaskingSettings) -> str:
-    """Return the SHA-256 of the rules: of the settings, and of the content of the files that they name first.
+    """Return the SHA-256 of the rules: the settings, and the content of the first file of each entry in masking.run.
 
-    ConfigError if a file cannot be read. A file that a script reads by itself is not looked at.
+    The content of a file that a script reads by itself is not included.
+
+    Raises:
+        ConfigError: a file cannot be read.
     """
     rules = hashlib.sha256()
     canaries = [value.get_secret_value() for value in masking.canaries]
@@ -130,10 +133,12 @@ def digest(masking: MaskingSettings) -> str:
 
 @contextlib.contextmanager
 def unchanged(masking: MaskingSettings, rules: str) -> Iterator[None]:
-    """Prove that within the block the rules are those of this digest.
+    """Prove that the rules have this digest during the whole block.
 
-    PreflightError before the block if they are others by now, and after it if a file was written or replaced meanwhile,
-    even if it has its former content again.
+    A file that was changed and got its former content again counts as changed.
+
+    Raises:
+        PreflightError: the rules differ before the block, or a file was written or replaced during it.
     """
     before = _settled(masking)
     if digest(masking) != rules:
@@ -144,9 +149,12 @@ def unchanged(masking: MaskingSettings, rules: str) -> Iterator[None]:
 
 
 def _settled(masking: MaskingSettings) -> list[_RuleFile]:
-    """Return the files as soon as none was changed a moment ago. PreflightError if one is changed all the time.
+    """Return the files as soon as no file was changed a moment ago.
 
-    A change within the tick of the kernel's clock in which a file was changed last leaves no trace (inode(7)).
+    A second change within one tick of the kernel's clock leaves no trace (inode(7)).
+
+    Raises:
+        PreflightError: a file is changed all the time.
     """
     for _ in range(_LOOKS):
         files = _files(masking)
@@ -182,7 +190,7 @@ _NO_GTIDS = "sql_log_bin = 0"
 
 @dataclass(frozen=True)
 class MaskingStep:
-    """A masking file that was run. `rows` are the changed rows; `statements` and `rows` are None for a script."""
+    """A masking file that was run. `rows` counts the changed rows; `statements` and `rows` are None for a script."""
 
     name: str
     statements: int | None
@@ -192,7 +200,7 @@ class MaskingStep:
 
 @dataclass(frozen=True)
 class MaskingReport:
-    """What masking did to a copy: its steps, the rebuilt tables, and where bytes of the old rows may remain.
+    """The result of masking a copy: its steps, the rebuilt tables, and the places where bytes of old rows may remain.
 
     Times are in seconds.
     """
@@ -237,13 +245,16 @@ def mask(
     instance: str,
     clone: str,
 ) -> MaskingReport:
-    """Mask a mounted copy that was made separate from its source and whose server does not run.
+    """Mask a mounted copy that was separated from its source and whose server does not run.
 
-    Its server must recover to `position`. The rules are those of exactly this digest (`digest`), else
-    PreflightError. During masking the server listens only on a socket in its private folder. Afterwards the server is
-    shut down cleanly and its GTIDs are those of `position`; its files contain no binlog, relay log, redo or undo of
-    before. HookError if a step fails. ConsistencyError if a file still contains a canary. After any error the copy must
-    not be handed out.
+    Its server must recover to `position`. During masking the server listens only on a socket in its private folder.
+    Afterwards the server is shut down cleanly and its GTIDs are those of `position`. The files then contain no binlog,
+    relay log, redo log or undo log from before. After any error the copy must not be handed out.
+
+    Raises:
+        PreflightError: the rules do not have the digest `rules` (see `digest`).
+        HookError: a step failed.
+        ConsistencyError: a file still contains a canary.
     """
     check(masking)
     began = time.monotonic()
@@ -291,10 +302,10 @@ def mask(
 
 
 def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState], int]:
-    """Prepare the server, and return the states of the tables' files before masking, with their time."""
+    """Prepare the server, and return the states of the table files before masking, with their time."""
     scrub.leave_no_binlog(session)
     scrub.settle(session)
-    # What was written until now gets an older time than what masking writes.
+    # Earlier writes get an older time than the writes of masking.
     time.sleep(2 * MARGIN_NS / 1e9)
     since_ns = time.time_ns()
     return tablespace_files.states(Path(facts.variables["datadir"])), since_ns
@@ -358,9 +369,9 @@ def _step(
 def _scrub(
     session: Session, facts: ServerFacts, masking: MaskingSettings, changes: Changes
 ) -> tuple[list[CatalogueTable], bool]:
-    """Remove what the files of tables, undo logs and Aria's log contain of the old rows.
+    """Remove old rows from the files of tables, undo logs and Aria's log.
 
-    Return the rebuilt tables, and whether the undo tablespaces were made anew.
+    Return the rebuilt tables, and whether the undo tablespaces were created again.
     """
     chosen = to_rebuild(stored_tables(session), masking.rebuild, masking.keep_history, changes)
     scrub.rebuild(session, chosen)
@@ -374,7 +385,7 @@ def _scrub(
 def _empty_doublewrite(facts: ServerFacts) -> bool:
     """Empty the doublewrite buffer of the copy, whose server was shut down slowly.
 
-    Return whether nothing of the old pages is left in it. Files of their own were removed with the logs.
+    Return whether no old page is left in it. Separate doublewrite files were removed with the logs.
     """
     if family(facts.flavour).redo_is_replaceable:
         return True
@@ -382,9 +393,9 @@ def _empty_doublewrite(facts: ServerFacts) -> bool:
 
 
 def _empty_free_pages(copy: Copy, facts: ServerFacts, shared: tuple[SharedTablespace, ...]) -> tuple[str, ...]:
-    """Empty the free pages of tablespaces that tables share, in the copy, whose server was shut down slowly.
+    """Empty the free pages of shared tablespaces in the copy, whose server was shut down slowly.
 
-    Return the names of those that were not emptied.
+    Return the names of the tablespaces that were not emptied.
     """
     datadir, system = Path(facts.variables["datadir"]), _system_files(facts)
     files = {"the system tablespace": system[0], **{one.name: datadir / one.path for one in shared}}

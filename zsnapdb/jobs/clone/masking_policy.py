@@ -1,4 +1,4 @@
-"""Decides whether a clone is masked, and masks it between the making of its files and its first start.
+"""The decision whether a clone is masked, and the masking before its first start.
 
 Where masking is required, no unmasked clone is handed out.
 """
@@ -28,7 +28,11 @@ from zsnapdb.zfs import datasets, snapshots
 def masks_new_clone(settings: MaskingSettings, *, requested: bool) -> bool:
     """Return whether a new clone is masked, unless its source is masked already.
 
-    If so, the masking files are checked now, before anything is changed: ConfigError or HookError.
+    If so, the masking files are checked before anything is changed.
+
+    Raises:
+        ConfigError: a masking file is not readable.
+        HookError: a masking script cannot be run.
     """
     masks = is_masked(required=settings.required, configured=bool(settings.run), requested=requested)
     if masks:
@@ -45,15 +49,16 @@ def rules_of(settings: MaskingSettings, *, requested: bool) -> str:
 
 
 def rules_of_clone(settings: Settings, info: CloneInfo) -> str:
-    """Return the digest of the rules by which the clone must be masked now; "" also if its instance is gone."""
+    """Return the digest of the rules by which the clone must be masked; "" also if its instance is not configured."""
     configured = settings.instance.get(info.instance)
     return rules_of(configured.masking, requested=info.asks_for_masking) if configured is not None else ""
 
 
 def rules_for(source: CloneSource, rules: str) -> str:
-    """Return the digest of the rules by which the source is still to be masked; "" if it is a masked clone's commit.
+    """Return the digest of the rules by which the source must still be masked; "" for a commit of a masked clone.
 
-    PreflightError if that was masked by other rules.
+    Raises:
+        PreflightError: other rules masked that commit.
     """
     if not rules or not is_masked_commit(source):
         return rules
@@ -62,12 +67,12 @@ def rules_for(source: CloneSource, rules: str) -> str:
 
 
 def is_masked_commit(source: CloneSource) -> bool:
-    """Whether the source is a commit of a masked clone, which says so of itself."""
+    """Return whether the source is a commit of a masked clone, by the properties of its snapshots."""
     return source.kind is SourceKind.COMMIT and not source.rules and are_masked(source.names, "")
 
 
 def masked_by(names: Collection[str]) -> str:
-    """Return the digest of the rules that masked these volumes or commits; "" if it is not recorded for all of them."""
+    """Return the digest of the rules that masked these volumes or commits; "" unless all record the same digest."""
     seen = datasets.properties_of(list(names), [MASKED_BY_PROPERTY])
     found = {
         values[MASKED_BY_PROPERTY].value if values[MASKED_BY_PROPERTY].is_local else "" for values in seen.values()
@@ -76,9 +81,9 @@ def masked_by(names: Collection[str]) -> str:
 
 
 def refuse_other_rules(commit: Collection[str], rules: str) -> None:
-    """Raise PreflightError if these snapshots of a commit were masked by other rules than those of this digest.
+    """Raise PreflightError if other rules than those of this digest masked the snapshots of the commit.
 
-    A commit of an earlier version does not say it.
+    A commit of an earlier version does not record its rules and passes.
     """
     if masked_by(commit) not in ("", rules):
         raise PreflightError(
@@ -95,11 +100,13 @@ def ensure(
     rules: str,
     volumes: Collection[str],
 ) -> MaskingReport | None:
-    """Mask the clone with these volumes by the rules of this digest ("": it need not be masked).
+    """Mask the clone with these volumes by the rules of this digest ("": no masking).
 
-    Return None if nothing was masked. PreflightError if a volume has a snapshot from before, or if the rules are others
-    by now. The volumes are marked as masked only when masking is complete. A clone of a masked clone's commit, or of a
-    prepared set that was masked by the same rules, is masked already.
+    Return None if nothing was masked. The volumes are marked as masked only when masking is complete. A clone of a
+    masked clone's commit, or of a prepared set that was masked by the same rules, is masked already.
+
+    Raises:
+        PreflightError: a volume has an earlier snapshot, or other rules masked the data.
     """
     name, origin = clone.record.name, clone.record.origin
     is_of_commit = clone.record.source == SourceKind.COMMIT
@@ -131,16 +138,16 @@ def ensure(
 
 
 def masks_at_start(settings: Settings, info: CloneInfo) -> bool:
-    """Return whether the first start of the clone masks it: it must be masked, and its source was not."""
+    """Return whether the first start of the clone masks it: masking is required and its source is not masked."""
     rules = rules_of_clone(settings, info)
     origins = _origins(info.volumes.values()) if rules else []
     return bool(rules) and not (origins and are_masked(origins, rules))
 
 
 def refuse_snapshots(volumes: Collection[str]) -> None:
-    """Raise PreflightError if a volume has a snapshot: it was made before masking was complete.
+    """Raise PreflightError if a volume has a snapshot from before the end of masking.
 
-    Whoever can read the mounted volume can read its snapshots in `.zfs/snapshot` (zfsprops(7), snapdir).
+    Accounts that can read the mounted volume can read its snapshots in `.zfs/snapshot` (zfsprops(7), snapdir).
     """
     early = sorted({snapshot.full_name for dataset in volumes for snapshot in snapshots.below(dataset, ())})
     if early:
@@ -151,7 +158,7 @@ def refuse_snapshots(volumes: Collection[str]) -> None:
 
 
 def without_binlogs(origin: Origin, position: Position) -> Origin:
-    """Return the origin of a copy whose binlogs were removed: no binlog contains its GTIDs up to the position any more.
+    """Return the origin of a copy whose binlogs were removed: they no longer contain its GTIDs up to the position.
 
     MySQL keeps them in mysql.gtid_executed (refman 8.4, "mysql.gtid_executed Table").
     """
@@ -161,16 +168,16 @@ def without_binlogs(origin: Origin, position: Position) -> Origin:
 
 
 def _origins(volumes: Collection[str]) -> list[str]:
-    """Return the snapshots that these datasets were cloned from; none if one of them is independent."""
+    """Return the snapshots from which these datasets were cloned; empty if one of them is independent."""
     origins = [values["origin"].value for values in datasets.properties_of(list(volumes), ["origin"]).values()]
     return [] if any(origin in ("", datasets.UNSET) for origin in origins) else origins
 
 
 def are_masked(made: Collection[str], rules: str) -> bool:
-    """Return whether all of these snapshots say of themselves that their data is masked.
+    """Return whether each of these snapshots records that its data is masked.
 
-    They are those of a commit, or of a prepared set that was masked by the rules of this digest. What a snapshot
-    inherits says nothing: a masked clone may have become a server of its own since then.
+    They belong to a commit, or to a prepared set that was masked by the rules of this digest. An inherited property
+    does not count: a masked clone may have become a normal server since then.
     """
     marks = datasets.properties_of(list(made), [MASKED_PROPERTY, RULES_PROPERTY])
     return all(
@@ -182,7 +189,7 @@ def are_masked(made: Collection[str], rules: str) -> bool:
 
 
 def have_rules(made: Collection[str]) -> bool:
-    """Return whether one of these snapshots says that its data was masked when its set was prepared, by any rules."""
+    """Return whether one of these snapshots records that rules masked its data when its set was prepared."""
     return any(
         values[RULES_PROPERTY].is_local for values in datasets.properties_of(list(made), [RULES_PROPERTY]).values()
     )

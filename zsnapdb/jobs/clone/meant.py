@@ -1,8 +1,8 @@
-"""For whom root runs a command, and which clone it is about, as variables of its environment say.
+"""The account for which root runs a command and the clone that is meant, from environment variables.
 
-Between a look at whose a clone is and the moment at which a command has its lock, the clone can go and another take its
-name. So the command is told what was seen, and looks again itself. Only root can give a variable to a command that
-runs as root: `zsnapdb-clone` and the rule of sudo pass none on.
+Between the check of a clone's owner and the command's lock, the clone can be destroyed and another clone can take its
+name. So the command gets the observed owner and checks again. Only root can set a variable for a command that runs as
+root: `zsnapdb-clone` and the sudo rule pass no variables on.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ MEANT_VARIABLE = "ZSNAPDB_MEANT_CLONE"
 
 
 class MeantClone(BaseModel):
-    """The clone that is meant: whose it is, and what else is known of it (None: any of that owner).
+    """The clone that is meant: its owner, and its id and time of creation.
 
-    `id` is its unchanging name, `created` when it was made, as its properties have it.
+    If id and time are None, any clone of the owner is meant. `id` is its unchanging name, `created` its time of
+    creation as in its properties.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -37,18 +38,22 @@ class MeantClone(BaseModel):
     created: str | None = None
 
     def variables(self) -> Mapping[str, str]:
-        """Return the variables that tell a command of it."""
+        """Return the environment variables that name this clone to a command."""
         return {MEANT_VARIABLE: self.model_dump_json()}
 
     def is_this(self, info: CloneInfo) -> bool:
-        """Whether this clone is the one that is meant."""
+        """Return whether this clone is the meant one."""
         return (
             info.owner == owner_text(self.owner) and self.id in (None, info.id) and self.created in (None, info.created)
         )
 
 
 def meant_clone() -> MeantClone | None:
-    """Return the clone that is meant; None if the environment says none: any. UsageError if what it says is none."""
+    """Return the clone that is meant; None if the environment names none, so that any clone is allowed.
+
+    Raises:
+        UsageError: the variable has another form.
+    """
     given = os.environ.get(MEANT_VARIABLE)
     if given is None:
         return None
@@ -62,9 +67,9 @@ def meant_clone() -> MeantClone | None:
 
 
 def require(info: CloneInfo, name: str) -> None:
-    """UnknownNameError, as if nothing had the name that was asked for, unless this clone is the one that is meant.
+    """Raise UnknownNameError, as for a missing name, unless this clone is the meant one.
 
-    Whoever is about to change the clone holds its lock: it stays the same then.
+    A caller that changes the clone holds its lock, so the clone stays the same.
     """
     meant = meant_clone()
     if meant is not None and not meant.is_this(info):
@@ -78,9 +83,11 @@ CAUSER_VARIABLE = "ZSNAPDB_CAUSED_BY"
 
 
 def current_causer() -> str:
-    """Return the subject of this process, as a copy names its owner; "" for an administrator.
+    """Return the subject of this process, in the form of a copy's owner; "" for an administrator.
 
-    PreflightError if the environment names a subject that no copy can name: he is no administrator.
+    Raises:
+        PreflightError: the environment names a subject that no copy can have as its owner. That subject is no
+            administrator.
     """
     given = os.environ.get(CAUSER_VARIABLE) or os.environ.get(subject.SUBJECT_VARIABLE)
     return owner_text(given) if given is not None else ""

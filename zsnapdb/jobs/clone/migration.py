@@ -1,8 +1,8 @@
-"""Checks a migration of the site on two ephemeral clones, before it is run on production.
+"""The check of a site's migration on two ephemeral clones, before it is run on production.
 
-On the first it runs alone: the files of that server, after slow shutdowns before and behind it, say which tables it
-touches. On the second it runs beside a reader and a writer of each such table, with the recorded load of production if
-that was requested, and then once more.
+On the first clone the migration runs alone. The table files of that server, after slow shutdowns before and after the
+migration, show which tables it changes. On the second clone it runs next to a reader and a writer of each such table.
+If requested, the recorded load of production runs too. Then the migration runs once more.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
 _ALL = 1 << 62
-"""Bytes of a batch that holds all binlogs."""
+"""The batch size in bytes that holds all binlogs."""
 _LATEST = "latest"
 _MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True)
 class PlannedLoad:
-    """The load of so many seconds from a set on: the binlogs with it, and where they are."""
+    """The recorded load of some seconds after a set: its binlogs and their location."""
 
     manifest: Manifest
     step: Replay
@@ -87,15 +87,17 @@ class PlannedLoad:
 
     @property
     def backup_id(self) -> str:
-        """The set of which the clones are made."""
+        """The set from which the clones are created."""
         return self.manifest.backup_id
 
 
 def plan_load(settings: Settings, instance: Instance, source: str, seconds: float) -> PlannedLoad:
-    """Return the load of so many seconds after a set: the named one, else the newest that is so old.
+    """Return the load of so many seconds after the named set, or after the newest set that is old enough.
 
-    PreflightError if no set is so old, if clones are masked (binlogs have the rows that masking hides), if the server
-    cannot replay relay logs, or if nothing was committed. NotThere if no binlogs lead so far.
+    Raises:
+        PreflightError: no set is old enough, the server cannot replay relay logs, or nothing was committed. Or clones
+            are masked, because binlogs have the rows that masking hides.
+        NotThere: the binlogs do not reach that far.
     """
     if masking_policy.rules_of(instance.settings.masking, requested=False):
         raise PreflightError(
@@ -148,7 +150,10 @@ def _from(instance: Instance, repository: Repository, manifest: Manifest, second
 
 @dataclass(frozen=True)
 class RunningLoad:
-    """The load, while the server of the clone applies it. `first` is the commit time of the first transaction."""
+    """The load while the clone's server applies it.
+
+    `first` is the commit time of the first transaction (microseconds UTC).
+    """
 
     planned: PlannedLoad
     logs: RelayLogs
@@ -156,16 +161,17 @@ class RunningLoad:
     replay: PacedReplay
 
     def end(self, migration_began: float) -> LoadFindings:
-        """Stop it, and return what became of it. The migration began so many seconds after the load."""
+        """Stop the load and return its findings. The migration began `migration_began` seconds after the load."""
         self.replay.end()
         recorded = _recorded(self.planned.step, self.logs, self.first)
         return load_findings(self.planned.backup_id, recorded, self.replay.samples, migration_began, self.replay.error)
 
 
 def start_load(settings: Settings, instance: Instance, clone: RunningClone, planned: PlannedLoad) -> RunningLoad:
-    """Copy the binlogs into the clone, and let its server apply them from now on.
+    """Copy the binlogs into the clone and start their replay by its server.
 
-    PreflightError if the clone has no room for them.
+    Raises:
+        PreflightError: the clone has no space for the binlogs, or nothing was committed in the time of the load.
     """
     copy, step = server_of(settings, clone.info).copy, planned.step
     free = datasets.available(clone.info.top)
@@ -200,7 +206,7 @@ def start_load(settings: Settings, instance: Instance, clone: RunningClone, plan
 
 
 def _commits(step: Replay, logs: RelayLogs) -> Iterator[tuple[int, int, int]]:
-    """Yield log, end and commit time (microseconds UTC) of each transaction."""
+    """Yield log number, end offset and commit time (microseconds UTC) of each transaction."""
     for number, part in enumerate(step.logs, 1):
         with server_files.open_to_read(logs.file(number)) as file:
             for one in transactions(file, part.file, part.start, part.stop):
@@ -215,16 +221,16 @@ def _recorded(step: Replay, logs: RelayLogs, first: int) -> Iterator[RecordedTra
 _LONG_SECONDS = 6 * 3600.0
 Read = TypeVar("Read")
 _QUIET_SECONDS = 2.0
-"""How long the waits of readers and writers are seen before the migration."""
+"""The time in seconds for which readers and writers are measured before the migration."""
 
 
 @dataclass(frozen=True)
 class MigrationRequest:
-    """The migration to check, and on what.
+    """The migration to check, and the data for the check.
 
-    `words` are the command (none: the configured one), which runs in `folder`. The clones are of the set `source`.
-    `load`: so many seconds of the recorded load after the set go on beside it (None: none); then `latest` is the newest
-    set that is so old.
+    `words` are the command (empty: the configured one), which runs in `folder`. The clones are created from the set
+    `source`. `load` is the length in seconds of the recorded load after the set that runs next to the migration (None:
+    no load). With a load, `latest` is the newest set that is old enough.
     """
 
     words: Sequence[str]
@@ -235,11 +241,11 @@ class MigrationRequest:
 
 @dataclass(frozen=True)
 class CheckedMigration:
-    """What a migration does to the data of a set, and to others who use it meanwhile.
+    """The effects of a migration on the data of a set and on its other users.
 
-    `difference` is that of all definitions (tables, views, triggers, routines, events), as diff(1) writes it.
-    `unwatched` counts the tables beyond those that were watched. `own_bytes`: how much more space the clone had of its
-    own after it. `is_masked`: its data was masked.
+    `difference` shows all definitions (tables, views, triggers, routines, events) in the format of diff(1). `unwatched`
+    counts the changed tables without readers and writers. `own_bytes` is the growth of the clone's own space in bytes.
+    `is_masked`: its data was masked.
     """
 
     backup_id: str
@@ -264,11 +270,14 @@ class _TableState:
 
 
 def check(settings: Settings, instance: Instance, request: MigrationRequest) -> CheckedMigration:
-    """Run the migration on clones of the snapshot set, and return what it does; the clones are gone then.
+    """Run the migration on clones of the snapshot set, and return its effects. The clones are destroyed afterwards.
 
-    The migration has a login of its clone in its environment. UsageError or ConfigError, and no clone is made, if there
-    is no such program, or if the set would not outlive its first clone. The errors are those of `create`, and of
-    `plan_load` if a load was requested.
+    The migration gets the login of its clone in its environment. The errors are those of `create`, and of `plan_load`
+    if a load was requested.
+
+    Raises:
+        UsageError: the set is the live state, which does not outlive its first clone, or no migration is named.
+        ConfigError: the program does not exist.
     """
     source, limits = request.source, instance.settings.migration
     if source == LIVE_STATE:
@@ -284,7 +293,7 @@ def check(settings: Settings, instance: Instance, request: MigrationRequest) -> 
         tables, sizes, first = _touched(settings, clone, hook)
     if first.failure:
         return _checked(clone, hook, limits, tables, MigrationFindings(first, (), 0.0, SecondRun.NONE))
-    # The same set, also if a newer one came meanwhile.
+    # The same set, even if a newer one was created meanwhile.
     seen = clone.info
     with ephemeral_clone(settings, instance, CloneRequest(owner=OWNER, source=seen.original)) as clone:
         catalogue.refuse_other_data(seen, clone.info)
@@ -340,7 +349,7 @@ def _run(clone: RunningClone, hook: Hook) -> MigrationRun:
 
 
 def _after(run: MigrationRun, read: Callable[[], Read]) -> tuple[Read | None, MigrationRun]:
-    """Return what is read of the clone's server after a run. If it does not answer, the run failed."""
+    """Return the result of `read` on the clone's server after a run. If the server does not answer, the run failed."""
     try:
         return read(), run
     except ServerError as error:
@@ -356,7 +365,7 @@ def _touched(
     after, run = _after(_run(clone, hook), lambda: _state(clone))
     sizes = {TableName(table.schema, table.name): table.size for table in before.stored}
     if after is None:
-        # Its files say nothing without a slow shutdown.
+        # Without a slow shutdown the files do not show which tables were changed.
         return (), sizes, run
     stored = {files_of(table) for table in (*before.stored, *after.stored)}
     changes = Changes(before.files, after.files, before.at_ns)
@@ -364,7 +373,7 @@ def _touched(
 
 
 def _state(clone: RunningClone) -> _TableState:
-    """Shut the server down slowly, and return what it had."""
+    """Shut the server down slowly, and return the state of its tables."""
     with clone.session(read_timeout=_LONG_SECONDS) as session:
         definitions = definitions_of(session)
         stored = [
@@ -375,7 +384,7 @@ def _state(clone: RunningClone) -> _TableState:
         folder = Path(variables.global_variables(session, ["datadir"])["datadir"])
         variables.shut_down_slowly(session)
     clone.process.stop(timeout=_LONG_SECONDS)
-    # A file that was written less than this before its state is read counts as changed.
+    # A file that was written within this margin before its state is read counts as changed.
     time.sleep(2 * MARGIN_NS / 1e9)
     return _TableState(definitions, stored, tablespace_files.states(folder), time.time_ns())
 
@@ -436,7 +445,10 @@ def _again(clone: RunningClone, hook: Hook, before: Mapping[str, str]) -> Second
 
 
 def _own_bytes(settings: Settings, instance: Instance, clone: RunningClone) -> int:
-    """Return the space that only the clone occupies, in bytes. What the server has not written yet does not count."""
+    """Return the space that only the clone occupies, in bytes.
+
+    Data that the server has not written yet does not count.
+    """
     datasets.sync(pool_of(clone.info.top))
     return catalogue.of_dataset(settings, instance.host, clone.info.name).own_bytes
 

@@ -1,4 +1,4 @@
-"""What a run whose id its caller chose has made of clones: the anchor of a clone, and each commit, has the run's id."""
+"""The results of a run whose id its caller chose: the anchor of a clone and each commit record the id of their run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from zsnapdb.planning.clone.pool import PoolMark
 
 
 def created(settings: Settings, instance: Instance) -> Created | None:
-    """Return the clone that the run of this id made or was handed; None if there is none.
+    """Return the clone that the run of this id created or got from the pool; None if there is none.
 
-    What it left half made goes first: it would have the name that is asked for again. BusyError if somebody works on
-    it.
+    An incomplete clone of the run is destroyed first, because its name is requested again.
+
+    Raises:
+        BusyError: another process has the lock of that clone.
     """
     run = instance.host.run_id()
     for info in listing(settings, instance.host):
@@ -27,18 +29,18 @@ def created(settings: Settings, instance: Instance) -> Created | None:
             continue
         if info.phase not in HALF_MADE:
             if info.kept_port is not None and not info.is_led_to:
-                # The run was killed before HAProxy was told.
+                # The run was killed before HAProxy got the route.
                 with held(settings, instance.host, info.id) as now_there:
                     info = address.open_to(settings, now_there, instance.events)
             is_of_pool = info.pool is PoolMark.HANDED_OUT
-            # How long it took is not known any more.
+            # The durations of the run are no longer known.
             return Created(info, credentials.read(info.client_file), CreateDurations(), is_of_pool=is_of_pool)
         destroy.destroy(settings, instance.host, info.id)
     return None
 
 
 def password_of(settings: Settings, host: Host, clone_id: str) -> str | None:
-    """Return the password of the clone that the run of this id made; None if it is gone, or is another run's."""
+    """Return the password of the clone that the run of this id created; None if there is no such clone."""
     try:
         info = find(settings, host, clone_id)
     except UnknownNameError:
@@ -48,13 +50,16 @@ def password_of(settings: Settings, host: Host, clone_id: str) -> str | None:
 
 
 def committed(settings: Settings, host: Host, name: str) -> Committed | None:
-    """Return the commit of this clone that the run of this id made; None if there is none."""
+    """Return the commit of this clone that the run of this id created; None if there is none."""
     info, run = find(settings, host, name), host.run_id()
     own = next((commit for commit in sources.commits(info.top) if commit.run_id == run), None)
     return Committed(info, own.set, own.message) if own is not None else None
 
 
 def guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:
-    """Return the GUIDs of the clones of that name: of one clone, or of those of a set. Each clone has another one."""
+    """Return the GUIDs of the clone with that name, or of all clones in the set with that name.
+
+    No clones share a GUID.
+    """
     named: list[CloneInfo] = destroy.named(settings, host, name)
     return tuple(info.guid for info in named)

@@ -1,7 +1,7 @@
-"""The pool of an instance: clones that were made before anybody asked, and are handed out in the time of a statement.
+"""The pool of an instance: clones that are created in advance and handed out within a statement's time.
 
-A slot is an ordinary clone with a mark. The change that takes the mark away gives the clone its owner. So a process
-that dies before leaves a slot, and one that dies after it leaves a clone with an owner.
+A slot is an ordinary clone with a mark. One change of properties removes the mark and sets the owner. A process that is
+killed before this change leaves a slot; after it, a clone with an owner.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ from zsnapdb.planning.clone.pool import PoolMark, PoolSlot, SlotWish
 from zsnapdb.zfs import datasets
 
 OWNER = "the pool"
-"""The owner of the clones that wait. No account has a name with a space."""
+"""The owner of waiting clones. No account has a name with a space."""
 
 
 def obtain(settings: Settings, instance: Instance, request: CloneRequest) -> Created:
-    """Hand out a slot of the pool if one fits the request, else make a clone. The errors are those of `create`."""
+    """Hand out a fitting slot of the pool, else create a clone. The errors are those of `create`."""
     slot = hand_out(settings, instance, request)
     if slot is not None:
         return slot
-    # What makes a clone takes longer to load than a slot to hand out.
+    # The code that creates clones takes longer to load than the handout of a slot.
     from zsnapdb.jobs.clone.create import create
 
     return create(settings, instance, request)
 
 
 def candidate(settings: Settings, instance: Instance, request: CloneRequest) -> CloneInfo | None:
-    """Return the slot that the request would get; None if there is none that fits. Nothing is changed.
+    """Return the slot that the request would get; None if no slot fits. Nothing is changed.
 
     The errors are those of `hand_out`.
     """
@@ -80,10 +80,14 @@ def candidate(settings: Settings, instance: Instance, request: CloneRequest) -> 
 
 
 def hand_out(settings: Settings, instance: Instance, request: CloneRequest) -> Created | None:
-    """Give a slot that fits to the owner of the request, with a new password; None if there is none.
+    """Give a fitting slot to the owner of the request, with a new password; None if no slot fits.
 
-    UsageError, PreflightError or ExistsError if the name, a quota, the lease or another clone of that name forbids it.
-    A slot whose server does not answer, is not separate, or was used while it waited, is nobody's, and waits no more.
+    A slot whose server does not answer, is not separate, or was used while it waited is not handed out any more.
+
+    Raises:
+        UsageError: the name is not allowed.
+        PreflightError: a quota or the lease forbids the clone.
+        ExistsError: another clone has the name.
     """
     for info in _candidates(settings, instance, request):
         with if_free(locks.name_of_clone(info.name)) as is_free:
@@ -113,7 +117,7 @@ def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, inf
         # Under this lock no two runs take the same name or port.
         facts = _facts(settings, instance, request, info)
         if request.quota is not None:
-            # Before it is anybody's.
+            # The quota is set before the clone has a user.
             datasets.set_properties(info.current, {"quota": str(min(request.quota, info.quota or request.quota))})
         datasets.set_properties(info.top, facts)
         handed_out = address.lead(settings, of_dataset(settings, host, info.name), instance.events)
@@ -126,7 +130,8 @@ def give_login(
 ) -> None:
     """Give the account of the slot's users this password and these rights; the caller holds the slot's lock.
 
-    ZsnapdbError if the slot is not what it must be for that: masked, separate, and unused since it was made.
+    Raises:
+        ZsnapdbError: the slot is not masked or not separate, or was used since its creation.
     """
     clone = lifecycle.server_of(settings, replace(info, rights=rights))
     masking_policy.refuse_unmasked(settings, info)
@@ -138,7 +143,7 @@ def give_login(
 
 
 def set_aside(instance: Instance, info: CloneInfo, error: ZsnapdbError) -> None:
-    """Let nobody have the slot any more, and warn."""
+    """Mark the slot so that it is not handed out any more, and warn."""
     datasets.set_properties(info.top, {properties.POOL_PROPERTY: PoolMark.NOT_GOOD})
     instance.events.warn(f"clone {info.name} of the pool is not handed out: {error.message}")
 
@@ -152,7 +157,7 @@ def _refuse_used(instance: Instance, info: CloneInfo, session: Session) -> None:
 
 
 def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> dict[str, str]:
-    """Return the properties by which the slot becomes the clone of the request. The errors are those of `hand_out`."""
+    """Return the properties that turn the slot into the requested clone. The errors are those of `hand_out`."""
     label = request.name or info.name
     properties.refuse_name(label)
     others = _admitted_beside(settings, request, info, label)
@@ -174,9 +179,13 @@ def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: 
 
 
 def _admitted_beside(settings: Settings, request: CloneRequest, info: CloneInfo, label: str) -> list[CloneClaim]:
-    """Return what the others have. PreflightError or ExistsError if the owner may have no more, or none of that name.
+    """Return the names and ports of the other clones.
 
-    The slot exists already: it takes no more room of the pool, and is one of the clones that may exist.
+    The slot exists already: it needs no further space of the pool, and counts as one of the allowed clones.
+
+    Raises:
+        PreflightError: the owner may have no more clones.
+        ExistsError: another clone has the name.
     """
     known = catalogue.claims(settings)
     others = [other for other in known.copies if other.name != info.name]
@@ -197,13 +206,13 @@ def _candidates(settings: Settings, instance: Instance, request: CloneRequest) -
 
 def _may_be_of_pool(request: CloneRequest) -> bool:
     newest = (request.source, request.at, request.point, request.requested) == (LATEST, None, None, None)
-    # A clone of the pool was made before, and runs the configured program.
+    # A clone of the pool was created earlier, with the configured program.
     is_ordinary = (request.fresh, request.program, request.follows) == (False, None, None)
     return newest and is_ordinary and request.starts and not (request.is_ephemeral or request.waits)
 
 
 def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> str | None:
-    """Return why the request does not get the slot; None if it does."""
+    """Return why the request does not get the slot; None if it gets the slot."""
     if request.quota is not None and 0 < settings.clones.quota < request.quota:
         return "it may have less of its own than is wanted"
     now = instance.host.latest()
@@ -211,16 +220,20 @@ def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: C
 
 
 def wish_of(settings: Settings, instance: Instance, request: CloneRequest) -> SlotWish:
-    """Return what a slot must be for the request. ConfigError if the instance has no pool."""
+    """Return the requirements of the request on a slot.
+
+    Raises:
+        ConfigError: the instance has no pool.
+    """
     rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
     address_of_server = request.bind_address or settings.clones.bind_address
     return SlotWish(settings_of(instance).max_age, rules, request.profile, address_of_server, request.quota or 0)
 
 
 def slots_of(settings: Settings, instance: Instance) -> list[CloneInfo]:
-    """Return the clones in the pool of the instance that are nobody's, also those that nobody gets any more.
+    """Return the clones in the instance's pool that have no user, including those that are no longer handed out.
 
-    Those with the oldest data come first.
+    Clones with the oldest data come first.
     """
     known = catalogue.listing(settings, instance.host)
     own = [info for info in known if info.is_of_nobody and info.instance == instance.name]
@@ -228,15 +241,15 @@ def slots_of(settings: Settings, instance: Instance) -> list[CloneInfo]:
 
 
 def good_slots(settings: Settings, instance: Instance) -> list[CloneInfo]:
-    """Return the clones that wait in the pool of the instance and would be handed out, as far as can be seen."""
+    """Return the clones that wait in the instance's pool and would be handed out, as far as this can be observed."""
     request = CloneRequest(OWNER)
     return [info for info in slots_of(settings, instance) if _fits(settings, instance, request, info) is None]
 
 
 def as_slot(instance: Instance, info: CloneInfo, now: datetime) -> PoolSlot:
-    """Return a waiting clone of the instance, as it is configured, as what is decided about it at this time (UTC)."""
+    """Return the facts about a waiting clone that decide about it at time `now` (UTC)."""
     made = read_stamp(info.created)
-    # A set from the future was made before the clone.
+    # A set with a future time was created before the clone.
     data_of = order.earliest(made, backup_time(info.backup_id)) if is_backup_id(info.backup_id) else made
     runs = info.pid is not None and info.phase is CopyPhase.READY
     memory = resident_bytes(info.pid) if info.pid is not None else 0
@@ -258,7 +271,11 @@ def as_slot(instance: Instance, info: CloneInfo, now: datetime) -> PoolSlot:
 
 
 def settings_of(instance: Instance) -> PoolSettings:
-    """Return the settings of the pool. ConfigError if the instance has none."""
+    """Return the settings of the pool.
+
+    Raises:
+        ConfigError: the instance has no pool.
+    """
     if instance.settings.pool is None:
         raise ConfigError(f"instance {instance.name} has no pool", hint=f"set size in [instance.{instance.name}.pool]")
     return instance.settings.pool

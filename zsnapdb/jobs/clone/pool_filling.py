@@ -1,4 +1,4 @@
-"""Fills the pool of an instance: drops the clones that nobody may have any more, and makes what is missing."""
+"""The filling of an instance's pool: it destroys slots that are no longer handed out and creates missing ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from zsnapdb.zfs import datasets, kernel_facts
 
 @dataclass(frozen=True)
 class FilledPool:
-    """What filling a pool did: the plan, the clones that it made, and those that went."""
+    """The result of filling a pool: the plan, the created clones, and the destroyed clones."""
 
     plan: PoolPlan
     made: tuple[CloneInfo, ...]
@@ -37,14 +37,18 @@ class FilledPool:
 
     @property
     def changed(self) -> str:
-        """What was made and what went, in words; "" if nothing was."""
+        """The created and destroyed clones as text; "" if there are none."""
         made = ", ".join(info.name for info in self.made)
         parts = [f"made {made}" if made else "", f"destroyed {', '.join(self.dropped)}" if self.dropped else ""]
         return "; ".join(filter(None, parts))
 
 
 def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
-    """Return what `fill` would do; change nothing. ConfigError if the instance has no pool."""
+    """Return the plan of `fill`; change nothing.
+
+    Raises:
+        ConfigError: the instance has no pool.
+    """
     wish, time = wish_of(settings, instance, CloneRequest(OWNER)), removal_time(instance.host)
     slots = [as_slot(instance, info, time.at) for info in slots_of(settings, instance)]
     instance = with_volumes(instance)
@@ -56,15 +60,18 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
 
 
 def fill(settings: Settings, instance: Instance) -> FilledPool:
-    """Drop the slots that nobody may have any more, and make what is missing, one after the other.
+    """Destroy the slots that are no longer handed out, and create the missing ones, one after the other.
 
-    BusyError while another process fills the pool of the instance. The errors are those of `create`.
+    The errors are those of `create`.
+
+    Raises:
+        BusyError: another process fills the pool of the instance.
     """
     with exclusive(f"pool-{instance.name}", doing=f"filling the pool of {instance.name}"):
         plan = plan_fill(settings, instance)
         dropped = [slot.name for slot, _ in plan.drops if _drop(settings, instance, slot.name)]
         made = []
-        # A slot that nobody fills any more goes with its lease, as any clone.
+        # If the pool is no longer filled, its slots end with their leases like other clones.
         ttl = min(2 * settings_of(instance).max_age, settings.clones.max_ttl)
         for _ in range(plan.makes):
             request = CloneRequest(OWNER, name=random_name(instance), ttl=ttl, waits=True)
@@ -84,16 +91,16 @@ def _drop(settings: Settings, instance: Instance, name: str) -> bool:
         try:
             return is_of_nobody and bool(destroy_locked(settings, instance.host, name))
         except ZsnapdbError as error:
-            # Others may have made snapshots of it. The pool is filled all the same.
+            # Other programs may have created snapshots of it. The pool is filled all the same.
             instance.events.warn(f"clone {name} of the pool is not destroyed: {error.message}")
             return False
 
 
 def of_host(settings: Settings, instance: str, above: str, *, makes_form: bool) -> HostRoom:
-    """Return what is free for clones below the dataset `above`.
+    """Return the free memory and space of this host for clones below the dataset `above`.
 
-    `makes_form`: a masked form of the newest set is made first. It is expected to take what the largest masked form of
-    the instance takes.
+    `makes_form`: a masked form of the newest set is created first. Its expected size is that of the largest masked form
+    of the instance.
     """
     known = reusable_sets.listing(settings) if makes_form else []
     forms = [one.own_bytes for one in known if one.instance == instance and one.rules and one.phase is CopyPhase.READY]
@@ -104,10 +111,10 @@ def of_host(settings: Settings, instance: str, above: str, *, makes_form: bool) 
 
 
 def refuse_pool(settings: Settings, instance: Instance) -> None:
-    """Raise ConfigError if the pool of the instance cannot be full on this host with what is free now.
+    """Raise ConfigError if the free memory or space of this host is too small for the full pool of the instance.
 
-    Its space is judged if it is known without a server where clones will be: volumes or clones.dataset are configured,
-    or this host has one pool.
+    Space counts only if the dataset of the clones is known without a server. That is so if volumes or clones.dataset
+    are configured, or if this host has one pool.
     """
     configured = instance.settings.pool
     if configured is None:
@@ -137,7 +144,7 @@ def _seen(settings: Settings, instance: Instance) -> tuple[list[PoolSlot], HostR
 
 
 def _home(settings: Settings, instance: Instance) -> str | None:
-    """Return the dataset below which clones of the instance will be; None if it is not known without its server."""
+    """Return the future home of the instance's clones; None if it is not known without the instance's server."""
     volumes, pools = instance.settings.volumes, datasets.pools()
     if volumes or settings.clones.dataset is not None:
         above = home_for(settings, list(volumes.values()) if volumes else [])

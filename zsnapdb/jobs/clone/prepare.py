@@ -1,4 +1,4 @@
-"""Prepares a snapshot set: recovers its server once, masks it where clones are masked, and shuts it down cleanly.
+"""Preparation of a snapshot set: recover its server once, mask it if clones are masked, and shut it down cleanly.
 
 Clones of the prepared form need neither recovery nor masking.
 """
@@ -54,7 +54,7 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class PreparedSet:
-    """A prepared form, and what masking did when it was made (None: nothing was masked now)."""
+    """A prepared form, and the report of masking during its creation (None: nothing was masked now)."""
 
     source: CloneSource
     masking: MaskingReport | None = None
@@ -63,12 +63,15 @@ class PreparedSet:
 def prepare(
     settings: Settings, instance: Instance, requested: str, *, masks: bool = False, accepts_older: bool = False
 ) -> Verb[CloneSource | RemoteBackup, Intention, PreparedSet]:
-    """Prepare the requested snapshot set and return its prepared form; a set that is prepared already is returned.
+    """Prepare the requested snapshot set and return its prepared form. A form that exists already is returned.
 
-    It is masked if clones of the instance must be, or if the caller asks for it (`masks`). A backup that is only in the
-    repository is received first. The server runs without network and without accounts meanwhile. ConsistencyError if it
-    does not come up with exactly the recorded GTIDs, HookError if masking fails. After an error nothing of the prepared
-    form is left. `accepts_older` is as for `locate`.
+    It is masked if clones of the instance must be masked, or if the caller requests it (`masks`). A backup that is only
+    in the repository is received first. Meanwhile the server runs without network and without accounts. After an error
+    nothing of the prepared form is left. `accepts_older` is as for `locate`.
+
+    Raises:
+        ConsistencyError: the server does not come up with exactly the recorded GTIDs.
+        HookError: masking failed.
     """
     rules = masking_policy.rules_of(instance.settings.masking, requested=masks)
     instance = with_volumes(instance)
@@ -113,9 +116,12 @@ def prepare_source(
 ) -> PreparedSet:
     """Prepare a set on this host, masked by the rules of this digest ("": not masked), and return its prepared form.
 
-    A form that there is already, or that another process is making now, is returned. One that is made `unasked` may
-    take no more of the pool than one clone may, and all clones together that much less meanwhile. The volumes of the
-    instance are known. The errors are those of `prepare`; BusyError if another process needs too long for it.
+    A form that exists, or that another process is creating, is returned. An `unasked` form may take no more of the pool
+    than one clone, and meanwhile the limit of all clones is reduced by that amount. `instance` includes its volumes.
+    The errors are those of `prepare`.
+
+    Raises:
+        BusyError: another process needs too long for this form.
     """
     if is_done(source, own):
         return PreparedSet(source)
@@ -134,9 +140,11 @@ def prepare_source(
 
 
 def forms_of(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
-    """Return the prepared forms of the set of that id, or of the newest that is prepared (`latest`), to remove them.
+    """Return the prepared forms of the set with that id, or of the newest prepared set (`latest`), for their removal.
 
-    UnknownNameError if nothing of the instance is prepared so, PreflightError if one of them has clones.
+    Raises:
+        UnknownNameError: the instance has no such prepared set.
+        PreflightError: a form has clones.
     """
     known = [one for one in reusable_sets.listing(settings) if (one.kind, one.instance) == (PREPARED, instance.name)]
     ordered = oldest_first(instance, known, lambda one: one.set_id, lambda one: one.origin)
@@ -158,7 +166,7 @@ def remove_forms(settings: Settings, instance: Instance, requested: str) -> list
     gone = forms_of(settings, instance, requested)
     for form in gone:
         with locks.on_reusable_set(PREPARED, form.name):
-            # Meanwhile a clone may have been made of it, or somebody else removed it.
+            # Meanwhile the form may have been cloned, or another process removed it.
             for now_there in reusable_sets.listing(settings):
                 if now_there.anchor == form.anchor:
                     reusable_sets.remove(now_there)
@@ -166,7 +174,7 @@ def remove_forms(settings: Settings, instance: Instance, requested: str) -> list
 
 
 def is_done(source: CloneSource, rules: str) -> bool:
-    """Return whether the source is prepared, and masked by the rules of this digest ("": it need not be)."""
+    """Return whether the source is prepared, and masked by the rules of this digest ("": no masking needed)."""
     return source.is_prepared and source.rules == rules
 
 
@@ -215,7 +223,7 @@ def _recover_once(
 ) -> tuple[Origin, MaskingReport | None]:
     """Start an unreachable server on the files, check its position, shut it down, and remove its identity.
 
-    With `rules` the files are masked first. Return the origin of the files, and what masking did.
+    With `rules` the files are masked first. Return the origin of the files, and the report of the masking.
     """
     mount(volumes)
     server_files.remove_tree(copy.folder)

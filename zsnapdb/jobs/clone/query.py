@@ -1,4 +1,4 @@
-"""Answers questions about the past from ephemeral clones: runs a query, or compares a table at two moments."""
+"""Questions about the past, answered by ephemeral clones: the rows of a query, or a table compared at two moments."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _BATCH, _COMPARED_BATCH = 100, 1000
 _LONGEST_SECONDS = 86400.0
 
 Rows = Callable[[tuple[str, ...], Iterator[Row]], None]
-"""Takes the column names and the rows as they arrive."""
+"""Takes the column names, and the rows as they arrive."""
 
 Changes = Callable[[Shape, Iterator[Change]], None]
-"""Takes the compared columns and the changes as they arrive."""
+"""Takes the compared columns, and the changes as they arrive."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Difference:
 def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows, history: str | None = None) -> Answer:
     """Run one statement on an ephemeral clone of the moment `at`, and pass its rows to `emit` as they arrive.
 
-    The statement runs under an account that may only read, in a read-only transaction. Afterwards the clone is gone.
-    `history` is as for `state_at.find`.
+    The statement runs in a read-only transaction, under an account that may only read. Afterwards the clone is
+    destroyed. `history` is as for `state_at.find`.
     """
     moment = state_at.find(settings, instance, at, history)
     counted = RowCount()
@@ -80,10 +80,13 @@ def diff(
 ) -> Difference:
     """Compare a table (schema.name) at two moments by its primary key, and pass the changes to `emit` as they arrive.
 
-    A name with a dot or a backtick is in backticks, as for a rescue. Memory does not grow with the table. Afterwards
-    both ephemeral clones are gone. PreflightError if the table has no primary key, or if its primary key differs
-    between the moments. `history` is the binlog history of each moment that is a time or GTIDs; `end_history` is that
-    of the later one if it is another. UsageError if neither moment is in a history.
+    A name with a dot or a backtick is in backticks, as for a rescue. Memory use does not grow with the table.
+    Afterwards both ephemeral clones are destroyed. `history` is the binlog history of each moment that is a time or
+    GTIDs. `end_history` is the history of the later moment if it differs.
+
+    Raises:
+        PreflightError: the table has no primary key, or the key differs between the moments.
+        UsageError: `history` is given, but neither moment is a time or GTIDs.
     """
     named = parse_table(table)
     schema, name = named.schema, str(named.table)
@@ -110,7 +113,7 @@ def row_changes(
     counts: dict[DifferenceKind, int],
     seen: tuple[RowCount, RowCount] | None = None,
 ) -> Iterator[Change]:
-    """Yield the rows of a table that differ between two servers, counted by their kinds. `seen` counts all rows."""
+    """Yield the rows of a table that differ between two servers, counted by kind. `seen` counts all rows."""
     seen = seen or (RowCount(), RowCount())
     queries = [planning.select(shape, one, table.schema, str(table.table)) for one in (shape.earlier, shape.common)]
     sides = zip(seen, sessions, queries, strict=True)
@@ -129,7 +132,7 @@ def past(settings: Settings, instance: Instance, moment: Moment, *, of_users: bo
 
 @contextlib.contextmanager
 def reading(clone: RunningClone, *, of_users: bool = False) -> Iterator[Session]:
-    """Yield a session on the clone of an account that may only read, in a transaction that only reads.
+    """Yield a session on the clone in a read-only transaction, under an account that may only read.
 
     `of_users`: see `Session.open`.
     """

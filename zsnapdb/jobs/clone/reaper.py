@@ -1,7 +1,7 @@
-"""The reaper: removes expired clones, and what runs that died left behind.
+"""The reaper: it removes expired clones and the leftovers of killed runs.
 
-It removes no clone whose server runs and does not say who uses it. A clone's own commits do not keep it: they go with
-it, or to the clones that were made from them.
+It keeps a clone whose running server does not report its clients. Commits of a clone do not keep it: they are destroyed
+with it, or handed over to the clones that were created from them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from zsnapdb.zfs import datasets, owned
 
 
 def leaks(settings: Settings, host: Host, known: KnownCopies[CloneInfo]) -> list[Leak]:
-    """Return what runs that died left behind. What another process works on now is not a leak.
+    """Return the leftovers of killed runs. A dataset on which another process works now is no leftover.
 
     `known` are the clones of this host, as they were just read.
     """
@@ -93,7 +93,7 @@ def _droppable(info: CloneInfo) -> list[str]:
 
 
 def _unused_live(settings: Settings, host: Host) -> Iterator[tuple[Instance, SnapshotSet]]:
-    """Yield the live sets that have no clones, while the lock of the instance's live sets is held."""
+    """Yield the live sets that have no clones, under the lock of the instance's live sets."""
     for name in sorted(settings.instance):
         instance = Instance.of(settings, name).on_host(host)
         with if_free(f"live-{name}") as free:
@@ -105,14 +105,14 @@ def _unused_live(settings: Settings, host: Host) -> Iterator[tuple[Instance, Sna
                     continue
                 unused = unused_live(instance)
             except ZsnapdbError:
-                # The volumes are neither configured nor known from the server: nothing is removed.
+                # The volumes are neither configured nor known from the server, so nothing is removed.
                 continue
             for live in unused:
                 yield instance, live
 
 
 def plan(settings: Settings, host: Host) -> list[ReapOutcome]:
-    """Return what `reap` would do now; change nothing."""
+    """Return the actions that `reap` would do now; change nothing."""
     return list(_sweep(settings, host, removal_time(host), act=False))
 
 
@@ -122,11 +122,11 @@ def reap(
     also: Collection[GoesToo] = (),
     removed: Callable[[ReapOutcome], None] = lambda _: None,
 ) -> list[ReapOutcome]:
-    """Remove what runs that died left behind, and expired clones, at most `clones.reap_limit` clones in one sweep.
+    """Remove the leftovers of killed runs, and at most `clones.reap_limit` expired clones in one sweep.
 
-    Each clone is judged under its lock, by what its properties say at that moment. A clone that another process is
-    changing is skipped. An error with one clone does not stop the sweep. A clone with snapshots that others made stays,
-    unless `also` lets them go. `removed` is called as soon as something is gone.
+    Each clone is judged under its lock, by its properties at that moment. A clone that another process is changing is
+    skipped. An error with one clone does not stop the sweep. A clone with snapshots of other programs stays, unless
+    `also` allows their removal. `removed` is called after each removal.
     """
     outcomes = []
     for outcome in _sweep(settings, host, removal_time(host), act=True, also=also):
@@ -145,7 +145,7 @@ def _sweep(
     yield from sweeping.sweep(clones, act=act, limit=settings.clones.reap_limit)
     for kind in (RECEIVED, PREPARED):
         yield from sweeping.sweep(_reusable_sets(settings, kind, time, act=act), act=act)
-    # These come last: what a removed clone was made of has no clone then.
+    # These come last, because the sources of removed clones may now have no clones.
     yield from _sweep_live(settings, host, act=act)
     yield from _sweep_replaced(settings, host, time, act=act)
 
@@ -181,7 +181,7 @@ def _reusable_sets(settings: Settings, kind: str, time: RemovalTime, *, act: boo
 def _judge_clone(
     settings: Settings, info: CloneInfo, time: RemovalTime, *, act: bool, also: Collection[GoesToo]
 ) -> JudgedLease:
-    """Judge one clone under its lock. `act`: mend it first if it is to be mended, and note for the next sweep."""
+    """Judge one clone under its lock. `act`: first repair it if necessary, and record its use for the next sweep."""
     if info.phase in HALF_MADE:
         return JudgedLease.leak(f"half made (phase {info.phase})")
     if _is_abandoned(info):
@@ -219,7 +219,10 @@ def _remove_clone(settings: Settings, host: Host, info: CloneInfo, also: Collect
 
 
 def _is_abandoned(info: CloneInfo) -> bool:
-    """Whether the clone is ephemeral and nobody holds the lock of its maker: it was killed, or the host was."""
+    """Return whether the clone is ephemeral and no process holds the lock of its maker:
+
+    the command or the host died.
+    """
     if not info.is_ephemeral:
         return False
     with if_free(locks.name_of_maker(info.name)) as is_free:
@@ -231,9 +234,9 @@ def _let_foreign_go(top: str, name: str, also: Collection[GoesToo]) -> None:
 
 
 def _mend(info: CloneInfo, also: Collection[GoesToo]) -> ZsnapdbError | None:
-    """Finish a clone whose reset or detach was interrupted: the clone has its old data, the new revision is removed.
+    """Repair a clone after an interrupted reset or detach: the clone keeps its old data, the new revision is removed.
 
-    A revision with snapshots that others made stays, with the error that says whose they are.
+    A revision with snapshots of other programs stays. The returned error names them.
     """
     refused: ZsnapdbError | None = None
     try:
@@ -258,12 +261,12 @@ def _verdict(settings: Settings, info: CloneInfo, time: RemovalTime, *, notes: b
 
 
 def use_of(info: CloneInfo, time: RemovalTime, *, notes: bool = False) -> CloneUse:
-    """Return how many clients are connected to the clone now, and since when sweeps have seen no client.
+    """Return the number of clients that are connected to the clone now, and the time since sweeps have seen no client.
 
-    `notes`: record for the next sweep the time and the number of connections that the server has had.
+    `notes`: record the time and the server's number of connections for the next sweep.
     """
     if info.is_of_nobody:
-        # Nobody has its login.
+        # No user has its login.
         return CloneUse(0, None)
     since, _, counted = info.used.partition(" ")
     if info.pid is None:
@@ -273,9 +276,9 @@ def use_of(info: CloneInfo, time: RemovalTime, *, notes: bool = False) -> CloneU
             use = server_use(opened)
     except ServerError:
         return CloneUse(None, None)
-    # This session is the only new connection since the last note.
+    # This session is the only new connection since the last record.
     unused = not use.clients and counted.isdigit() and use.connections == int(counted) + 1
-    # Whoever reads the note later counts by the later time.
+    # A reader of the record must count from the later time.
     before = read_stamp(since)
     idle_since = before if unused and not _is_wrong(before, time) else time.latest
     if notes:
@@ -298,7 +301,7 @@ def _judge_reusable_set(settings: Settings, item: ReusableSet, time: RemovalTime
 
 
 def _is_wrong(recorded: datetime, time: RemovalTime) -> bool:
-    """Whether a recorded time could be read, and the clock was ahead when it was recorded."""
+    """Return whether a recorded time is readable and the clock was ahead at its recording."""
     return recorded != FOREVER and time.is_from_future(recorded)
 
 
@@ -317,7 +320,7 @@ def _sweep_replaced(settings: Settings, host: Host, time: RemovalTime, *, act: b
             instance = with_volumes(Instance.of(settings, name).on_host(host))
             servers = production.listing(instance)
         except ZsnapdbError:
-            # The volumes are neither configured nor known from the server: nothing is removed.
+            # The volumes are neither configured nor known from the server, so nothing is removed.
             continue
         for server in servers:
             with if_free(f"rewind-{name}") as free:

@@ -1,4 +1,4 @@
-"""The request for a clone, and the clone that the one who asked has then: made for him, or handed out."""
+"""The request for a clone, and its result: a new clone, or a clone from the pool."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class CloneRequest:
-    """What the caller requests.
+    """The request of a caller.
 
-    `history` is the id of the binlog history with the point `at`, if there are several.
-    `name` None: a random name. `ttl` (seconds) and `bind_address` None: the configured values. `point` is the plan that
-    leads to `at`, if the caller has made that plan already; then no other plan is made. `requested` is what the user
-    named, if the caller has made another `source` of it.
+    `history` is the id of the binlog history with the point `at`, if there are several. `name` None: a random name.
+    `ttl` (seconds) and `bind_address` None: the configured values. `point` is the plan that leads to `at`, if the
+    caller has made it already; then no other plan is made. `requested` is the source that the user named, if the caller
+    replaced it by another `source`.
     """
 
     owner: str
@@ -42,9 +42,9 @@ class CloneRequest:
     point: RestorePlan | None = None
     ttl: float | None = None
     quota: int | None = None
-    """How many bytes of its own it may have; None: as the configuration says."""
+    """The limit of its own data in bytes; None: the configured value."""
     heartbeat: float | None = None
-    """How many seconds may pass between two heartbeats of its holder; None: none are expected."""
+    """The greatest number of seconds between two heartbeats of its holder; None: no heartbeats are expected."""
     profile: ServerProfile = ServerProfile.NORMAL
     bind_address: str | None = None
     starts: bool = True
@@ -52,21 +52,27 @@ class CloneRequest:
     requested: str | None = None
     rights: AccountRights = AccountRights.SCHEMAS
     accepts_older: bool = False
-    """Whether the newest state may be older than something that was stored and cannot be used."""
+    """Whether the newest state may be older than a stored backup that cannot be used."""
     is_ephemeral: bool = False
-    """Whether the caller makes the clone for itself, and holds `locks.as_maker` of it until it is destroyed."""
+    """Whether the caller creates the clone for itself.
+
+    It holds `locks.as_maker` of the clone until the clone is destroyed.
+    """
     waits: bool = False
-    """Whether the clone waits in the pool of its instance until somebody asks for one."""
+    """Whether the clone waits in the pool of its instance until it is requested."""
     fresh: bool = False
-    """Whether the clone is made now, also if one waits in the pool."""
+    """Whether the clone is created now, even if one waits in the pool."""
     program: Path | None = None
-    """The server program that the caller names for this clone, which its settings have too; None: none."""
+    """The server program that the caller names for this clone; its settings contain it too.
+
+    None: the configured program.
+    """
     follows: int | None = None
-    """The port of the clone on this host that the clone will replicate from: it may connect to it."""
+    """The port of the clone on this host that will be its replication source; the clone may connect to it."""
 
     @property
     def names_source(self) -> str:
-        """What the user named: a source, or a point and its history."""
+        """The source that the user named, or the point and its history."""
         at = self.at and self.at + (f" of history {self.history}" if self.history is not None else "")
         return self.requested or at or self.source
 
@@ -88,10 +94,10 @@ def random_name(instance: Instance) -> str:
 
 @dataclass(frozen=True)
 class CreateDurations:
-    """How long the parts of `create` took, in seconds.
+    """The durations of the parts of `create`, in seconds.
 
-    `source`: find or make the snapshots. `clone`: clone and mark the datasets. `identity`: remove the identity of the
-    source from the files. `start`: start and recovery of the server. Masking is in none of them.
+    `source`: find or take the snapshots. `clone`: clone and mark the datasets. `identity`: remove the identity of the
+    source from the files. `start`: start and recover the server. Masking is in none of them.
     """
 
     source: float = 0.0
@@ -104,8 +110,9 @@ class CreateDurations:
 class Created:
     """A new clone. `password` is None if its server was not started yet.
 
-    `masking` is what masking did now, to the clone or to the set that it is made of (None: nothing), `masked` how the
-    clone is masked. `is_of_pool`: it waited in the pool of its instance, and was not made now; then it was masked then.
+    `masking` is the report of a masking that ran now, on the clone or its set (None: none ran). `masked` is the way in
+    which the clone is masked. `is_of_pool`: it waited in the pool of its instance, where it was created and masked
+    earlier.
     """
 
     info: CloneInfo
@@ -117,7 +124,7 @@ class Created:
 
     @property
     def login(self) -> credentials.Login | None:
-        """How a client reaches the clone; None if its server was not started yet."""
+        """The login of the clone's users; None if its server was not started yet."""
         if self.password is None:
             return None
         return credentials.Login(

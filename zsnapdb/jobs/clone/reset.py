@@ -1,7 +1,7 @@
-"""Resets a clone: gives it the data of a snapshot set again; its name, port, credentials and lease stay.
+"""Reset of a clone to the data of a snapshot set; its name, port, credentials and lease stay.
 
-The cheapest way that is right is taken: some rows are undone, else its user gets another clone that waits in the pool,
-else its data is replaced. What is more than some rows takes longer to load, so it is loaded only where it is needed.
+The cheapest correct way is taken: undo some rows, else exchange the clone for a waiting clone of the pool, else replace
+its data. The code of the expensive ways takes longer to load and is loaded only if needed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class ResetWay(StrEnum):
-    """How a reset gives a clone its data again."""
+    """The way in which a reset gives a clone its data."""
 
     UNDO = "undo"
     SWAP = "swap"
@@ -60,9 +60,10 @@ class ResetWay(StrEnum):
 
 @dataclass(frozen=True)
 class ResetIntention:
-    """What a reset would do to the clone: undo so many changes of rows, take the place of a waiting clone, or replace.
+    """The plan of a reset: undo so many changes of rows, exchange for a waiting clone, or replace the data.
 
-    `reason` says why it is none of the cheaper ways ("": it is the cheapest, or none was asked for).
+    `reason` says why the cheaper ways are impossible ("": it is the cheapest way, or the request excluded the cheaper
+    ones).
     """
 
     info: CloneInfo
@@ -73,7 +74,7 @@ class ResetIntention:
 
     @property
     def way(self) -> ResetWay:
-        """How the clone would get its data again."""
+        """The way in which the clone would get its data."""
         if self.undoes is not None:
             return ResetWay.UNDO
         return ResetWay.SWAP if self.slot is not None else ResetWay.REPLACE
@@ -81,9 +82,10 @@ class ResetIntention:
 
 @dataclass(frozen=True)
 class ResetClone:
-    """A clone that was reset: by undoing rows, by a swap that took so many seconds, or by replacing its data.
+    """A clone after a reset: rows were undone, a swap took `swap_seconds`, or its data was replaced.
 
-    `reason` says why it was none of the cheaper ways ("": it is the cheapest, or none was asked for).
+    `reason` says why the cheaper ways were impossible ("": it was the cheapest way, or the request excluded the cheaper
+    ones).
     """
 
     info: CloneInfo
@@ -93,7 +95,7 @@ class ResetClone:
 
     @property
     def way(self) -> ResetWay:
-        """How the clone got its data again."""
+        """The way in which the clone got its data."""
         if self.undone is not None:
             return ResetWay.UNDO
         return ResetWay.SWAP if self.swap_seconds is not None else ResetWay.REPLACE
@@ -111,7 +113,7 @@ def reset_plan(
     accepts_older: bool = False,
     replaces: bool = False,
 ) -> ResetIntention:
-    """Return what `reset` would do; change nothing. What is written meanwhile may change it."""
+    """Return the plan of `reset`; change nothing. Writes before the reset may change the plan."""
     info = ready(settings, host, name)
 
     def replace_data() -> ResetIntention:
@@ -138,7 +140,7 @@ def _cheapest(
     replaces: bool,
     is_unchanged: Callable[[], bool] = lambda: True,
 ) -> W:
-    """Return what the cheapest way answers that is not refused, with the reasons of those before it."""
+    """Return the result of the cheapest way that is not refused, with the reasons against the cheaper ways."""
     reasons: list[str] = []
     cheaper = [] if replaces else [(undo, "")]
     if cheaper and is_offered(settings):
@@ -148,7 +150,7 @@ def _cheapest(
             return replace(way(), reason="; ".join(reasons))
         except (ZsnapdbError, OSError) as error:
             if what and not is_unchanged():
-                # The error came after the exchange: what this dataset has is nobody's by now.
+                # The error came after the exchange, so this dataset has no user any more.
                 raise
             text = error.message if isinstance(error, ZsnapdbError) else f"reading its files: {error.strerror}"
             reasons.append(f"{what}{text}")
@@ -168,11 +170,13 @@ def reset(
 ) -> ResetClone:
     """Give the clone its original data again (`requested` None), or the data of the requested snapshot set.
 
-    The original data is that of the snapshot set that the clone was created from, whatever it was reset to since.
-    Kept port, credentials and lease stay. Afterwards a server of the clone runs on that data. The data of before is
-    gone, or nobody's; the clone's commits stay. The way is the cheapest one that is certain to give the same, unless
-    the data is to be replaced in any case (`replaces`). `accepts_older` is as for `locate`. UnknownNameError if another
-    clone has the name by now than the one that is `meant`.
+    The original data is that of the snapshot set from which the clone was created, whatever later resets did. Kept
+    port, credentials and lease stay. Afterwards a server of the clone runs on that data. The old data is destroyed or
+    has no user any more; the clone's commits stay. The cheapest way with a certain result is taken, unless `replaces`
+    demands a replacement of the data. `accepts_older` is as for `locate`.
+
+    Raises:
+        UnknownNameError: another clone than the one that is `meant` has the name now.
     """
     with held(settings, host, name) as info:
         if meant is not None:
@@ -180,7 +184,8 @@ def reset(
         done = _reset(settings, host, info, requested, events, accepts_older=accepts_older, replaces=replaces)
         handed.note_reset(host, done.info, _noted(host.run_id(), done))
         if done.info.lease.heartbeat is not None:
-            # Whoever waited for this did not beat meanwhile. No sweep judges the clone before the lock is free.
+            # The holder may have waited for this reset without heartbeats. No sweep judges the clone before its lock is
+            # free.
             with contextlib.suppress(PreflightError):
                 heartbeat.beat(host, done.info.name)
         return done
@@ -196,7 +201,7 @@ def _noted(run: str, done: ResetClone) -> NotedReset:
 
 
 def done_by_run(settings: Settings, host: Host, name: str) -> ResetClone | None:
-    """Return what the run of this id has done if it has reset the clone, and nothing gave it other data since."""
+    """Return the result of this run id's reset; None if it did not reset the clone, or the data was replaced since."""
     info = ready(settings, host, name)
     state = handed.read(host, info)
     noted = state.reset if state is not None else None
@@ -247,16 +252,18 @@ _HINT = "its data is replaced instead"
 
 
 def is_offered(settings: Settings) -> bool:
-    """Whether clones keep ports here, so that another clone can take the place of one."""
+    """Return whether clones keep ports here, so that another clone can take the place of one."""
     return settings.clones.address is not None
 
 
 def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
-    """Give the user of the clone another one with its first data; the caller holds the clone's lock.
+    """Give the user of the clone another clone with the original data; the caller holds the clone's lock.
 
-    Afterwards every session of the user is ended, and the port that the clone keeps, and its password, lead to the new
-    data. Return the clone in its new place. PreflightError if that cannot be: then the clone has its old data, and its
-    server may be down.
+    Afterwards every session of the user is ended. The kept port and the password belong to the new data. Return the
+    clone in its new place.
+
+    Raises:
+        PreflightError: a swap is impossible. The clone has its old data, and its server may be stopped.
     """
     instance = Instance.of(settings, info.instance, events).on_host(host)
     password = credentials.read(info.client_file)
@@ -266,7 +273,8 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Clo
         with if_free(locks.name_of_clone(slot.name)) as is_free:
             if not is_free or not _still_fits(settings, host, info, slot):
                 continue
-            # A user who can log in must not find it in the pool, nor who gets one of the pool a user in it.
+            # A user who can log in to the slot must not find it in the pool. The next user of a pool clone must not
+            # share it.
             if not datasets.set_together({slot.top: {POOL_PROPERTY: PoolMark.NOT_GOOD}}):
                 raise PreflightError("this host cannot change two datasets in one transaction group", hint=_HINT)
             try:
@@ -279,7 +287,11 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Clo
 
 
 def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[CloneInfo]:
-    """Yield the clones of the pool that may take the place. PreflightError if there is none, and why."""
+    """Yield the pool clones that may take the clone's place.
+
+    Raises:
+        PreflightError: there is no such clone; the message says why.
+    """
     objection = planning.clone_objection(_case(settings, info))
     if objection is not None:
         raise PreflightError(objection, hint=_HINT)
@@ -310,7 +322,7 @@ def _case(settings: Settings, info: CloneInfo) -> SwapCase:
 
 def _objection(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo) -> str | None:
     rules = masking_policy.rules_of_clone(settings, info)
-    # One that has too much would be refused when it gets the quota, and nobody could have it any more.
+    # A slot with too much data would fail when its quota is set, and would be lost for the pool.
     wish, now = (
         SlotWish(info.original_key, rules, info.profile, info.bind_address, info.written_quota),
         host.latest(),
@@ -336,7 +348,7 @@ def _make_ready(settings: Settings, instance: Instance, info: CloneInfo, slot: C
 
 def _exchange(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo, events: Events) -> CloneInfo:
     with locks.names_and_ports(), uninterrupted(events.warn):
-        # From here nobody reads the old data; and a file in the old folder is no login any more.
+        # From here the old data has no readers, and files in the old folder are no valid login any more.
         info.process.kill()
         changed = datasets.set_together({slot.top: _of_user(host, info), info.top: _of_nobody(slot)})
         if not changed:
@@ -347,7 +359,7 @@ def _exchange(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo, 
 
 
 def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
-    """Return the properties by which the clone of the pool becomes the user's."""
+    """Return the properties that turn the pool clone into the user's clone."""
     now = replace(
         info, pool=PoolMark.HANDED_OUT, requested=requested_text(info.original_request), used=stamp(host.latest())
     )
@@ -355,6 +367,6 @@ def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
 
 
 def _of_nobody(slot: CloneInfo) -> dict[str, str]:
-    """Return the properties by which the clone that the user had becomes nobody's, called as the other one was."""
+    """Return the properties that leave the user's former clone without a user, under the label of the other clone."""
     now = replace(slot, pool=PoolMark.REPLACED, kept_port=None, lease=replace(slot.lease, heartbeat=None))
     return record.changed_by("swap", now, Fate.EXCHANGED)

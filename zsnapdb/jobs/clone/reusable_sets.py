@@ -1,9 +1,9 @@
 """Snapshot sets that this host keeps so that later clones start fast: received and prepared sets.
 
-A received set was received from the repository, or is a point that was reached by replay. A prepared set was recovered
-once, masked where clones of the instance are, and its server was shut down cleanly. Each set is an anchor (a dataset
-without files that carries every fact as a local property) and below the anchor the copy `c`. An anchor in phase
-`making` whose process is gone is a leak.
+A received set was received from the repository, or is a point that a replay reached. A prepared set was recovered once
+and its server was shut down cleanly; where clones of the instance are masked, it was masked too. Each set is an anchor
+(a dataset without files that carries every fact as a local property) and below the anchor the copy `c`. An anchor in
+phase `making` whose process no longer runs is a leftover.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ PREPARED = "prepared"
 
 @dataclass(frozen=True, kw_only=True)
 class SetRecord:
-    """What the anchor of a received or prepared set records.
+    """The record on the anchor of a received or prepared set.
 
-    `name` is that of its anchor, `set_id` the set that it has the data of, `rules` the digest of the rules by which it
-    was masked ("": it is not masked). `used` is the time when a clone was last made from the set. `point` is the
-    identity of a point that was reached by replay, else `-`. `key` is the identity of the data that a prepared set was
-    made of ("": not recorded). `caused_by` is the subject for whom it was received ("": an administrator).
+    `name` is the name of its anchor, `set_id` the set whose data it has. `rules` is the digest of the rules that masked
+    it ("": not masked). `used` is the time of its last clone. `point` is the identity of a point that a replay reached,
+    else `-`. `key` is the identity of the data from which a prepared set was created ("": not recorded). `caused_by` is
+    the subject for whom it was received ("": an administrator).
     """
 
     name: str
@@ -83,7 +83,7 @@ _COLUMNS = (*record.columns(SetRecord), properties.ROLE_PROPERTY, "used", "reser
 class ReusableSet(SetRecord):
     """A received or prepared set: its datasets, its volumes by role, and the datasets that were cloned from it.
 
-    `most_bytes` is what it has or is promised.
+    `most_bytes` is its size or its reservation, whichever is larger.
     """
 
     kind: str
@@ -95,29 +95,29 @@ class ReusableSet(SetRecord):
 
     @property
     def is_of_nobody(self) -> bool:
-        """Whether it was received for a subject whose clones of it are gone, and no other has one."""
+        """Whether it was received for a subject and no clone of it exists any more."""
         return bool(self.caused_by) and self.phase is CopyPhase.READY and not self.clones
 
     @property
     def lock(self) -> str:
-        """The name of the lock that a process holds while it makes or removes the set."""
+        """The name of the lock for making or removing the set."""
         return locks.name_of_reusable_set(self.kind, self.name)
 
 
 def _beside(home: str, kind: str) -> str:
-    """Return the dataset above all sets of the kind; it lies beside the dataset of the clones."""
+    """Return the dataset above all sets of the kind, next to the dataset of the clones."""
     return f"{home.rpartition('/')[0]}/{kind}"
 
 
 def anchor_of(home: str, kind: str, name: str) -> str:
-    """Return the dataset that is the anchor of the set of that name."""
+    """Return the anchor of the set of that name."""
     return f"{_beside(home, kind)}/{name}"
 
 
 def name_of(source: CloneSource, rules: str) -> str:
-    """Return the name of the prepared form of the source, masked by the rules of this digest ("": not masked).
+    """Return the name of the source's prepared form, masked by the rules with this digest ("": not masked).
 
-    Sets of two instances, or of two moments, can have one name: the key tells them apart.
+    Sets of two instances or of two moments can share an id; the key distinguishes them.
     """
     return "-".join((source.set.backup_id, source.key[:8], *([rules[:8]] if rules else [])))
 
@@ -164,9 +164,10 @@ def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> 
 
 
 def find(home: str, kind: str, name: str) -> ReusableSet | None:
-    """Return the received or prepared set of that name, complete or half made; None if there is no such set.
+    """Return the received or prepared set of that name, complete or not; None if it does not exist.
 
-    DamagedError if its properties cannot be read.
+    Raises:
+        DamagedError: its properties cannot be read.
     """
     if not datasets.exists(anchor_of(home, kind, name)):
         return None
@@ -174,7 +175,7 @@ def find(home: str, kind: str, name: str) -> ReusableSet | None:
 
 
 def prepared_commits(home: str, commits: Collection[str]) -> list[ReusableSet]:
-    """Return every prepared set with the data of one of these commits, masked or not, complete or half made."""
+    """Return every prepared set with the data of one of these commits, masked or not, complete or not."""
     prepared = _known(PREPARED, [_beside(home, PREPARED)]).copies
     return [item for item in prepared if item.source is SourceKind.COMMIT and item.set_id in commits]
 
@@ -187,7 +188,7 @@ def _source_of(stored: ReusableSet, kind: SourceKind, *, is_prepared: bool) -> C
 
 
 def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSource | None:
-    """Return the backup that was received earlier; None if there is none with snapshots of these GUIDs, by role."""
+    """Return the backup that was received earlier; None if no received set has snapshots with these GUIDs, by role."""
     stored = find(home, RECEIVED, set_id)
     if stored is None or stored.phase is not CopyPhase.READY or stored.source is SourceKind.POINT:
         return None
@@ -196,13 +197,16 @@ def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSour
 
 
 def find_ready_point(home: str, set_id: str) -> CloneSource | None:
-    """Return the point that was reached below this home of clones, which need not exist itself; None if none was."""
+    """Return the complete point with this id below this home of clones; None if there is none.
+
+    The home need not exist.
+    """
     stored = find(home, RECEIVED, set_id)
     return _point([stored] if stored is not None else [], lambda _: True)
 
 
 def find_point(settings: Settings, instance: str, set_id: str) -> CloneSource | None:
-    """Return the point that was reached earlier for a clone; None if there is none. No repository knows its id."""
+    """Return the point that was reached earlier for a clone; None if there is none. Repositories do not know its id."""
     return _point(known(settings, RECEIVED).copies, lambda one: (one.instance, one.set_id) == (instance, set_id))
 
 
@@ -220,8 +224,8 @@ def _point(sets: Iterable[ReusableSet], is_wanted: Callable[[ReusableSet], bool]
 def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
     """Return the prepared form of the source that is masked by the rules of this digest ("": not masked).
 
-    If there is none, the form that is not masked; if there is none either, the source itself. A form of other data
-    with the same name is not used.
+    If it does not exist, return the form that is not masked; if that does not exist either, the source itself. A form
+    of other data with the same name is not used.
     """
     for wanted in dict.fromkeys((rules, "")):
         stored = find(home, PREPARED, name_of(source, wanted))
@@ -231,9 +235,10 @@ def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
 
 
 def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) -> None:
-    """Record that a clone was made from the set then. The reaper then keeps the set longer.
+    """Record that a clone of the set was created at `at`. The reaper then keeps the set longer.
 
-    What subjects do keeps none longer than `clones.max_age` after it was made: it holds production's snapshots.
+    Clones of subjects extend this to at most `clones.max_age` after the creation of the set, because it holds
+    production's snapshots.
     """
     received = anchor_of(home, RECEIVED, source.set.backup_id)
     for anchor in (received, anchor_of(home, PREPARED, name_of(source, source.rules))):
@@ -255,7 +260,10 @@ def facts_of(
     rules: str = "",
     key: str = "",
 ) -> dict[str, str]:
-    """Return what the anchor of a set that was begun then records. `name`, `rules` and `key` are of a prepared one."""
+    """Return the record for the anchor of a set that is created at `begun`.
+
+    `name`, `rules` and `key` are those of a prepared set.
+    """
     new = SetRecord(
         name=name or set_id,
         anchor="",
@@ -273,7 +281,7 @@ def facts_of(
 
 
 def refuse_clones(stored: ReusableSet) -> None:
-    """Raise PreflightError if clones were made of the set."""
+    """Raise PreflightError if the set has clones."""
     if stored.clones:
         raise PreflightError(
             f"{stored.anchor} has clones: {', '.join(stored.clones)}",
@@ -284,10 +292,11 @@ def refuse_clones(stored: ReusableSet) -> None:
 def remove(stored: ReusableSet) -> None:
     """Destroy the set; every dataset is proved to carry the set's mark.
 
-    PreflightError, before anything is destroyed, if the set has clones.
+    Raises:
+        PreflightError: the set has clones; nothing was destroyed.
     """
     refuse_clones(stored)
-    # A dataset that is still being received carries the mark of a restore.
+    # The mark of a restore is on a dataset that is still being received.
     marks = Mark(KEPT_PROPERTY, stored.name), Mark(RESTORED_PROPERTY)
     with copies.destroying(stored.anchor, *marks) as members:
         for dataset in members:
@@ -299,17 +308,17 @@ def remove(stored: ReusableSet) -> None:
 
 
 def remove_if_exists(home: str, kind: str, name: str) -> None:
-    """Destroy what exists of the set of that name, complete or half made."""
+    """Destroy the set of that name if it exists, complete or not."""
     stored = find(home, kind, name)
     if stored is not None:
         remove(stored)
 
 
 def drop_unused_of_subjects(settings: Settings, instance: str, was_source: str) -> None:
-    """Remove the instance's sets that were received for subjects and have no clone any more, if it is time for it.
+    """Remove the instance's sets that were received for subjects and have no clone any more.
 
-    It is after a clone went that was made of a source of this kind. What another process is about to clone, or cannot
-    be removed, stays for the next sweep.
+    The caller has removed a clone whose source was of the kind `was_source`; only some kinds can leave such a set. A
+    set that another process is about to clone, or that cannot be removed, stays for the next sweep.
     """
     if was_source not in (SourceKind.REPOSITORY, SourceKind.POINT, SourceKind.COMMIT):
         return
@@ -322,7 +331,11 @@ def drop_unused_of_subjects(settings: Settings, instance: str, was_source: str) 
 
 
 def remove_unused(item: ReusableSet) -> None:
-    """Destroy the set as `remove` does. BusyError if it is a subject's and a process is about to clone it."""
+    """Destroy the set with `remove`.
+
+    Raises:
+        BusyError: the set was received for a subject, and a process is about to clone it.
+    """
     if not item.caused_by:
         remove(item)
         return
@@ -336,7 +349,7 @@ T = TypeVar("T")
 
 
 def _recorded(instance: Instance, pool: int) -> Mapping[str, int]:
-    # What only orders the sets of the host does without the modules of repositories.
+    # Ordering the sets of the host alone needs no modules of repositories.
     from zsnapdb.jobs.record.host_record import recorded_groups
 
     return recorded_groups(instance, pool)
@@ -345,10 +358,10 @@ def _recorded(instance: Instance, pool: int) -> Mapping[str, int]:
 def oldest_first(
     instance: Instance, items: Iterable[T], set_of: Callable[[T], str], origin_of: Callable[[T], Origin]
 ) -> list[T]:
-    """Return the items, those of the oldest set first.
+    """Return the items, ordered by the age of their sets, oldest first.
 
-    A set that production no longer has is placed by this host's record. One that neither knows counts as the oldest:
-    its data is not proved to be newer than any other. So does one of another pool than production's.
+    This host's record gives the place of a set that production no longer has. A set without a place counts as the
+    oldest, because its data is not proved to be newer than other data. So does a set of another pool than production's.
     """
     listed = list(items)
     names: dict[str, set[str]] = {}
@@ -358,7 +371,7 @@ def oldest_first(
     groups: dict[tuple[str, str], tuple[int, int]] = {}
     pools: dict[str, int] = {}
     for place, ids in names.items():
-        # The datasets of a production that was moved or is gone order nothing.
+        # The datasets of a production that was moved or removed give no order.
         with contextlib.suppress(ZsnapdbError):
             pool = pools[place] = version.pool_guid(pool_of(place))
             shorts = {one: snapshot_name(one) if is_backup_id(one) else one for one in ids}
@@ -375,9 +388,9 @@ def oldest_first(
 
 
 def begun(source: object, known: Iterable[CloneClaim], host: Host) -> str:
-    """Return since when the data of this source is kept for subjects, if a clone gets it now.
+    """Return the time since which the data of this source is kept for subjects, if a clone gets it now.
 
-    `known` are the other clones: what root has of it does not count.
+    `known` are the other clones. Those of root do not count.
     """
     of_commit = begun_of(source)
     if of_commit or not isinstance(source, CloneSource):
@@ -387,15 +400,16 @@ def begun(source: object, known: Iterable[CloneClaim], host: Host) -> str:
 
 
 def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSource) -> str:
-    """Return the same for a clone that gets the data of this source in the place of its own.
+    """Return that time for a clone whose data is replaced with the data of this source.
 
-    PreflightError if that is older than what it has, and its lease longer than a subject may keep it.
+    Raises:
+        PreflightError: the new data is older than the present data, and the lease is longer than a subject may keep it.
     """
     before = info.since
     others = [one for one in catalogue.claims(settings).copies if one.name != info.name]
     found = begun(source, others, host)
     if source.kind is SourceKind.COMMIT or source.key == info.key or commits(info.current):
-        # Something of what it had before stays.
+        # A part of the old data stays.
         found = min(found, before, key=read_stamp)
     if read_stamp(found) < read_stamp(before):
         require(settings, info.lease, None, found)
@@ -403,20 +417,24 @@ def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSo
 
 
 def settled(info: CloneInfo, time: RemovalTime) -> CloneInfo:
-    """Return the clone with a lease, and an age of its data, that begin now if the clock was ahead when they began."""
+    """Return the clone with corrected times: if the clock was ahead, its lease and the age of its data begin now."""
     lease = leases.settled(info.lease, read_stamp(info.created), time)
     is_late = info.begun and read_stamp(info.begun) != FOREVER and time.is_from_future(read_stamp(info.begun))
     return replace(info, lease=lease, begun=stamp(time.latest) if is_late else info.begun)
 
 
 def settle(info: CloneInfo, time: RemovalTime) -> CloneInfo:
-    """Record and return the clone as it is settled."""
+    """Record the corrected times of the clone, and return the corrected clone."""
     settle_lease(info.top, info.created, info.lease, time, {BEGUN_PROPERTY: info.begun})
     return settled(info, time)
 
 
 def require(settings: Settings, lease: CloneLease, before: CloneLease | None, since: str) -> CloneLease:
-    """Return the lease. PreflightError if a subject asks for it and it leads beyond the age that its data may have."""
+    """Return the lease.
+
+    Raises:
+        PreflightError: a subject requests it, and it ends later than the maximum age of the data allows.
+    """
     if not meant.current_causer():
         return lease
     return require_within_age(lease, before, read_stamp(since), settings.clones.max_age)

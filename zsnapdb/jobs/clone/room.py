@@ -1,11 +1,9 @@
-"""How much clones may write: each has a quota, and all together leave production the space of `clones.free_floor`.
+"""Limits of the clones' space: each clone has a quota, and all clones together leave `clones.free_floor` free.
 
-A quota counts what a dataset and all below it occupy, snapshots too, and not what a clone shares with its source
-(zfsprops(7), quota). So that of a clone bounds what its users can write, whatever they do in its server.
-
-Room for a set is judged and reserved before it is received, and counted to who caused it. ZFS keeps the promise: the
-anchor of the set has a reservation as long as the set is being received, so what is free in the pool has it taken off
-already when the next process looks (zfsprops(7), reservation).
+A quota counts the space of a dataset and of all below it, snapshots included, without blocks shared with the source
+(zfsprops(7), quota). So the quota of a clone limits all writes of its users. The space of a set is checked and reserved
+before it is received, and counted for the subject that caused it. The anchor of the set has a reservation while the set
+is being received (zfsprops(7), reservation). So the free space that the next process sees is already reduced by it.
 """
 
 from __future__ import annotations
@@ -37,28 +35,28 @@ if TYPE_CHECKING:
     from zsnapdb.repository.manifest import Manifest
 
 _GUARD = f"{PROPERTY}:floor-quota"
-"""On the home of all clones: the quota that zsnapdb has set there. Another quota there is the administrator's."""
+"""On the home of all clones: the quota that zsnapdb has set there. A different quota was set by the administrator."""
 
 LEAST_QUOTA = LEAST
-"""With less of its own, in bytes, no clone can have a server."""
+"""The least quota of a clone in bytes; no server runs with less."""
 
 
 @dataclass(frozen=True)
 class RoomObjection:
-    """Something by which clones may take production's space, and what mends it."""
+    """A way in which clones may take production's space, and its remedy."""
 
     text: str
     hint: str
 
 
 def objections(settings: Settings, known: Iterable[CloneInfo], instance: str) -> list[RoomObjection]:
-    """Return what is wrong with the space of the instance's clones: no quota, or too little free in their pool.
+    """Return the faults in the space of the instance's clones: a missing quota, or too little free space in their pool.
 
     `known` are the clones of this host.
     """
     found, own = [], [info for info in known if info.instance == instance]
     for info in own:
-        # One that is being made gets its quota with its first volume.
+        # A new clone gets its quota with its first volume.
         if settings.clones.quota and not info.quota and info.phase not in HALF_MADE:
             hint = f"run `zsnapdb clone extend {info.label} --quota {settings.clones.quota}`"
             found.append(RoomObjection(f"clone {info.label} has no quota: it may write until its pool is full", hint))
@@ -68,14 +66,19 @@ def objections(settings: Settings, known: Iterable[CloneInfo], instance: str) ->
 
 @dataclass(frozen=True)
 class PoolRoom:
-    """A pool, and what is wrong with its free space: less than `clones.free_floor` (None: nothing)."""
+    """A pool, and the objection to its free space: less than `clones.free_floor` (None: enough)."""
 
     pool: str
     objection: RoomObjection | None
 
 
 def pools_of_clones(settings: Settings) -> list[PoolRoom]:
-    """Return the pools of this host in which clones may live. CommandError or PreflightError if ZFS does not tell."""
+    """Return the pools of this host in which clones may live.
+
+    Raises:
+        CommandError: ZFS failed.
+        PreflightError: ZFS gave no number.
+    """
     return _rooms(settings, {pool_of(home) for home in homes(settings)})
 
 
@@ -93,20 +96,20 @@ def _rooms(settings: Settings, pools: Iterable[str]) -> list[PoolRoom]:
 
 
 def shortage(settings: Settings, pool: str) -> str:
-    """Return that the pool has less free than `clones.free_floor`; "" if it has as much."""
+    """Return the message that the pool has less free space than `clones.free_floor`; "" if it has enough."""
     (found,) = _rooms(settings, [pool])
     return found.objection.text if found.objection is not None else ""
 
 
 def available(info: CloneInfo) -> int:
-    """Return the bytes that `available_below` says of the home of the clone."""
+    """Return the result of `available_below` for the home of the clone."""
     return available_below(info.top.rpartition("/")[0])
 
 
 def available_below(home: str) -> int:
-    """Return the free bytes of the pool, or what an administrator's quota on this home of all clones leaves.
+    """Return the free bytes of the pool, or those that an administrator's quota on this home of clones leaves.
 
-    The quota that zsnapdb sets there does not count: it is that of an earlier moment, and has the floor in it.
+    The quota that zsnapdb sets there does not count: it is from an earlier moment and already excludes the floor.
     """
     if not datasets.exists(home):
         return datasets.available(pool_of(home))
@@ -116,9 +119,12 @@ def available_below(home: str) -> int:
 
 
 def of_new_clone(settings: Settings, free: int, wanted: int | None = None) -> int:
-    """Return the quota of a new clone in bytes (0: none is configured). `free`: the free bytes of its pool.
+    """Return the quota of a new clone in bytes (0: no quota is configured).
 
-    `wanted` is what its request names (None: nothing). UsageError if no server starts with as little.
+    `free` is the free space of its pool in bytes. `wanted` is the quota in the request (None: not given).
+
+    Raises:
+        UsageError: no server starts with so little.
     """
     if wanted is not None and wanted < LEAST:
         raise UsageError(f"a clone needs {size(LEAST)} of its own, not {size(wanted)}", hint="name a larger quota")
@@ -126,10 +132,13 @@ def of_new_clone(settings: Settings, free: int, wanted: int | None = None) -> in
 
 
 def of_other_data(settings: Settings, info: CloneInfo, *, keeps_data: bool) -> int:
-    """Return the quota in bytes of other data that the clone gets; 0: none is configured.
+    """Return the quota in bytes for new data of the clone; 0: no quota is configured.
 
-    It may have as much of its own then as before, with what its commits keep. `keeps_data`: the data that it has now
-    stays, for its commits. PreflightError if that leaves less than a server needs.
+    The clone keeps its total limit, which includes the data of its commits. `keeps_data`: the present data stays, for
+    its commits.
+
+    Raises:
+        PreflightError: the remaining quota is less than a server needs.
     """
     if not info.quota:
         return of_new_clone(settings, datasets.available(pool_of(info.top)))
@@ -145,15 +154,16 @@ def of_other_data(settings: Settings, info: CloneInfo, *, keeps_data: bool) -> i
 
 
 def of_prepared_form(settings: Settings, free: int) -> int:
-    """Return the quota in bytes of a prepared form that is made for a clone. `free`: the free bytes of its pool."""
+    """Return the quota in bytes of a prepared form that is created for a clone. `free`: the free bytes of its pool."""
     return form_quota(settings.clones.quota, free, settings.clones.free_floor)
 
 
 @dataclass(frozen=True)
 class HomeRoom:
-    """What the home of all clones of a pool has, in bytes, and what is free in the pool.
+    """The space and quota of all clones in a pool, and the free space of the pool, in bytes.
 
-    `quota` 0: it has none. `is_administrators`: zsnapdb did not set that quota.
+    `home` is the dataset above these clones. `quota` 0: none is set. `is_administrators`: zsnapdb did not set that
+    quota.
     """
 
     home: str
@@ -164,7 +174,7 @@ class HomeRoom:
 
 
 def look(home: str) -> HomeRoom:
-    """Return what this home of all clones has, or will have when it is made. One command asks."""
+    """Return the space of this home of all clones; zeros if it does not exist yet. One `zfs` command is run."""
     pool = pool_of(home)
     if not datasets.exists(home):
         return HomeRoom(home, 0, 0, is_administrators=False, free=datasets.available(pool))
@@ -176,17 +186,18 @@ def look(home: str) -> HomeRoom:
 
 
 def guard(settings: Settings, reserved: int = 0, known: HomeRoom | None = None) -> None:
-    """Limit all clones together, so that they leave the pool `clones.free_floor`, by what is free now.
+    """Set the quota of all clones together, so that they leave `clones.free_floor` free in the pool.
 
-    `reserved` bytes of that are for what is made beside them just now. Called when clones are made and by each reap. A
-    quota that an administrator has set there stays. `known`: what one home has, if the caller has just read it.
+    `reserved` bytes of the free space are for a set that is being created next to them. This is called for each new
+    clone and each reap. A quota of an administrator stays. `known` is the state of one home, if the caller has just
+    read it.
     """
     for home in homes(settings):
         seen = known if known is not None and known.home == home else look(home)
         if seen.is_administrators:
             continue
         wanted = home_quota(seen.used, seen.free - reserved, settings.clones.free_floor)
-        # What is written at this moment may be more than that already (zfsprops(7)). The next call tries again.
+        # Current writes may already exceed this quota (zfsprops(7)). The next call tries again.
         with contextlib.suppress(CommandError, PreflightError):
             datasets.set_properties(home, {"quota": str(wanted), _GUARD: str(wanted)})
 
@@ -194,9 +205,11 @@ def guard(settings: Settings, reserved: int = 0, known: HomeRoom | None = None) 
 def extension(
     settings: Settings, host: Host, info: CloneInfo, quota: int
 ) -> tuple[tuple[str, ...], Callable[[], CloneInfo]]:
-    """Return the steps that give the clone this quota, in bytes, and what takes them.
+    """Return the steps that give the clone this quota, in bytes, and the function that executes them.
 
-    UsageError if the clone has more of its own already, PreflightError if the pool has not as much free.
+    Raises:
+        UsageError: the clone's own data is larger already.
+        PreflightError: the pool has too little free space.
     """
     if quota < info.own_bytes:
         raise UsageError(
@@ -221,12 +234,12 @@ def extension(
 
 
 KEPT = {"reservation": "none"}
-"""What a complete set gets: it has its bytes, and is promised no more. Its quota stays."""
+"""The properties of a complete set: it has its space, so its reservation ends. Its quota stays."""
 _SIZES = ("logicalreferenced", "referenced")
 
 
 def needed_for(source: RemoteBackup | RestorePlan) -> int:
-    """Return how many bytes the set may occupy that is made of these backups, or by this plan."""
+    """Return the greatest size in bytes of the set that these backups or this plan create."""
     if isinstance(source, RestorePlan):
         plain = sum(step.plain_bytes for step in source.steps if isinstance(step, Preflight))
         return planning.received_quota(plain)
@@ -234,7 +247,7 @@ def needed_for(source: RemoteBackup | RestorePlan) -> int:
 
 
 def _ratio(chain: Iterable[Manifest]) -> float:
-    """Return how much the pool compresses the volumes now, if the streams are not compressed already, else 1."""
+    """Return the present compression ratio of the volumes if the streams are not compressed; else 1."""
     volumes = [volume for manifest in chain for volume in manifest.volumes]
     if not volumes or any(form_of(volume.send_flags) is not SendForm.PLAIN for volume in volumes):
         return 1.0
@@ -251,8 +264,8 @@ def _ratio(chain: Iterable[Manifest]) -> float:
 def refuse_received(settings: Settings, home: str, set_id: str, needed: int) -> None:
     """Raise PreflightError if a set of so many bytes may not be received now; change nothing.
 
-    Nobody may take from the pool what `clones.free_floor` keeps, a subject no more than `clones.received_per_owner`,
-    and all subjects together no more than `clones.received_total`, by at most `clones.receives` at once.
+    The pool must keep `clones.free_floor`. A subject may have at most `clones.received_per_owner`, all subjects
+    together at most `clones.received_total`, with at most `clones.receives` transfers at once.
     """
     above = reusable_sets.anchor_of(home, reusable_sets.RECEIVED, set_id).rpartition("/")[0]
     free = datasets.available(pool_of(above))
@@ -289,7 +302,7 @@ def refuse_received(settings: Settings, home: str, set_id: str, needed: int) -> 
 
 
 def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBackup | RestorePlan | None) -> None:
-    """Raise PreflightError if the source must be received or replayed first, and may not be; see `refuse`."""
+    """Raise PreflightError if the source must be received or replayed first and `refuse_received` forbids that."""
     if isinstance(source, RemoteBackup):
         refuse_received(settings, home, source.manifest.backup_id, needed_for(source))
     elif isinstance(source, RestorePlan) and (
@@ -299,14 +312,14 @@ def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBac
 
 
 def promise(settings: Settings, home: str, set_id: str, facts: Mapping[str, str], needed: int) -> None:
-    """Make the anchor of the set, with these properties: its room is reserved, and it can occupy no more.
+    """Create the anchor of the set with these properties, a reservation and a quota of `needed` bytes.
 
-    The errors are those of `refuse`; then nothing was made.
+    The errors are those of `refuse_received`; then nothing was created.
     """
     owner = meant.current_causer()
     caused = {properties.CAUSER_PROPERTY: owner} if owner else {}
     limits = {"quota": str(needed), "reservation": str(needed)}
-    # Under this lock clones are made too: who looks sees every promise, and no two promise the same bytes.
+    # Clones are created under this lock too. So every process sees all reservations, and none reserves the same bytes.
     with locks.names_and_ports():
         refuse_received(settings, home, set_id, needed)
         anchor = reusable_sets.anchor_of(home, reusable_sets.RECEIVED, set_id)

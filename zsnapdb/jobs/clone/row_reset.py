@@ -1,8 +1,8 @@
-"""Resets a clone by undoing the rows that were changed since its user got it: in the time of some statements.
+"""Reset of a clone by undoing the rows that were changed since its handover. It takes the time of some statements.
 
-What was changed is read from the clone's own binlog. It counts only where the clone's user cannot keep a change out of
-it. All changes are undone in one transaction, which commits only if every row is as it was. What is not certain raises
-an error; then the data is replaced, whatever was done to it here.
+The changes are read from the clone's own binlog. This requires that the clone's users cannot keep changes out of the
+binlog. All changes are undone in one transaction, which commits only if every row has its old value. Any doubt raises
+an error. Then the data is replaced, whatever was changed here.
 """
 
 from __future__ import annotations
@@ -44,17 +44,20 @@ from zsnapdb.planning.clone.contract import AccountRights
 from zsnapdb.planning.server_copy.identity import binlog_paths
 
 _LOCK_SECONDS = 2
-"""How long the undo waits for a lock of a session that came meanwhile."""
+"""The time in seconds that the undo waits for a lock of a new session."""
 _AFTER_ALL = 1 << 62
-"""Later than each definition of a table: one that was changed since would be in the binlog, and refuse the undo."""
+"""A time after each definition of a table.
+
+A later change of a definition would be in the binlog and refuse the undo.
+"""
 _ROUNDS = 3
-"""How often what others committed meanwhile is undone too."""
+"""The number of rounds that also undo commits from meanwhile."""
 _HINT = "the data is replaced instead"
 
 
 @dataclass(frozen=True)
 class UndoneRows:
-    """What a reset undid: the number of transactions and of changed rows, and how long it took (seconds)."""
+    """The result of an undo: the numbers of transactions and changed rows, and its duration in seconds."""
 
     transactions: int
     rows: int
@@ -70,10 +73,13 @@ class _Since:
 
 
 def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
-    """Give the running clone the data again that its user got, by undoing rows; the caller holds the clone's lock.
+    """Restore the data that the user got with the running clone, by undoing rows; the caller holds the clone's lock.
 
-    Afterwards every session of its users is ended, every row and counter is as it was, and statistics are of these
-    rows. ZsnapdbError if that is not certain: then the data must be replaced.
+    Afterwards every session of its users is ended, every row and counter has its old value, and the statistics describe
+    these rows.
+
+    Raises:
+        ZsnapdbError: the result is not certain; the data must be replaced.
     """
     began, state = time.monotonic(), _state(settings, host, info)
     copy, transactions, rows = server_of(settings, info).copy, 0, 0
@@ -86,14 +92,14 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
             _undo(own, since.changes)
             transactions, rows = transactions + since.transactions, rows + len(since.changes)
             state = _moved(copy, state, since)
-            # Whoever came between the look and the undo is ended now; what he committed is undone in the next round.
+            # Sessions from the time between the observation and the undo end now. The next round undoes their commits.
             end_others(own)
             if _end(own) == (state.file, state.offset):
                 _set_counters_back(own, state)
                 analyze_again(own, state.at)
                 state = state.model_copy(update={"at": server_time(own)})
                 _refuse(None if definitions(own) == state.definitions else "a table is defined otherwise")
-                # Not as the server is by now: what others write from here on is written since.
+                # The state is not read from the server again, because later writes must count as changes.
                 handed.store(host, info.name, state)
                 return UndoneRows(transactions, rows, time.monotonic() - began)
     raise PreflightError("others write all the time", hint=_HINT)
@@ -109,14 +115,21 @@ def _moved(copy: Copy, state: HandedState, since: _Since) -> HandedState:
 
 
 def plan(settings: Settings, host: Host, info: CloneInfo) -> int:
-    """Return how many changes of rows `undo_rows` would undo now; change nothing. The errors are those of it."""
+    """Return the number of row changes that `undo_rows` would undo now; change nothing.
+
+    The errors are those of `undo_rows`.
+    """
     state = _state(settings, host, info)
     with session(info) as own:
         return len(_since(server_of(settings, info).copy, own, state).changes)
 
 
 def _state(settings: Settings, host: Host, info: CloneInfo) -> HandedState:
-    """Return how the clone was. PreflightError if it is not known, or if nothing of it can be undone by rows."""
+    """Return the recorded state of the clone.
+
+    Raises:
+        PreflightError: there is no record, or an undo of rows is impossible for this clone.
+    """
     _refuse(_unsuitable(settings, info))
     state = handed.read(host, info)
     if state is None:
@@ -136,7 +149,7 @@ def _refuse(reason: str | None) -> None:
 
 
 def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
-    """Return why nothing of the clone can be undone by rows: its state, or that its users may hide changes."""
+    """Return why rows of the clone cannot be undone: its state, or the rights of its users to hide changes."""
     if info.instance not in settings.instance:
         return f"instance {info.instance} is no longer configured"
     if info.phase is not CopyPhase.READY or info.pid is None:
@@ -146,7 +159,7 @@ def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
     if info.follows is not None or info.part == SOURCE_PART:
         return "it replicates"
     if info.quota and 2 * info.own_bytes > info.quota:
-        # Rows that were undone leave their space in the files.
+        # Undone rows leave their space in the files.
         return f"it has {size(info.own_bytes)} of the {size(info.quota)} that it may have"
     return hides_changes(settings, info)
 
@@ -165,7 +178,7 @@ def _end(own: Session) -> tuple[str, int]:
 
 
 def _since(copy: Copy, own: Session, state: HandedState) -> _Since:
-    """Return what was written since the state, as far as the server says that its binlog goes."""
+    """Return the changes since the state, up to the end of the binlog that the server reports."""
     _refuse(planning.log_objection(binlog_status(own)))
     routine = routine_of_another(own)
     _refuse(f"routine {routine} has the rights of another account" if routine is not None else None)
@@ -188,9 +201,10 @@ def _since(copy: Copy, own: Session, state: HandedState) -> _Since:
 def _transactions(
     copy: Copy, state: HandedState, last: str, end: int
 ) -> Iterator[tuple[TransactionChanges, list[LoggedRow]]]:
-    """Yield the transactions behind the end of the state, up to `end` in the newest file, with their rows.
+    """Yield the transactions after the end of the state, up to `end` in the newest file, with their rows.
 
-    PreflightError if these binlogs are not those of then, with all that was written since: a user may have reset them.
+    Raises:
+        PreflightError: the binlogs are not the old ones with all later changes; a user may have reset them.
     """
     folder, index = handed.binlog_folder(copy), binlog_paths(copy.variables, "log_bin")
     if folder is None or index is None:
@@ -212,7 +226,7 @@ def _transactions(
 
 
 def _other_file(file: BinaryIO, name: str, state: HandedState) -> str | None:
-    """Return why this is not the binlog of the state, with more behind its end; None if it is, or is a later one."""
+    """Return why the file is not the state's binlog with additional events; None if it is, or is a later binlog."""
     if name != state.file:
         return None
     is_same = os.fstat(file.fileno()).st_ino == state.inode and file.seek(0, os.SEEK_END) >= state.offset
@@ -220,14 +234,18 @@ def _other_file(file: BinaryIO, name: str, state: HandedState) -> str | None:
 
 
 class _Tables:
-    """The definitions of the tables whose rows were changed, each proved to be one of which rows can be undone."""
+    """The definitions of the changed tables. Each table is proved to allow an undo of rows."""
 
     def __init__(self, own: Session) -> None:
         self._reader = TableShapes(own)
         self._known: dict[tuple[str, str], TableShape] = {}
 
     def change(self, row: LoggedRow) -> RowChange:
-        """Return a change by the names of the columns. PreflightError if it cannot be undone."""
+        """Return a change by the names of the columns.
+
+        Raises:
+            PreflightError: the change cannot be undone.
+        """
         key = (row.schema, row.table)
         shape = self._known.get(key)
         if shape is None:
@@ -264,5 +282,5 @@ def _set_counters_back(own: Session, state: HandedState) -> None:
         again = counters_of(own, moved)
         other = next((table for table, value in moved.items() if again.get(table) != value), None)
         if other is not None:
-            # A server sets none back below the largest value of a row.
+            # A server sets no counter below the largest value of a row.
             _refuse(f"the counter of {'.'.join(other)} is {again.get(other)} again, and was {wanted[other]}")

@@ -1,7 +1,7 @@
 """The sources of clones.
 
-A source is a snapshot set on this host (of a backup, taken now, a commit, or made by another program), or a backup that
-is only in the repository.
+A source is a snapshot set on this host, or a backup that is only in the repository. The set belongs to a backup or
+commit, is taken now, or was created by another program.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _SNAPSHOT = re.compile(r"^@[A-Za-z0-9_.:-]+$")
 
 
 def key_of(guids: Mapping[str, int]) -> str:
-    """Return the identity of the data of snapshots: a digest of their GUIDs by role, whatever they are called."""
+    """Return the identity of the data of snapshots: a digest of their GUIDs by role. Their names do not matter."""
     text = "\n".join(f"{role} {guid}" for role, guid in sorted(guids.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class CloneSource:
-    """A snapshot set on this host, and what is known of its server.
+    """A snapshot set on this host, and the facts about its server.
 
-    `is_prepared`: the server was recovered and shut down cleanly before the snapshots. `rules`: the digest of the rules
-    by which it was masked then (`masking_rules.digest`; "" if it was not). `is_stored`: it is that of a stored backup.
-    `prepared_of`: the key of the set that was prepared ("": it is this set).
+    `is_prepared`: the server was recovered and shut down cleanly before the snapshots. `rules` is the digest of the
+    rules that masked it then (`masking.digest`; "": not masked). `is_stored`: it belongs to a stored backup.
+    `prepared_of` is the key of the set from which it was prepared ("": it was not prepared).
     """
 
     kind: SourceKind
@@ -74,7 +74,7 @@ class CloneSource:
 
     @property
     def key(self) -> str:
-        """The identity of the data (`key_of`), also of what was prepared."""
+        """The identity of the data (`key_of`); for a prepared set that of the set from which it was prepared."""
         if self.prepared_of:
             return self.prepared_of
         return key_of(self.guids)
@@ -103,15 +103,15 @@ class RemoteBackup:
 
     @property
     def key(self) -> str:
-        """The identity of the data, as that of a set on this host."""
+        """The identity of the data, like the key of a set on this host."""
         return key_of(self.manifest.guids())
 
 
 def with_volumes(instance: Instance) -> Instance:
     """Return the instance with its volumes.
 
-    These are the configured volumes, else those the server reports, else (the server is down) those of the newest
-    backup.
+    These are the configured volumes, else those that the server reports. If the server is down, they are those of the
+    newest backup.
     """
     if instance.settings.volumes is not None:
         return instance
@@ -128,9 +128,14 @@ def with_volumes(instance: Instance) -> Instance:
 def find_local(settings: Settings, instance: Instance, requested: str) -> CloneSource | None:
     """Return the requested snapshot set on this host; None if it is not here. The server may be down.
 
-    `requested` is the id of a backup, live set or commit, that of a restore (the server that it replaced), `latest`, or
-    @NAME for snapshots that another program made.
-    UsageError for anything else.
+    `requested` is one of:
+    - the id of a backup, live set or commit
+    - the id of a restore, for the server that it replaced
+    - `latest`
+    - @NAME for snapshots that another program created
+
+    Raises:
+        UsageError: `requested` has another form.
     """
     if _SNAPSHOT.match(requested):
         return _foreign(instance, requested[1:])
@@ -164,7 +169,7 @@ def _replaced(instance: Instance, restore_id: str) -> CloneSource | None:
 def _origin(instance: Instance, chosen: SnapshotSet, known: str | None = None) -> Origin:
     """Return the origin of the set: from its snapshots, else from the manifest of the backup.
 
-    `known` is what its first snapshot says, if the caller has just read it.
+    `known` is the origin property of its first snapshot, if the caller has just read it.
     """
     snapshot = next(iter(chosen.snapshots.values())).full_name
     recorded = _recorded_origin(snapshot) if known is None else _decoded(known, snapshot)
@@ -180,10 +185,13 @@ def _decoded(recorded: str, snapshot: str) -> Origin | None:
 
 
 def origin_in(manifest: Manifest) -> Origin:
-    """Return the origin of a backup, from its manifest. PreflightError if it is not a backup of a server.
+    """Return the origin of a backup, from its manifest.
 
-    The manifest does not say which of the backup's GTIDs are in no binlog. So all count as such: the position of the
-    backup contains those of gtid_purged, and any copy of the backup has them.
+    The manifest does not say which of the backup's GTIDs are in no binlog. So all count as such. The backup's position
+    contains those of gtid_purged, and any copy of the backup has them.
+
+    Raises:
+        PreflightError: it is no backup of a server.
     """
     from zsnapdb.repository.manifest import server_source
 
@@ -209,11 +217,11 @@ def origin_in(manifest: Manifest) -> Origin:
 
 
 def production_history(instance: Instance, origin: Origin) -> str:
-    """Return what production is now, as a digest: how it is reached, its volumes, the GUIDs of the source's datasets.
+    """Return a digest of production's identity: its address, its volumes, and the GUIDs of the source's datasets.
 
-    A rewind, or a restore that takes production's place, puts other datasets there: what was made before is of a
-    history that production no longer has. So is what was made before the configuration named another server. `instance`
-    is as it is configured: volumes that were discovered are not compared.
+    A rewind, or a restore in place of production, replaces the datasets. Then earlier sets belong to a history that
+    production no longer has. The same is true if the configuration names another server. `instance` must be as
+    configured: discovered volumes are not compared.
     """
     settings = instance.settings
     names = sorted(place.dataset for place in origin.volumes.values())
@@ -228,14 +236,17 @@ def production_history(instance: Instance, origin: Origin) -> str:
 
 
 def origin_at(manifest: Manifest, planned: RestorePlan) -> Origin:
-    """Return the origin of a copy at the point of a plan: that of its backup, with the plugins of the replay."""
+    """Return the origin of a copy at the point of a plan: the origin of its backup, with the plugins of the replay."""
     return origin_in(manifest).model_copy(update={"plugins": planned.plugins})
 
 
 def _foreign(instance: Instance, name: str) -> CloneSource:
-    """Return the snapshots of that name on all volumes; another program may have made them.
+    """Return the snapshots of that name on all volumes; another program may have created them.
 
-    ConsistencyError if they are not of one moment. Their origin is taken from the newest snapshot set of the instance.
+    Their origin is taken from the newest snapshot set of the instance.
+
+    Raises:
+        ConsistencyError: they are not of one moment.
     """
     made = {role: f"{dataset}@{name}" for role, dataset in instance.volumes.items()}
     try:
@@ -264,11 +275,11 @@ _ID = Form((properties.COMMIT_PROPERTY, BACKUP_PROPERTY), plain(properties.COMMI
 
 @dataclass(frozen=True, kw_only=True)
 class CommitRecord:
-    """What each snapshot of a commit records. What it inherits changes with a reset, and when it is taken over.
+    """The record on each snapshot of a commit. Inherited properties do not count: a reset or a takeover changes them.
 
-    `owner` is whose clone it was made of ("" for nobody that is known; commits of older versions inherit it), `parent`
-    the commit before it, or the set that its clone was of, `log_end` where the binlog of the clone ended (None: not
-    known), and `run_id` the run that made it ("": not known). `masked` and `masked_by` are as on the volumes.
+    `owner` is the owner of its clone ("": not known; commits of older versions inherit it). `parent` is the previous
+    commit, or the set from which its clone was created. `log_end` is the end of the clone's binlog (None: not known),
+    `run_id` the run that created it ("": not known). `masked` and `masked_by` are as on the volumes.
     """
 
     id: str = field(metadata=stored(_ID))
@@ -294,7 +305,7 @@ class Commit(CommitRecord):
 
 
 COMMIT_COLUMNS = (*record.columns(CommitRecord), properties.ROLE_PROPERTY, properties.CLONE_PROPERTY, "clones")
-"""What is read of each snapshot of a commit."""
+"""The properties that are read of each snapshot of a commit."""
 
 
 def commits(home_dataset: str) -> list[Commit]:
@@ -306,7 +317,7 @@ def commits(home_dataset: str) -> list[Commit]:
 
 
 def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> list[Commit]:
-    """Return the commits among the snapshots, which were read with `COMMIT_COLUMNS`, oldest first."""
+    """Return the commits among the snapshots, oldest first. The snapshots were read with `COMMIT_COLUMNS`."""
     groups: dict[str, dict[str, tuple[Snapshot, Mapping[str, datasets.Property]]]] = {}
     for snapshot, values in seen.items():
         mark = values[properties.COMMIT_PROPERTY]
@@ -326,7 +337,10 @@ def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> l
 
 
 def begun_of(source: object) -> str:
-    """Return when the data of a commit was cloned from its instance first; "" for any other source, or if unknown."""
+    """Return the time when the data of a commit was first cloned from its instance; "" for other sources.
+
+    It is also "" if the time is not recorded.
+    """
     if not isinstance(source, CloneSource) or source.kind is not SourceKind.COMMIT:
         return ""
     keys = (properties.BEGUN_PROPERTY, copy_properties.CREATED_PROPERTY)
@@ -335,13 +349,17 @@ def begun_of(source: object) -> str:
 
 
 def find_commit(settings: Settings, commit_id: str) -> Commit | None:
-    """Return the commit of that id on this host, of a clone that the audience sees; None if there is none."""
+    """Return the commit of that id on this host; None if there is none, or if the audience may not see its clone."""
     found = next((one for top in homes(settings) for one in commits(top) if one.set.backup_id == commit_id), None)
     return found if found is not None and audience.current_audience().sees(found.owner) else None
 
 
 def _commit(settings: Settings, instance: Instance, commit_id: str) -> CloneSource | None:
-    """Return the commit as a source. PreflightError if it is of another instance: its data and masking are not ours."""
+    """Return the commit as a source.
+
+    Raises:
+        PreflightError: the commit belongs to another instance, with other data and other masking.
+    """
     commit = find_commit(settings, commit_id)
     if commit is None:
         return None

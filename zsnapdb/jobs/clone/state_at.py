@@ -1,4 +1,4 @@
-"""Chooses the state that answers for a requested moment.
+"""The choice of the state that answers for a requested moment.
 
 It is a snapshot set of exactly that moment, a backup with archived binlogs replayed on it, or the nearest snapshot set
 before that moment.
@@ -36,7 +36,7 @@ from zsnapdb.planning.restore.targets import AtBackup, AtTime, BeforeGtid, Lates
 
 @dataclass(frozen=True)
 class Candidate:
-    """A snapshot set: the time it was made (UTC, to the second) and its position."""
+    """A snapshot set: its creation time (UTC, to the second) and its position."""
 
     backup_id: str
     made: datetime
@@ -44,10 +44,11 @@ class Candidate:
 
 
 class MomentMatch(StrEnum):
-    """How a state matches the requested moment.
+    """The match of a state with the requested moment.
 
-    snapshot: a snapshot set of exactly the moment. replay: archived binlogs lead to exactly the moment. nearest: the
-    nearest snapshot set before the moment.
+    - snapshot: a snapshot set of exactly the moment
+    - replay: archived binlogs lead to exactly the moment
+    - nearest: the nearest snapshot set before the moment
     """
 
     SNAPSHOT = "snapshot"
@@ -57,7 +58,7 @@ class MomentMatch(StrEnum):
 
 @dataclass(frozen=True)
 class Moment:
-    """The snapshot set that answers for a requested moment, and how it matches.
+    """The snapshot set that answers for a requested moment, and its match.
 
     `made` (UTC) is the time of the snapshot set. `reason` says why it is only the nearest. `point` is the plan of a
     replay. `history` is the named binlog history of the moment, if one was named.
@@ -95,15 +96,16 @@ class Moment:
 def find(settings: Settings, instance: Instance, requested: str, history: str | None = None) -> Moment:
     """Return the state for the requested moment.
 
-    It has the forms of a restore's point (`planning/restore/targets.py`) with the same meaning: latest is as far as the
-    archive reaches, but not older than the newest snapshot set on this host; latest-backup is that set.
+    The moment has the forms of a restore's point (`planning/restore/targets.py`) with the same meaning. `latest` is the
+    end of the archive, but not older than the newest snapshot set on this host; `latest-backup` is that set. A time or
+    GTIDs between snapshot sets are reached by replay if the archive reaches the moment. Else the nearest snapshot set
+    before the moment on this host answers, with the reason. `history` is the id of the binlog history with a time or
+    GTIDs; then only that history answers.
 
-    A time or GTIDs between snapshot sets are reached by replay if the archive reaches the moment. Else the nearest
-    snapshot set before the moment on this host answers, with the reason. NotThere if there is no such set.
-
-    `history` is the id of the binlog history with a time or GTIDs; then nothing else answers. AmbiguousPointError if
-    several histories of the server have the moment, each with another state, and none is named. That counts for GTIDs
-    of a snapshot set too: a server that was set back gives the same GTIDs again.
+    Raises:
+        NotThere: no snapshot set on this host is early enough.
+        AmbiguousPointError: several histories of the server contain the moment with different states, and none is
+            named. This includes GTIDs of a snapshot set, because a server that was set back gives the same GTIDs again.
     """
     instance = with_volumes(instance)
     candidates = _candidates(instance)
@@ -145,19 +147,22 @@ def find(settings: Settings, instance: Instance, requested: str, history: str | 
 
 
 def reaches_beyond(point: RestorePlan | None, newest: Moment, here: Sequence[str]) -> bool:
-    """Whether the archive leads beyond the newest snapshot set on this host. `here` are the ids of the sets there.
+    """Return whether the archive leads beyond the newest snapshot set on this host. `here` are the ids of its sets.
 
-    A set made in the second of the last archived transaction may be older or newer: then the archive counts.
+    A set from the second of the last archived transaction may be older or newer, so the archive counts.
     """
     if point is None or newest.made is None:
         return False
     last = point.point.last
-    # The plan chose among the backups and the sets by their order: one that is not here is later than all that are.
+    # The plan chose by the order of backups and sets: a backup that is not here is later than all sets here.
     return point.backup_id not in here or (last is not None and last.committed >= newest.made)
 
 
 def takes_history(requested: str) -> bool:
-    """Whether the requested moment itself is in a binlog history: a time or GTIDs, not a backup or the latest."""
+    """Return whether the requested moment can be in a binlog history:
+
+    a time or GTIDs, neither a backup nor the latest.
+    """
     return not isinstance(parse_target(requested), Latest | AtBackup)
 
 
@@ -175,7 +180,7 @@ def _candidates(instance: Instance) -> list[Candidate]:
 def _without_replay(
     error: ZsnapdbError, nearest: Moment | None, candidates: Sequence[Candidate], requested: str
 ) -> Moment:
-    """Return the snapshot set that answers if the archive does not lead to the moment. Else the error is raised."""
+    """Return the snapshot set that answers if the archive does not lead to the moment; raise the error if none may."""
     if isinstance(error, AmbiguousPointError):
         raise error
     if nearest is not None and nearest.is_exact:
@@ -186,7 +191,11 @@ def _without_replay(
 
 
 def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
-    """Return which of the snapshot sets (oldest first) answers for the requested moment. NotThere if none does."""
+    """Return the snapshot set (of these, oldest first) that answers for the requested moment.
+
+    Raises:
+        NotThere: no set is early enough.
+    """
     if not candidates:
         raise NotThere("there is no snapshot set on this host", hint="run `zsnapdb backup` to make a snapshot set")
     target = parse_target(requested)
@@ -205,7 +214,7 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
         return _before(candidates, target, requested)
     if isinstance(target, AtTime):
         early = [c for c in candidates if c.made <= target.moment]
-        # A set made in the requested second may be from before or after the moment: it does not count as exact.
+        # A set from the requested second may be from before or after the moment, so it does not count as exact.
         return _moment(requested, early[-1] if early else _too_old(requested, candidates), exact=False)
     gtids = _gtids(target.text)
     assert gtids is not None, "a target of GTIDs has some"
@@ -220,7 +229,7 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
 
 
 def _before(candidates: Sequence[Candidate], target: BeforeGtid, requested: str) -> Moment:
-    """Return the newest of the sets that does not contain the transaction. Only a replay ends exactly before it."""
+    """Return the newest set that does not contain the transaction. Only a replay ends exactly before it."""
     gtids = next((parsed for flavour in Flavour if (parsed := _as_written(flavour, target.text)) is not None), None)
     assert gtids is not None, "a target before a transaction has its GTID"
     early = [

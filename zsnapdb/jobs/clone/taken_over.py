@@ -1,7 +1,7 @@
-"""Lets a clone take over the commit that it was made from, however large: its quota grows by that, and by no more.
+"""The takeover of a parent commit by a clone of any size: its quota grows by exactly that commit.
 
-While it takes over, the quota is larger; a note beside it, set in the same change, says what it was. So whoever has the
-clone's lock next sets it right, if the process that was at work is killed.
+During the takeover the quota is larger. A note, set in the same change, records the earlier quota. If the process is
+killed, the next holder of the clone's lock corrects the quota.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOTE = re.compile(r"([0-9]{1,19}) ([0-9]{1,19})")
 def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
     """Let these revisions of clones take over up to `most` bytes within the block, whatever their quotas are.
 
-    `zfs promote` is refused if the quota has no room for the snapshots that are taken over. Afterwards each clone may
+    ZFS refuses `zfs promote` if the quota has no space for the snapshots that are taken over. Afterwards each clone may
     write as much as before. A revision without a quota stays without one. The caller holds the locks of the clones.
     """
     begun = []
@@ -40,9 +40,9 @@ def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
 
 
 def settle(revision: str) -> None:
-    """Give a revision that took something over its quota of before, and as much more as it took over.
+    """Set the quota of a revision after a takeover: the earlier quota, and the size of the commits that it took over.
 
-    Nothing is changed without a note. What its users wrote since does not count: only what its commits have more.
+    Nothing is changed without a note. Later writes of its users do not count; only the growth of its commits does.
     """
     seen = datasets.properties(revision, [TAKES_OVER_PROPERTY, GROWN_PROPERTY])
     note = _NOTE.fullmatch(seen[TAKES_OVER_PROPERTY].value) if seen[TAKES_OVER_PROPERTY].is_local else None
@@ -56,10 +56,10 @@ def settle(revision: str) -> None:
 
 
 def _bytes_of_commits(revision: str) -> int:
-    """Return how many bytes the commits of the revision have that what came before each has not.
+    """Return the bytes that each commit of the revision has more than the snapshot before it, as a sum.
 
-    That is what a dataset gets with a snapshot that it takes over, and nothing that is written later changes it
-    (`written` of a snapshot, zfsprops(7)).
+    A dataset gets these bytes with a snapshot that it takes over, and later writes do not change them (`written` of a
+    snapshot, zfsprops(7)).
     """
     seen = snapshots.below(revision, (COMMIT_PROPERTY, "written"))
     return sum(

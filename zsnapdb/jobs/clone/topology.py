@@ -43,7 +43,7 @@ class SetMember:
 class CloneSet:
     """A set of running clones.
 
-    `arrival_seconds`: how long a row took from the source to the last replica; None without replication.
+    `arrival_seconds` is the time in which a row reached the last replica from the source; None without replication.
     """
 
     name: str
@@ -59,7 +59,7 @@ def topology_of(name: str) -> CloneTopology:
 
 @dataclass(frozen=True)
 class SetPlan:
-    """What `create_set` does: the names of the clones (the source first), and the plan of the first clone."""
+    """The plan of `create_set`: the names of the clones (the source first), and the plan of the first clone."""
 
     names: tuple[str, ...]
     topology: CloneTopology
@@ -69,9 +69,11 @@ class SetPlan:
 def plan_set(
     settings: Settings, instance: Instance, request: CloneRequest, count: int, topology: CloneTopology
 ) -> SetPlan:
-    """Return what `create_set` would do; change nothing.
+    """Return the plan of `create_set`; change nothing.
 
-    PreflightError if the request does not fit a set, or if its first clone would be refused.
+    Raises:
+        UsageError: the request does not fit a set.
+        PreflightError: the first clone would be refused, or its source has no binlog or GTIDs for replication.
     """
     if not request.starts:
         raise UsageError(
@@ -80,7 +82,7 @@ def plan_set(
         )
     name = request.name or random_name(instance)
     names = planning.names(name, count, topology)
-    # Who destroys by a name must not meet a clone and a set.
+    # One name must not mean both a clone and a set, because `destroy` accepts both.
     catalogue.refuse_label(catalogue.claims(settings).copies, name)
     if request.heartbeat is not None:
         raise UsageError(
@@ -101,9 +103,9 @@ def create_set(
     count: int,
     topology: CloneTopology,
 ) -> CloneSet:
-    """Make the clones NAME-1 to NAME-`count` as requested, from one snapshot set.
+    """Create the clones NAME-1 to NAME-`count` as requested, from one snapshot set.
 
-    With replication the first clone is the source of all others; a row that arrives at every replica proves it. After
+    With replication the first clone is the source of all others. A row that arrives at every replica proves it. After
     an error no clone of the set is left.
     """
     planned = plan_set(settings, instance, request, count, topology)
@@ -115,7 +117,7 @@ def create_set(
             follows = made[0].info.port if made and topology is CloneTopology.REPLICATION else None
             made.append(make_running(settings, instance, replace(next_request, name=member, follows=follows)))
             catalogue.refuse_other_data(made[0].info, made[-1].info)
-            # All others are made from the snapshot set of the first clone, so that a point is reached only once.
+            # All others are created from the snapshot set of the first clone, so that a point is reached only once.
             next_request = replace(next_request, source=made[0].info.original, at=None, point=None)
             instance.events.tell(f"clone {member} runs on port {made[-1].info.port}")
         seconds = _start_replication(made) if topology is CloneTopology.REPLICATION else None
@@ -147,9 +149,9 @@ def _destroy_all(settings: Settings, host: Host, made: list[RunningClone]) -> No
 
 
 def _start_replication(made: list[RunningClone]) -> float:
-    """Make the first clone the source of the others.
+    """Make the first clone the replication source of the others.
 
-    Return after how many seconds a row of the source was at the last replica.
+    Return the time in seconds in which a row reached the last replica.
     """
     password = fresh_password()
     source = made[0]
@@ -164,9 +166,9 @@ def _start_replication(made: list[RunningClone]) -> float:
 
 
 def _prove_replication(source: RunningClone, replicas: list[RunningClone]) -> float:
-    """Write a row at the source, check that every replica has it, then remove the row everywhere.
+    """Write a row on the source, check that every replica has it, then remove the row everywhere.
 
-    Return how long the row took to the last replica, in seconds.
+    Return the time in seconds in which the row reached the last replica.
     """
     token = secrets.token_hex(8)
     with source.session() as session, contextlib.ExitStack() as opened:
@@ -190,9 +192,10 @@ def _prove_replication(source: RunningClone, replicas: list[RunningClone]) -> fl
 
 
 def _wait_for_all(source: Session, replicas: list[tuple[RunningClone, Session]]) -> None:
-    """Wait until every replica has applied what the source has now.
+    """Wait until every replica has applied all present transactions of the source.
 
-    ConsistencyError with the errors of the replica if it does not.
+    Raises:
+        ConsistencyError: a replica did not reach them in time; the message has its errors.
     """
     reached = arrival.reached(source)
     for replica, session in replicas:

@@ -1,4 +1,4 @@
-"""Proves an undo on three clones, which are then destroyed: right before the transaction, right after it, and now."""
+"""The proof of an undo on three ephemeral clones: directly before the transaction, directly after it, and now."""
 
 from __future__ import annotations
 
@@ -39,17 +39,19 @@ _LONGEST_SECONDS = 86400.0
 
 @dataclass(frozen=True)
 class UndoProof:
-    """All that the transaction changed, each row once, and what was right before it."""
+    """All changes of the transaction, each row once, and the state directly before it."""
 
     changes: tuple[RowChange, ...]
     before: StateBefore
 
 
 def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[RowChange]) -> UndoProof:
-    """Prove what undoes a transaction, of which the binlog has these changes.
+    """Prove the statements that undo a transaction with these changes in the binlog.
 
-    PreflightError if its tables had another definition then, if its states cannot be made, or if the statements undo
-    nothing on a clone that is taken now. ConsistencyError if they end well there, and a row is not as it was.
+    Raises:
+        PreflightError: its tables had another definition then, its states cannot be created, or the statements fail on
+            a clone of the present state.
+        ConsistencyError: the statements succeed there, but a row does not have its old value.
     """
     if instance.settings.masking.required:
         raise PreflightError(
@@ -69,7 +71,7 @@ def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[Ro
 
 
 def _before(settings: Settings, instance: Instance, gtid: str, logged: Sequence[RowChange]) -> StateBefore:
-    """Return what was right before the transaction, with the rows that foreign keys may have changed with others."""
+    """Return the state directly before the transaction, with the rows that foreign keys may have changed too."""
     with _state(settings, instance, f"before-{gtid}", gtid) as session, instance.session() as live:
         tables = _Tables(gtid, TableShapes(session), TableShapes(live))
         for shape in tables_of(logged):
@@ -86,7 +88,7 @@ def _before(settings: Settings, instance: Instance, gtid: str, logged: Sequence[
 
 
 class _Tables:
-    """The definitions of tables right before the transaction, each proved to be the present one."""
+    """The definitions of tables directly before the transaction, each proved to be the present one."""
 
     def __init__(self, gtid: str, then: TableShapes, now: TableShapes) -> None:
         self.then: dict[str, TableShape] = {}
@@ -94,7 +96,11 @@ class _Tables:
         self._gtid, self._then, self._now = gtid, then, now
 
     def add(self, schema: str, table: str) -> TableShape:
-        """Return the present definition of a table. PreflightError if it was another one, or forbids an undo."""
+        """Return the present definition of a table.
+
+        Raises:
+            PreflightError: the table had another definition, or its definition forbids an undo.
+        """
         now = self._now.read(schema, table)
         if now.name not in self.then:
             _object(self._gtid, planning.shape_objection(now))
@@ -105,7 +111,7 @@ class _Tables:
 
 
 def _ask(session: Session, tables: _Tables, question: RowQuestion, asked: dict[str, RowQuestion]) -> None:
-    """Add the question, and before it those for the rows that foreign keys change with its row."""
+    """Add the question, and before it the questions for the rows that foreign keys change with its row."""
     waiting, found = [question], list[RowQuestion]()
     while waiting:
         one = waiting.pop()
@@ -174,7 +180,7 @@ def _state(settings: Settings, instance: Instance, at: str, gtid: str) -> Iterat
 
 
 def _point(settings: Settings, instance: Instance, at: str) -> RestorePlan:
-    """Return the plan that leads to the state: from this host alone if that is enough."""
+    """Return the plan that leads to the state, from this host alone if possible."""
     home = home_for(settings, list(instance.volumes.values()))
     here = host_alone(instance)
     if here is not None:

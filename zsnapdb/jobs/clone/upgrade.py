@@ -1,4 +1,4 @@
-"""Rehearses an upgrade of the server on an ephemeral clone.
+"""The rehearsal of a server upgrade on an ephemeral clone.
 
 The old version recovers the clone and answers the queries. Then the new version starts on the clone and upgrades it.
 The tables are checked, and the new version answers the same queries.
@@ -46,7 +46,7 @@ _BATCH = 500
 
 @dataclass(frozen=True)
 class RehearsalPhase:
-    """A part of the rehearsal and how long it took, in seconds."""
+    """A part of the rehearsal and its duration in seconds."""
 
     name: str
     seconds: float
@@ -56,7 +56,7 @@ class RehearsalPhase:
 class Rehearsal:
     """The result of a rehearsal.
 
-    `upgrade_output`: the end of the output of mariadb-upgrade; empty if the server upgrades by itself.
+    `upgrade_output` is the end of the output of mariadb-upgrade; empty if the server upgrades by itself.
     """
 
     backup_id: str
@@ -70,7 +70,7 @@ class Rehearsal:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Tables and queries with a problem; none: the upgrade would succeed."""
+        """Tables and queries with a problem; empty: the upgrade would succeed."""
         bad = [f"table {checked.table}: {checked.answer}" for checked in self.tables if not checked.is_good]
         bad += [
             f"`{compared.query}`: {compared.problem or 'the result differs from the result before the upgrade'}"
@@ -106,10 +106,12 @@ def rehearse(
     """Rehearse the upgrade of the instance to the server program `binary` on an ephemeral clone of a snapshot set.
 
     The files of a snapshot are like those after a crash, and a newer version refuses such redo logs. So the old version
-    recovers first and shuts down cleanly. Afterwards the clone is gone. `accepts_older` is as for `locate`.
+    recovers first and shuts down cleanly. Afterwards the clone is destroyed. `accepts_older` is as for `locate`.
 
-    PreflightError, and no clone is made, if the program cannot upgrade files of this version, or if its upgrade program
-    is missing. ServerError with the end of the log if the new server does not start or if its upgrade program fails.
+    Raises:
+        PreflightError: the program cannot upgrade files of this version, or its upgrade program is missing. No clone
+            was created.
+        ServerError: the new server does not start (with the end of its log), or its upgrade program failed.
     """
     clock = _Clock(instance.events)
     request = CloneRequest(owner=OWNER, source=source, accepts_older=accepts_older)
@@ -152,9 +154,9 @@ def rehearse(
 
 
 def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tuple[str, ...]]:
-    """Return the server with options that a server of this version knows, and the modes that are left out.
+    """Return the server with options that a server of this version knows, and the removed modes.
 
-    A server ends at the first option that it does not know, so a later one would not help.
+    A server ends at the first unknown option, so overriding it later would not help.
     """
     recorded = described.copy.variables
     modes = recorded.get("sql_mode", "")
@@ -166,7 +168,7 @@ def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tup
 
 
 def _start_new(clone: RunningClone, binary: Path, described: CloneServer) -> Session:
-    """Start the new server on the clone with the options that were written, in the clone's sandbox.
+    """Start the new server on the clone with the written options, in the clone's sandbox.
 
     On MySQL the upgrade is part of the start (upgrade=AUTO).
     """
@@ -200,9 +202,10 @@ def _upgrade(clone: RunningClone, program: Path) -> str:
 
 
 def _fitting(origin: Origin, binary: Path) -> Path | None:
-    """Return the upgrade program beside the new server program; None if the start of the server upgrades the files.
+    """Return the upgrade program next to the new server program; None if the server upgrades the files at its start.
 
-    PreflightError if the server program cannot upgrade files of this origin, or if it needs a program that is missing.
+    Raises:
+        PreflightError: the server program cannot upgrade files of this origin, or its upgrade program is missing.
     """
     if not (binary.is_absolute() and os.access(binary, os.X_OK)):
         raise PreflightError(
@@ -218,7 +221,7 @@ def _fitting(origin: Origin, binary: Path) -> Path | None:
 
 
 def _upgrade_program(binary: Path) -> Path:
-    """Return the mariadb-upgrade program: beside the server program, or in the bin folder beside its sbin folder."""
+    """Return the mariadb-upgrade program: next to the server program, or in the bin folder next to its sbin folder."""
     for folder in (binary.parent, binary.parent.parent / "bin"):
         for name in ("mariadb-upgrade", "mysql_upgrade"):
             if os.access(folder / name, os.X_OK):
@@ -230,7 +233,10 @@ def _upgrade_program(binary: Path) -> Path:
 
 
 def _tables(session: Session) -> list[CatalogueTable]:
-    """Return the tables of the users. Tables whose rows are on other hosts must not be accessed by a rehearsal."""
+    """Return the tables of the users without tables whose rows are on other hosts:
+
+    a rehearsal must not access those.
+    """
     return [
         table
         for table in stored_tables(session)

@@ -1,10 +1,8 @@
-"""The datasets of a clone: clones them from a source, mounts them, snapshots them, removes their folders.
+"""The datasets of a clone: cloning, mounting, snapshots, and the removal of their folders.
 
-A dataset is destroyed only if it carries the clone's mark, set locally.
-
-Reset and detach make a new revision of the datasets beside the current one. One change of properties on the anchor
-makes it the current revision. Interrupted at any point, the clone has its old or its new data. What is left over is a
-revision that is not current; a sweep removes it.
+A dataset is destroyed only if its own property carries the clone's mark. Reset and detach create a new revision of the
+datasets next to the current one. One change of properties on the anchor makes it the current revision. Interrupted at
+any point, the clone has its old or its new data. A sweep removes the revision that is not current.
 """
 
 from __future__ import annotations
@@ -38,10 +36,10 @@ from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.owned import Mark
 
 DETACHING = "zsnapdb-detach"
-"""Prefix of the names of the snapshots that a detach sends."""
+"""Prefix of the names of snapshots for a detach."""
 
 _COLD = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
-"""The server neither reads the source's list of buffer pool pages (a long list makes a start slow) nor writes it."""
+"""The server neither reads the source's list of buffer pool pages (a long list makes a start slow) nor writes one."""
 _NICE = 10
 """A busy clone gets about a tenth of a processor while the source needs that processor (sched(7))."""
 
@@ -61,12 +59,12 @@ def settings_of_clone(server: ServerSettings, clones: CloneSettings) -> ServerSe
 
 
 def layout_of(origin: Origin, top: str, root: Path) -> CopyLayout:
-    """Return where the volumes go: below the dataset `top`, mounted at `root`, nested as on the source."""
+    """Return the layout of the volumes: below the dataset `top`, mounted at `root`, nested as on the source."""
     return lay_out({role: (place.dataset, place.mountpoint) for role, place in origin.volumes.items()}, top, str(root))
 
 
 def copy_of(origin: Origin, layout: CopyLayout, root: Path, settings: ServerSettings, clones: CloneSettings) -> Copy:
-    """Return the copy on which the server of a clone can be started."""
+    """Return the copy for the server of a clone."""
     pairs = tuple((place.mountpoint, layout.mountpoints[role]) for role, place in origin.volumes.items())
     own = settings_of_clone(settings, clones)
     return Copy(
@@ -88,9 +86,12 @@ def outer_first(layout: CopyLayout) -> list[tuple[str, str]]:
 
 
 def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, str], quota: int = 0) -> None:
-    """Clone every volume, outer datasets first; the command that makes a dataset also marks it. None is mounted.
+    """Clone every volume, outer datasets first. The command that creates a volume also marks it; none is mounted.
 
-    All of them together may have `quota` bytes of their own (0: no limit). ConsistencyError if a snapshot was replaced.
+    `quota` is the limit in bytes for the own data of all volumes together (0: no limit).
+
+    Raises:
+        ConsistencyError: a snapshot was replaced.
     """
     limit = {"quota": str(quota)} if quota else {}
     if layout.top not in layout.datasets.values():
@@ -102,7 +103,7 @@ def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, s
             **data_values(tuned[snapshot.dataset].properties),
             **explicit_values(),
             "mountpoint": layout.mountpoints[role],
-            # With `on`, `zfs clone` itself would mount it (zfs-clone(8)), through whatever links lead there.
+            # With `on`, `zfs clone` itself would mount it (zfs-clone(8)) and follow links in the path.
             "canmount": "noauto",
         }
         if dataset == layout.top:
@@ -116,7 +117,7 @@ def mount(volumes: Iterable[str]) -> None:
 
 
 def mount_for_good(volumes: Iterable[str]) -> None:
-    """Mount the datasets that are not mounted. Afterwards they are also mounted after a reboot of the host."""
+    """Mount the datasets that are not mounted, now and after each reboot of the host."""
     names = list(volumes)
     mount(names)
     datasets.set_on_all(names, {"canmount": "on"})
@@ -129,12 +130,12 @@ def snapshot(volumes: Mapping[str, str], short: str, properties: Mapping[str, st
 
 
 def is_detaching(snapshot: str) -> bool:
-    """Whether a detach made the snapshot of this short name."""
+    """Return whether a detach created the snapshot with this short name."""
     return snapshot.startswith(f"{DETACHING}-")
 
 
 def drop_detaching(anchor: str, mark: Mark) -> None:
-    """Destroy the snapshots that an interrupted or failed detach left.
+    """Destroy the snapshots of an interrupted or failed detach.
 
     Snapshots of datasets without the mark stay.
     """
@@ -155,21 +156,21 @@ def remove_folders(root: Path) -> None:
     if private.is_dir() and not os.path.ismount(root):
         server_files.remove_tree(private)
     for folder in (*(root.iterdir() if root.is_dir() else ()), root):
-        # Anything but an empty folder stays.
+        # Only an empty folder is removed.
         with contextlib.suppress(OSError):
             folder.rmdir()
 
 
 COLUMNS = (CLONE_PROPERTY, COMMIT_PROPERTY, *foreign.COLUMNS)
-"""What is read of each snapshot of a clone, to know whose it is."""
+"""The properties of each snapshot of a clone that show who created it."""
 SeenSnapshots = Mapping[Snapshot, dict[str, Property]]
-"""Snapshots with properties of theirs."""
+"""Snapshots with their properties."""
 
 
 def on_clone(top: str, name: str, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
-    """Return the snapshots that others made on `top`, a dataset of the clone, and on the datasets below it.
+    """Return the snapshots of other programs on `top`, a dataset of the clone, and on the datasets below it.
 
-    `seen` are all snapshots there, with `COLUMNS` (None: they are read here).
+    `seen` are all snapshots there, with `COLUMNS` (None: read them here).
     """
     marks = (clone_mark(name), Mark(COMMIT_PROPERTY))
     if seen is None:
@@ -182,10 +183,12 @@ def _is_ours(snapshot: Snapshot) -> bool:
 
 
 def refuse(top: str, name: str, *, may_go: bool, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
-    """Return the snapshots that others made on the clone and that go with it.
+    """Return the snapshots of other programs on the clone that are destroyed with it; change nothing.
 
-    PreflightError, which says whose they are and what holds them, if they must stay. Nothing is changed. `seen` as in
-    `on_clone`.
+    `seen` is as in `on_clone`.
+
+    Raises:
+        PreflightError: they must stay; the message says which programs created or hold them.
     """
     snapshots = on_clone(top, name, seen)
     error = objection(f"clone {name}", snapshots, may_go=may_go)
@@ -195,7 +198,7 @@ def refuse(top: str, name: str, *, may_go: bool, seen: SeenSnapshots | None = No
 
 
 def warn_of_kept(kept: Sequence[ForeignSnapshot], name: str, events: Events) -> None:
-    """Warn that these snapshots of others keep the data that the clone had before it got other data."""
+    """Warn that these snapshots of other programs keep the clone's former data."""
     if kept:
         events.warn(
             f"the data of before stays in the pool, because others made snapshots of clone {name}: {listed(kept)};"
@@ -204,12 +207,16 @@ def warn_of_kept(kept: Sequence[ForeignSnapshot], name: str, events: Events) -> 
 
 
 def let_go(snapshots: Sequence[ForeignSnapshot], name: str) -> None:
-    """Destroy the snapshots. NotOursError, and nothing is destroyed, unless they lie on datasets of the clone."""
+    """Destroy the snapshots.
+
+    Raises:
+        NotOursError: a snapshot is not on a dataset of the clone; nothing was destroyed.
+    """
     owned.destroy_snapshots_on([snapshot.name for snapshot in snapshots], clone_mark(name))
 
 
 def next_number(info: CloneInfo) -> int:
-    """Return the number of a new revision: no dataset of the clone uses it."""
+    """Return the number of a new revision that no dataset of the clone uses."""
     matches = [re.match(r"r(\d+)", dataset[len(info.top) + 1 :]) for dataset in info.datasets]
     return 1 + max([info.revision, *(int(match.group(1)) for match in matches if match)])
 
@@ -233,16 +240,16 @@ def undo_change(info: CloneInfo, revision: int) -> None:
 
 
 def hide_volumes(info: CloneInfo) -> None:
-    """Unmount the volumes; they are not mounted again at boot."""
+    """Unmount the volumes, and prevent their mount at boot."""
     names = list(info.volumes.values())[::-1]
     datasets.unmount_all(names)
     datasets.set_on_all(names, {"canmount": "noauto"})
 
 
 def mend(info: CloneInfo) -> list[ForeignSnapshot]:
-    """Finish a reset or detach that was interrupted before its new data counted: the clone has its old data.
+    """Undo a reset or detach that was interrupted before its new data became current: the clone keeps its old data.
 
-    The caller holds the clone's lock. The answer is that of `drop_leftovers`.
+    The caller holds the clone's lock. The result is that of `drop_leftovers`.
     """
     kept = drop_leftovers(info)
     if info.phase is CopyPhase.CHANGING:
@@ -253,7 +260,7 @@ def mend(info: CloneInfo) -> list[ForeignSnapshot]:
 def drop_leftovers(info: CloneInfo) -> list[ForeignSnapshot]:
     """Destroy the revisions that are not current; the caller holds the clone's lock.
 
-    A revision with commits, or with snapshots that others made, stays, because these need it. Return the latter.
+    A revision stays if it has commits or snapshots of other programs. Return these snapshots.
     """
     seen = snapshots.below(info.top, COLUMNS)
     if any(is_detaching(snapshot.name) for snapshot in seen):

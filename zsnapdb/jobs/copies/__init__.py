@@ -1,1 +1,1 @@
-"""What clones, machines, bases and the sets that clones are made from have in common."""
+"""The common parts of clones, machines, bases, and the sets from which clones are created."""

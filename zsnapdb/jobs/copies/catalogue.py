@@ -1,7 +1,7 @@
-"""Lists the copies of one kind on this host. The properties of their datasets say everything; no other file is read.
+"""The catalogue of one kind of copies on this host, read only from dataset properties.
 
-A copy is an anchor, the dataset `HOME/NAME` that carries what is known of it, and the datasets below the anchor. Each
-carries the mark of its kind with the copy's name. Only what was set locally counts: an inherited or received value says
+A copy is an anchor, the dataset `HOME/NAME` that carries all facts about it, and the datasets below the anchor. Each
+carries the mark of its kind with the copy's name. Only local properties count: an inherited or received value says
 nothing about the dataset (zfsprops(7)).
 """
 
@@ -35,7 +35,7 @@ Properties = Mapping[str, Property]
 
 
 class NamedCopy(Protocol):
-    """What is known of every copy that a person names."""
+    """The facts about every copy that a person names."""
 
     @property
     def name(self) -> str:
@@ -43,7 +43,7 @@ class NamedCopy(Protocol):
 
     @property
     def phase(self) -> CopyPhase:
-        """How far it is."""
+        """Its phase."""
 
 
 C = TypeVar("C")
@@ -64,21 +64,33 @@ class CopyDatasets:
         return self.members[self.anchor]
 
     def text(self, key: str) -> str:
-        """Return a property of the anchor. ValueError if it is not one line."""
+        """Return a property of the anchor.
+
+        Raises:
+            ValueError: it is not one line.
+        """
         value = self.facts[key].value
         if not is_line(value):
             raise ValueError(f"{key} is not one line")
         return value
 
     def number(self, key: str) -> int:
-        """Return a property of the anchor that is a whole number. ValueError, which names it, if it is none."""
+        """Return a property of the anchor that is a whole number.
+
+        Raises:
+            ValueError: it is no number; the message names the property.
+        """
         value = self.text(key)
         if not is_number(value):
             raise ValueError(f"{key} is {value!r}, which is no number")
         return int(value)
 
     def phase(self) -> CopyPhase:
-        """Return how far the copy is. ValueError if the property says none, or is not set on the anchor itself."""
+        """Return the phase of the copy.
+
+        Raises:
+            ValueError: the property has no phase, or is not set on the anchor itself.
+        """
         stated = self.facts[PHASE_PROPERTY]
         if not stated.is_local or stated.value not in set(CopyPhase):
             raise ValueError(
@@ -87,7 +99,7 @@ class CopyDatasets:
         return CopyPhase(stated.value)
 
     def lease(self) -> CloneLease:
-        """Return how long the copy stays. A time that cannot be read counts as forever."""
+        """Return the lease of the copy. A time that cannot be read counts as forever."""
         return read_lease(*map(self.text, (EXPIRES_PROPERTY, PROTECTED_PROPERTY, CHANGED_PROPERTY)))
 
 
@@ -103,7 +115,7 @@ class UnreadableCopy:
 
     @property
     def hint(self) -> str:
-        """What a person does with it."""
+        """The actions for a person who wants to repair or remove it."""
         return (
             f"correct the properties (`zfs get all {self.anchor}` shows them), or destroy its datasets by hand; of one"
             " that two pools have, export the pool with the copy"
@@ -112,7 +124,7 @@ class UnreadableCopy:
 
 @dataclass(frozen=True)
 class KnownCopies(Generic[C]):
-    """The copies of one kind, called `what`, and those that cannot be read."""
+    """The readable and the unreadable copies of one kind, called `what`."""
 
     what: str
     copies: Sequence[C]
@@ -120,12 +132,12 @@ class KnownCopies(Generic[C]):
 
 
 def dependents(clones: str) -> tuple[str, ...]:
-    """Return the datasets that were cloned from a snapshot, by its property `clones`."""
+    """Return the datasets that were cloned from a snapshot, from its property `clones`."""
     return tuple(name for name in clones.split(",") if name not in ("", datasets.UNSET))
 
 
 def snapshot_together(names: Sequence[str], properties: Mapping[str, str]) -> list[Snapshot]:
-    """Make all snapshots in one request, prove that it was one transaction group, and return them in this order."""
+    """Create all snapshots in one request, prove that they share a transaction group, and return them in this order."""
     pending = snapshots.PendingSnapshots.of(list(names), properties)
     pending.start()
     pending.finish()
@@ -136,10 +148,12 @@ def snapshot_together(names: Sequence[str], properties: Mapping[str, str]) -> li
 
 @contextlib.contextmanager
 def destroying(anchor: str, *marks: Mark) -> Iterator[list[str]]:
-    """Yield the datasets of a copy below its anchor, which the block destroys, and destroy the anchor after it.
+    """Yield the datasets of a copy below its anchor for destruction by the block; destroy the anchor afterwards.
 
-    Nobody begins anything with the copy any more. If this is interrupted, the next sweep goes on. NotOursError, and
-    nothing is changed, if a dataset carries none of the marks.
+    The phase of the copy keeps other processes from using it. After an interruption the next sweep continues.
+
+    Raises:
+        NotOursError: a dataset carries none of the marks; nothing was changed.
     """
     members = owned.members(anchor, *marks)
     if members:
@@ -149,7 +163,7 @@ def destroying(anchor: str, *marks: Mark) -> Iterator[list[str]]:
 
 
 def homes(configured: str | None, below: str) -> list[str]:
-    """Return the existing datasets under which copies may live: the configured one, else `below` in each pool."""
+    """Return the existing datasets that may hold copies: the configured one, else `below` in each pool."""
     possible = [configured] if configured else [f"{pool}/{below}" for pool in datasets.pools()]
     return [dataset for dataset in possible if datasets.exists(dataset)]
 
@@ -157,7 +171,8 @@ def homes(configured: str | None, below: str) -> list[str]:
 def home(configured: str | None, pool: str, below: str, key: str) -> str:
     """Return the dataset for new copies in the pool: the configured one, else `below` in the pool.
 
-    PreflightError names the setting `key` if it says a dataset in another pool.
+    Raises:
+        PreflightError: the setting `key` names a dataset in another pool.
     """
     chosen = configured or f"{pool}/{below}"
     if pool_of(chosen) != pool:
@@ -179,12 +194,12 @@ def known(
     *,
     is_named: bool = True,
 ) -> KnownCopies[C]:
-    """Return the copies below the datasets `above`, each as `read` makes it of its datasets.
+    """Return the copies below the datasets `above`, each as the result of `read` on its datasets.
 
-    `mark` is the property with the name of the copy. A copy for which `read` raises ValueError or DamagedError is among
-    the unreadable ones. `only`: no other copy than the one of this name is looked at (None: all). `depth`: no datasets
-    more levels below `above` are (None: all are; 1: anchors alone). `is_named`: people name such a copy by its
-    name alone, so one that another pool has too (a pool that was split, or received) is among the unreadable ones.
+    `mark` is the property with the name of the copy. If `read` raises ValueError or DamagedError, the copy is among the
+    unreadable ones. `only` is the name of the only copy to look at (None: all). `depth` is the number of levels below
+    `above` that are read (None: all; 1: only anchors). `is_named`: people give only the name of such a copy. So a name
+    in two pools (a pool was split, or received) makes both copies unreadable.
     """
     copies: list[C] = []
     unreadable = []
@@ -224,7 +239,12 @@ def _below(
 
 
 def find(known: KnownCopies[N], name: str) -> N:
-    """Return the copy of that name. UnknownNameError names those that exist, DamagedError one that cannot be read."""
+    """Return the copy of that name.
+
+    Raises:
+        UnknownNameError: there is none; the hint names the existing copies.
+        DamagedError: the copy cannot be read.
+    """
     copy = find_or_none(known, name)
     if copy is None:
         names = ", ".join(other.name for other in known.copies) or "none"
@@ -233,7 +253,11 @@ def find(known: KnownCopies[N], name: str) -> N:
 
 
 def find_or_none(known: KnownCopies[N], name: str) -> N | None:
-    """Return the copy of that name, None if there is none. DamagedError if it cannot be read."""
+    """Return the copy of that name; None if there is none.
+
+    Raises:
+        DamagedError: it cannot be read.
+    """
     for item in known.unreadable:
         if item.name == name:
             message = f"the properties of the {item.what} {name} cannot be read: {item.reason}"
@@ -242,7 +266,11 @@ def find_or_none(known: KnownCopies[N], name: str) -> N | None:
 
 
 def complete(what: str, copy: N) -> N:
-    """Return the copy. PreflightError if it is still being made, or is being destroyed."""
+    """Return the copy.
+
+    Raises:
+        PreflightError: it is not complete yet, or is being destroyed.
+    """
     if copy.phase in HALF_MADE:
         raise PreflightError(
             f"the {what} {copy.name} is not complete (phase {copy.phase})",

@@ -1,4 +1,4 @@
-"""The ZFS user properties that every copy has on its anchor: how far it is, whose it is, how long it stays."""
+"""The ZFS user properties that every copy has on its anchor: its phase, owner and lease."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OWNER_PROPERTY = f"{PROPERTY}:owner"
 EXPIRES_PROPERTY = f"{PROPERTY}:expires"
 PROTECTED_PROPERTY = f"{PROPERTY}:protected"
 CHANGED_PROPERTY = f"{PROPERTY}:lease-before"
-"""When the lease was changed, and its ends before."""
+"""The time of the last change of the lease, and its ends before the change."""
 NOT_PROTECTED = "no"
 NOT_CHANGED = "-"
 _OWNER_BYTES = 100
@@ -29,11 +29,13 @@ _ACCOUNT = "unix:"
 
 
 class CopyPhase(StrEnum):
-    """How far a copy is.
+    """The phase of a copy.
 
-    making: a process makes the copy, or died while it did. new: the files of a clone are complete, its server was never
-    started. ready: it is complete and separate from its source. changing: a process resets or detaches the copy, or
-    died while it did. destroying: a process destroys the copy, or died while it did.
+    - making: a process is creating the copy, or died during that
+    - new: the files of a clone are complete, its server was never started
+    - ready: it is complete and separate from its source
+    - changing: a process is resetting or detaching the copy, or died during that
+    - destroying: a process is destroying the copy, or died during that
     """
 
     MAKING = "making"
@@ -44,11 +46,11 @@ class CopyPhase(StrEnum):
 
 
 HALF_MADE = (CopyPhase.MAKING, CopyPhase.DESTROYING)
-"""Phases of a copy only while a process works on it. Without such a process the copy is a leak without data."""
+"""Phases that a copy has only during the work of a process. Without such a process it is a leftover without data."""
 
 
 def lease_values(lease: CloneLease) -> dict[str, str]:
-    """Return the properties that say how long the copy stays."""
+    """Return the properties that record the lease."""
     ends = _ends(lease.expires, lease.protected_until)
     change = lease.changed
     before = (
@@ -62,7 +64,7 @@ def _ends(expires: datetime, protected_until: datetime | None) -> tuple[str, str
 
 
 def read_lease(expires: str, protected: str, before: str) -> CloneLease:
-    """Return the lease that these properties say. A time that cannot be read counts as forever."""
+    """Return the lease that these properties record. A time that cannot be read counts as forever."""
     at, *ends = before.split(" ")
     is_known = len(ends) == 2 and read_stamp(at) != FOREVER
     change = LeaseChange(read_stamp(at), read_stamp(ends[0]), _protection(ends[1])) if is_known else None
@@ -76,9 +78,9 @@ def _protection(text: str) -> datetime | None:
 def settle_lease(
     anchor: str, created: str, lease: CloneLease, time: RemovalTime, begun: Mapping[str, str] | None = None
 ) -> CloneLease:
-    """Have a lease begin now that was begun or changed while the clock was ahead. Return it.
+    """Let a lease begin now if it was begun or changed while the clock was ahead. Return it.
 
-    `begun` are other properties with a time at which the copy began, which is now if it is in the future.
+    `begun` are other properties with the time at which the copy began. Future times are replaced with the present time.
     """
     now = settled(lease, read_stamp(created), time)
     if now != lease:
@@ -89,7 +91,7 @@ def settle_lease(
 
 
 def extension(settings: Settings, seconds: float | None, now: datetime) -> Callable[[CloneLease], CloneLease]:
-    """Return the change of a lease that ends it `seconds` from now (None: clones.ttl). It never makes it shorter."""
+    """Return the change of a lease to `seconds` from now (None: clones.ttl). It never shortens the lease."""
     return lambda lease: leases.extended(lease, seconds, policy(settings.clones), now)
 
 
@@ -99,7 +101,7 @@ def protection(settings: Settings, seconds: float, now: datetime) -> Callable[[C
 
 
 def lease_steps(what: str, before: CloneLease, after: CloneLease) -> tuple[str, ...]:
-    """Return how the lease of a copy of this kind differs afterwards, in words."""
+    """Return the changes of the lease as text, for a copy of this kind."""
     steps = []
     if after.expires != before.expires:
         steps.append(f"extend the lease to {stamp(after.expires)} instead of {stamp(before.expires)}")
@@ -111,10 +113,13 @@ def lease_steps(what: str, before: CloneLease, after: CloneLease) -> tuple[str, 
 
 
 def owner_text(owner: str) -> str:
-    """Return the owner of a copy, as a property stores it. PreflightError if it is not one short line.
+    """Return the owner of a copy in the form of a property.
 
-    An owner is a subject: an account of this host (`anna`, or `unix:anna`), or somebody that a service knows, with its
-    kind before a colon (`user:anna@example.org`, `ci:shop/web`). No account has a colon in its name (passwd(5)).
+    An owner is a subject: an account of this host (`anna`, or `unix:anna`), or a user of a service with its kind before
+    a colon (`user:anna@example.org`, `ci:shop/web`). No account has a colon in its name (passwd(5)).
+
+    Raises:
+        PreflightError: it is not one short line.
     """
     if (
         not owner.strip().removeprefix(_ACCOUNT)

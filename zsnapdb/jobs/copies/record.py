@@ -1,7 +1,7 @@
-"""The properties that a copy records on its anchor, each declared once, at the field of the record that holds it.
+"""The properties on the anchor of a copy. Each is declared once, at the field of the record that holds it.
 
-The declaration says how the property is read and written, and what becomes of it when the copy is handed out, takes
-the place of another one, or gets other data. What reads and writes properties follows from it.
+The declaration says how the property is read and written. It also says what happens to the property when the copy is
+handed out, takes the place of another one, or gets other data. All code for reading and writing uses it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class Fate(StrEnum):
-    """What becomes of a property.
+    """The change of a property.
 
-    stays: the dataset keeps its value. taken: it gets the value of the request, of its new holder, or of its new data.
-    exchanged: it gets the value of the clone whose place it takes, and that one gets the value which it had.
+    - stays: the dataset keeps its value.
+    - taken: it gets the value from the request, the new holder or the new data.
+    - exchanged: it gets the value of the clone whose place it takes, and that clone gets its value.
     """
 
     STAYS = "stays"
@@ -42,7 +43,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Form(Generic[T]):
-    """The properties of a field, how its value is read of them (ValueError: it cannot be), and how it is written."""
+    """The properties of a field, and the functions that read its value (ValueError: impossible) and write it."""
 
     names: tuple[str, ...]
     read: Callable[[CopyDatasets], T]
@@ -51,7 +52,7 @@ class Form(Generic[T]):
 
 @dataclass(frozen=True)
 class StoredField:
-    """The declaration of a field: its form, and its fate by verb."""
+    """The declaration of a field: its form, and its change by each verb."""
 
     form: Form[Any]
     fates: Mapping[str, Fate]
@@ -73,17 +74,22 @@ def columns(record: type) -> tuple[str, ...]:
 
 
 def read(record: type, found: CopyDatasets) -> dict[str, Any]:
-    """Return the stored fields of the record as the copy has them. ValueError or DamagedError if one is wrong."""
+    """Return the stored fields of the record from the properties of the copy.
+
+    Raises:
+        ValueError: a property is wrong.
+        DamagedError: a property is wrong.
+    """
     return {name: each.form.read(found) for name, each in declared(record).items()}
 
 
 def properties_of(copy: object) -> dict[str, str]:
-    """Return the properties of a new copy: those of all its fields that have a value."""
+    """Return the properties of a new copy: those of all fields that have a value."""
     return {name: value for name, value in written(copy, *declared(type(copy))).items() if value}
 
 
 def changed_by(verb: str, copy: object, *fates: Fate) -> dict[str, str]:
-    """Return the properties of the copy which the verb changes, if their fate is one of these."""
+    """Return the properties of the copy that the verb changes and whose fate is one of these."""
     return written(copy, *(name for name, each in declared(type(copy)).items() if each.fates[verb] in fates))
 
 
@@ -94,22 +100,22 @@ def written(copy: object, *names: str) -> dict[str, str]:
 
 
 def text(name: str) -> Form[str]:
-    """One line of text."""
+    """Return the form of one line of text."""
     return Form((name,), lambda found: found.text(name), lambda value: {name: value})
 
 
 def plain(name: str) -> Form[str]:
-    """Text of whatever form, also if it is inherited."""
+    """Return the form of any text, even if it is inherited."""
     return Form((name,), lambda found: found.facts[name].value, lambda value: {name: value})
 
 
 def own_text(name: str) -> Form[str]:
-    """Text that counts only if it was set on the anchor itself, else ""."""
+    """Return the form of text that counts only if it is set on the anchor itself, else ""."""
     return Form((name,), lambda found: _own(found.facts[name]), lambda value: {name: value})
 
 
 def number(name: str, most: int | None = None) -> Form[int]:
-    """A whole number, at most this one."""
+    """Return the form of a whole number, at most `most`."""
 
     def value(found: CopyDatasets) -> int:
         known = found.number(name)
@@ -121,17 +127,17 @@ def number(name: str, most: int | None = None) -> Form[int]:
 
 
 def flag(name: str) -> Form[bool]:
-    """Yes, if it was set on the anchor itself, or no."""
+    """Return the form of a flag. It is true only if "yes" is set on the anchor itself."""
     return Form((name,), lambda found: _own(found.facts[name]) == "yes", lambda value: {name: "yes" if value else "no"})
 
 
 def choice(name: str, kind: type[E]) -> Form[E]:
-    """One of several words."""
+    """Return the form of one of several words."""
     return Form((name,), lambda found: kind(found.text(name)), lambda value: {name: value.value})
 
 
 def choice_or(name: str, kind: type[E], otherwise: T) -> Form[E | T]:
-    """One of several words; anything else counts as `otherwise`, which is not written."""
+    """Return the form of one of several words. Any other value is read as `otherwise`, which is not written."""
     known = {word.value: word for word in kind}
     return Form(
         (name,),
@@ -141,7 +147,7 @@ def choice_or(name: str, kind: type[E], otherwise: T) -> Form[E | T]:
 
 
 def optional(form: Form[T]) -> Form[T | None]:
-    """None unless it was set on the anchor itself."""
+    """Return the form of a value that is None unless it is set on the anchor itself."""
     (name,) = form.names
     return Form(
         (name,),

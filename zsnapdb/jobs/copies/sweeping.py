@@ -1,4 +1,7 @@
-"""How a sweep goes through copies of one kind: each is judged under its lock, and an error with one ends no sweep."""
+"""The sweep over the copies of one kind:
+
+each is judged under its lock, and an error with one does not end the sweep.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ C = TypeVar("C", bound=NamedCopy)
 
 
 class GoesToo(StrEnum):
-    """What goes with a copy only if the caller says so: the snapshots that others made on it."""
+    """Things that are removed with a copy only if the caller allows it: foreign snapshots on the copy."""
 
     FOREIGN_SNAPSHOTS = "foreign-snapshots"
 
 
 @dataclass(frozen=True)
 class Leak:
-    """Something that a run left behind when it died: what it is, where it is, and its instance."""
+    """A leftover of a killed run: its kind, its dataset, and its instance."""
 
     what: str
     where: str
@@ -34,9 +37,9 @@ class Leak:
 
 @dataclass(frozen=True)
 class ReapOutcome:
-    """What a sweep decided about a copy: keep or reap, why, and the error if it could not be removed.
+    """The decision of a sweep about a copy: keep or reap, the reason, and the error if its removal failed.
 
-    `instance`: whose copy it is ("" where that is not said).
+    `instance` is the instance of the copy ("" if not given).
     """
 
     what: str
@@ -48,16 +51,17 @@ class ReapOutcome:
 
     @property
     def goes(self) -> bool:
-        """Whether the sweep removed the copy, or a plan says that it would."""
+        """Whether the sweep removed the copy, or a plan would remove it."""
         return self.verdict is LeaseVerdict.REAP
 
 
 @dataclass(frozen=True)
 class CopyKind(Generic[C]):
-    """Copies of one kind, called `what`: which there are, the lock of each, and what becomes of one.
+    """The copies of one kind, called `what`, with the functions that a sweep calls.
 
-    `leaks` says what a run that died left of a copy on which nobody works, `judge` what is decided about it now,
-    `instance` whose copy it is. `again` reads one copy anew without the others (None: all are read for it).
+    `known` lists them and `lock` names the lock of each. `leaks` returns the leftovers of killed runs in a copy whose
+    lock is free. `judge` decides about a copy now, and `instance` returns its instance. `again` reads one copy again
+    without the others (None: all are read for it).
     """
 
     what: str
@@ -70,14 +74,17 @@ class CopyKind(Generic[C]):
     again: Callable[[C], C | None] | None = None
 
     def as_it_is_now(self, copy: C) -> C | None:
-        """Return the copy, read anew; None if it is gone, or cannot be read any more."""
+        """Return the copy as it is now; None if it no longer exists or can no longer be read."""
         if self.again is not None:
             return self.again(copy)
         return next((one for one in self.known().copies if one.name == copy.name), None)
 
 
 def leaks(kind: CopyKind[C]) -> Iterator[Leak]:
-    """Yield what runs that died left behind, and what cannot be read. What another process works on is no leak."""
+    """Yield the leftovers of killed runs, and the unreadable copies.
+
+    A copy whose lock another process holds is no leftover.
+    """
     known = kind.known()
     for item in known.unreadable:
         what = f"{item.what} whose properties cannot be read ({item.reason})"
@@ -89,11 +96,10 @@ def leaks(kind: CopyKind[C]) -> Iterator[Leak]:
 
 
 def sweep(kind: CopyKind[C], *, act: bool, limit: int | None = None) -> Iterator[ReapOutcome]:
-    """Judge every copy of the kind, and remove those that must go (`act` false: only say so).
+    """Judge every copy of the kind, and remove those that must be removed (`act` false: only report them).
 
-    Each is read again under its lock, and judged as it is then. What another process works on stays, and what cannot be
-    read. Of those whose time is over at most `limit` go (None: all). An error with one is in its outcome, and the sweep
-    goes on.
+    Each is read and judged again under its lock. Copies in use by another process and unreadable copies stay. At most
+    `limit` expired copies are removed (None: all). An error with a copy is in its outcome, and the sweep continues.
     """
     taken, what, seen = 0, kind.what, kind.known()
     for item in seen.unreadable:

@@ -1,4 +1,4 @@
-"""Verbs on one copy: `--plan` shows what a verb would do, and a run does it. One decision makes both."""
+"""Verbs on one copy: `--plan` shows the actions of a verb, and a run executes them. Both use the same decision."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Verb(Generic[C, P, R]):
-    """A verb on a copy that `seen` yields for a plan, and `held`, under the lock of the copy, for a run.
+    """A verb on a copy. A plan uses the copy from `seen`; a run uses the copy from `held`, under its lock.
 
-    `decide` returns the plan and the function that carries it out. It changes nothing, and raises the errors of both.
+    `decide` returns the plan and the function that executes it. It changes nothing, and raises the errors of both.
     """
 
     seen: Callable[[], AbstractContextManager[C]]
@@ -24,11 +24,11 @@ class Verb(Generic[C, P, R]):
     decide: Callable[[C], tuple[P, Callable[[], R]]]
 
     def plan(self) -> P:
-        """Return what a run would do now; change nothing."""
+        """Return the actions of a run now; change nothing."""
         with self.seen() as copy:
             return self.decide(copy)[0]
 
     def run(self) -> R:
-        """Decide again under the lock of the copy, and carry that out."""
+        """Decide again under the lock of the copy, and execute the decision."""
         with self.held() as copy:
             return self.decide(copy)[1]()

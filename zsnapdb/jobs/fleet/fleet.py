@@ -1,4 +1,4 @@
-"""One view of all instances of all hosts, made only of what repositories hold, or of what was read of them last."""
+"""One view of all instances of all hosts, only from repositories or from their last readings."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from zsnapdb.planning.fleet import overview
 
 @dataclass(frozen=True)
 class RepositoryState:
-    """A repository of the fleet: what is known of it, or why nothing new is.
+    """The known state of a repository of the fleet, or why there is no new one.
 
-    `seen` is what was read now, or, with an `error`, last; None: nothing was ever read. `changed` counts the instances
-    that were read anew. `is_believed_by_key`: only what known keys signed is believed.
+    `seen` was read now or, with an `error`, last (None: never). `changed` counts the instances that were read again.
+    `is_believed_by_key`: only documents with a known signature are trusted.
     """
 
     name: str
@@ -30,13 +30,13 @@ class RepositoryState:
 
     @property
     def is_opaque(self) -> bool:
-        """Whether its backups are encrypted, and this host has no key that opens them."""
+        """Whether its backups are encrypted, and this host has no key for them."""
         return self.seen is not None and self.seen.is_encrypted and not self.has_identity
 
 
 @dataclass(frozen=True)
 class FleetState:
-    """The state of a fleet at a time (UTC). `rows` are those that were asked for, in order."""
+    """The state of a fleet at a time (UTC). `rows` are the requested ones, in order."""
 
     at: datetime
     is_cached: bool
@@ -44,9 +44,9 @@ class FleetState:
     hosts: tuple[overview.HostState, ...]
     rows: tuple[overview.FleetRow, ...]
     chosen: int
-    """How many instances pass the filters, with those before and after the rows."""
+    """The number of instances that pass the filters, including those that are not in `rows`."""
     counts: overview.FleetCounts
-    """Of all instances, with those that are not shown."""
+    """The counts of all instances, including those that are not shown."""
 
     @property
     def total(self) -> int:
@@ -54,7 +54,7 @@ class FleetState:
 
     @property
     def exit_code(self) -> int:
-        """The greatest of the rows that are shown, and of the repositories that could not be read."""
+        """The greatest code of the shown rows, and of the repositories that could not be read."""
         return max(
             (
                 *(one.exit_code for one in self.rows),
@@ -66,10 +66,10 @@ class FleetState:
 
 @dataclass(frozen=True)
 class FleetRequest:
-    """Which rows are wanted, and in which order. `cached`: nothing is asked of any repository.
+    """The requested rows and their order. `cached`: no repository is read.
 
-    Of the rows in this order `after` are left out, and at most `most` are wanted (None: all). `tells_errors`: why
-    something could not be read is told by the text of the error, else by its code alone.
+    The first `after` rows of this order are left out, and at most `most` are returned (None: all). `tells_errors`: a
+    problem shows the text of the error, otherwise only its code.
     """
 
     filters: Sequence[overview.Filter] = ()
@@ -81,7 +81,7 @@ class FleetRequest:
 
     @classmethod
     def parse(cls, filters: Sequence[str], order: str, *, cached: bool) -> FleetRequest:
-        """Return the request for these filters and this order as they are typed. UsageError if one is none."""
+        """Return the request for typed filters and a typed order. Raises UsageError if one is invalid."""
         if order not in list(overview.SortKey):
             raise UsageError(f"--sort {order!r} is no order", hint=f"choose from: {', '.join(overview.SortKey)}")
         return cls(tuple(overview.Filter.parse(text) for text in filters), overview.SortKey(order), cached)
@@ -91,14 +91,14 @@ class FleetRequest:
         return replace(self, after=after, most=most)
 
     def told(self, problem: SeenProblem) -> str:
-        """Return what is told of a problem."""
+        """Return the shown text of a problem."""
         return problem.message if self.tells_errors else problem.code
 
 
 def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: SeenMemory | None = None) -> FleetState:
-    """Return the state of the fleet now. What of one repository cannot be read hides no other one.
+    """Return the state of the fleet now. An unreadable repository hides no other one.
 
-    `memory` spares whoever asks often to parse what has not changed.
+    `memory` spares frequent callers the parsing of unchanged files.
     """
     at = host.now()
     states = [_repository(settings, name, request, host, memory) for name in sorted(settings.repository)]
@@ -111,9 +111,9 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: S
 
 
 def _signs(states: Sequence[RepositoryState]) -> list[overview.InstanceFacts]:
-    """Return the facts that say of which host what was heard.
+    """Return the facts with their trusted signs of life.
 
-    Of a host that something signed names, what anybody can write is no sign of life.
+    If a trusted document names a host, signs of life that anybody can write do not count for that host.
     """
     facts = [
         (state.is_believed_by_key, one.facts())
@@ -131,7 +131,7 @@ def _repository(
     reading, error, encryption = None, None, settings.repository[name].encryption
     files = SeenFiles.of(settings, name)
     if not request.cached:
-        # To load what reads a repository takes longer than to show what is known.
+        # Loading the reader takes longer than showing cached states, so it is imported here.
         from zsnapdb.jobs.fleet.reading import RepositoryReader
 
         try:

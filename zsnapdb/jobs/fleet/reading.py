@@ -1,8 +1,7 @@
 """Reads all instances of one repository, as far as they have changed since the last reading.
 
-An instance is judged by the code that judges it on its own host; here no host, server or pool is asked. The repository
-is only listed and read. Everything in it was written by others: names that are not those of instances are counted and
-not read.
+An instance is judged by the same code as on its own host; no host, server or pool is asked. The repository is only
+listed and read. Everything in it is untrusted: names that no instance can have are counted and not read.
 """
 
 from __future__ import annotations
@@ -50,7 +49,10 @@ from zsnapdb.store.layers import Remembered, RememberingStore, Trace
 
 _FORMAT = 3
 LONGEST = 300
-"""How many characters of a text are kept: one repository fills no answer about all. What zsnapdb writes is shorter."""
+"""The characters of a text that are kept, so that one repository cannot fill an answer.
+
+Texts of zsnapdb are shorter.
+"""
 
 
 def _cut(text: str) -> str:
@@ -67,7 +69,7 @@ def _with_cut_texts(facts: HealthFacts) -> HealthFacts:
 
 
 SeenText = Annotated[str, AfterValidator(_cut), AfterValidator(patterns.printable)]
-"""A text that others wrote, or an error that may quote one: one line for people, which is not long."""
+"""An untrusted text, or an error that may quote one: one short line for people."""
 
 
 class _Part(BaseModel):
@@ -75,10 +77,9 @@ class _Part(BaseModel):
 
 
 class SeenInstance(_Part):
-    """An instance as it was read at a time. `evidence` is the number of the newest record of evidence; 0: none.
+    """An instance at the time of its reading. `evidence` is the number of the newest evidence record (0: none).
 
-    `future` counts what was from the future then: backups that are in none of the facts, and signs of life that are not
-    the newest one.
+    `future` counts the backups and signs of life that were in the future then. The facts leave them out.
     """
 
     read: patterns.Moment
@@ -96,7 +97,7 @@ class SeenInstance(_Part):
     health: Annotated[HealthFacts, AfterValidator(_with_cut_texts)]
 
     def facts(self) -> InstanceFacts:
-        """Return what it says about the instance."""
+        """Return its facts about the instance."""
         own: dict[str, Any] = {
             one.name: getattr(self, one.name) for one in fields(InstanceFacts) if hasattr(self, one.name)
         }
@@ -104,7 +105,7 @@ class SeenInstance(_Part):
 
 
 class SeenProblem(_Part):
-    """Why something could not be read then: the text, the code (the class) and the exit code of that error.
+    """Why something could not be read: the text, the code (the class) and the exit code of the error.
 
     The text can name endpoint, bucket and folders.
     """
@@ -115,15 +116,15 @@ class SeenProblem(_Part):
 
     @classmethod
     def of(cls, error: ZsnapdbError) -> Self:
-        """Return the problem that an error is."""
+        """Return the problem for an error."""
         return cls(message=error.message, code=error.code, exit_code=error.exit_code)
 
 
 class SeenRepository(_Part):
-    """A repository as it was read at a time. `foreign` counts folders whose name is that of no instance.
+    """A repository at the time of its reading. `foreign` counts folders whose name no instance can have.
 
-    `problems` has why an instance could not be read, by name: what `instances` has of it is of an earlier reading.
-    `reading` is random: by it the other file of the same reading is known.
+    `problems` are the errors of instances by name; the entry in `instances` is then from an earlier reading. `reading`
+    is random, and identifies the other file of the same reading.
     """
 
     read: patterns.Moment
@@ -164,7 +165,7 @@ class _Bodies(_Part):
 
 
 class _Frame(_Part):
-    """The first line of each file: what its content depends on beside the store."""
+    """The first line of each file: the facts, besides the store, that its content depends on."""
 
     format: int
     tool: str
@@ -176,7 +177,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class SeenMemory:
-    """What was read last of each repository, in memory for as long as its file is the same. For many threads."""
+    """The last reading of each repository, in memory as long as its file is unchanged. Threads may share it."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[tuple[object, ...], SeenRepository | None]] = {}
@@ -198,7 +199,7 @@ class SeenMemory:
 class SeenFiles:
     """The files about one repository, in a folder that only this account can use.
 
-    `url` is the address of the repository; `trust` are the settings that say what is believed of it.
+    `url` is the address of the repository; `trust` are the settings that decide which documents are trusted.
     """
 
     folder: Path
@@ -213,12 +214,12 @@ class SeenFiles:
 
     @property
     def manifests(self) -> Path:
-        """The folder of what was read of manifests (`repository/catalogue.py` has its files)."""
+        """The folder of manifests that were read (`repository/catalogue.py` writes its files)."""
         return self.folder / "manifests"
 
     @property
     def _is_private(self) -> bool:
-        """Whether only this account can change what lies in the folder."""
+        """Whether only this account can change the folder."""
         try:
             status = [folder.lstat() for folder in (self.folder.parent, self.folder)]
         except OSError:
@@ -227,16 +228,16 @@ class SeenFiles:
         return all(stat.S_ISDIR(one.st_mode) and one.st_uid == own and not one.st_mode & 0o077 for one in status)
 
     def prepare(self) -> None:
-        """Make the folders, so that only this account can use them. PreflightError if they are another account's."""
+        """Create the folders for this account only. Raises PreflightError if they belong to another account."""
         for folder in (self.folder.parent, self.folder, self.manifests, self.folder / "objects"):
             make_private(folder)
 
     def repository(self) -> SeenRepository | None:
-        """Return what was read last, None if nothing is known."""
+        """Return the last reading. Return None if there is none."""
         return self._read("seen.json", SeenRepository)
 
     def version(self) -> tuple[object, ...] | None:
-        """Return what changes as soon as `repository` returns something else; None if nothing is known."""
+        """Return a value that changes as soon as `repository` changes. Return None if nothing is known."""
         try:
             status = (self.folder / "seen.json").stat()
         except OSError:
@@ -244,7 +245,7 @@ class SeenFiles:
         return (self.folder, self._frame(), status.st_ino, status.st_size, status.st_mtime_ns)
 
     def traces(self, seen: SeenRepository) -> dict[str, Trace]:
-        """Return what the reading of each instance depended on, if it is known of the reading `seen`."""
+        """Return the objects and listings that each instance of the reading `seen` depended on, if they are known."""
         known = self._read("traces.json", _Dependences)
         if known is None or known.reading != seen.reading:
             return {}
@@ -258,7 +259,7 @@ class SeenFiles:
         return {key: Remembered(one.size, one.tag, one.text.encode()) for key, one in known.objects.items()}
 
     def keep(self, seen: SeenRepository, traces: dict[str, Trace]) -> None:
-        """Replace what is known. A disk that refuses costs the next run time, and nothing else."""
+        """Replace the stored reading. If the disk fails, the next run only takes longer."""
         dependences = {name: _Dependence(listings=one.listings, objects=one.objects) for name, one in traces.items()}
         self._write("seen.json", seen)
         with contextlib.suppress(OSError):
@@ -266,20 +267,20 @@ class SeenFiles:
         self._write("traces.json", _Dependences(reading=seen.reading, instances=dependences))
 
     def note_failure(self, error: ZsnapdbError, at: datetime) -> None:
-        """Keep that the newest reading failed, beside what was read before, until one succeeds."""
+        """Record that the newest reading failed, until one succeeds. The previous reading stays."""
         with contextlib.suppress(ZsnapdbError):
             self.prepare()
             self._write("failed.json", FailedReading(at=at, problem=SeenProblem.of(error)))
 
     def failure(self) -> FailedReading | None:
-        """Return the newest reading if it failed."""
+        """Return the newest reading, if it failed."""
         return self._read("failed.json", FailedReading)
 
     def keep_bodies(self, instance: str, objects: dict[str, Remembered]) -> None:
-        """Replace the objects of an instance. One that is no text is left out: it is fetched again."""
+        """Replace the stored objects of an instance. One that is no text is left out, and fetched again."""
         texts = {}
         for key, one in objects.items():
-            # The tag, too, is what a store says.
+            # The tag is also untrusted.
             with contextlib.suppress(UnicodeDecodeError, ValidationError):
                 texts[key] = _Body(size=one.size, tag=one.tag, text=one.body.decode())
         self._write(f"objects/{instance}.json", _Bodies(objects=texts))
@@ -304,12 +305,12 @@ class SeenFiles:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PATIENCE = 30.0
-"""For how many seconds a repository that does not answer is asked again: who looks wants to know now."""
+"""The seconds for which an unreachable repository is tried again: a person waits for the view."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a repository holds now. `changed` counts the instances that were read anew."""
+    """The state of a repository now. `changed` counts the instances that were read again."""
 
     seen: SeenRepository
     changed: int
@@ -317,7 +318,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class RepositoryReader:
-    """Reads the repository `name` of a fleet. `host` opens its store and says what time it is."""
+    """Reads the repository `name` of a fleet. `host` opens its store and has the clock."""
 
     name: str
     settings: RepositorySettings
@@ -330,17 +331,19 @@ class RepositoryReader:
 
     @functools.cached_property
     def files(self) -> SeenFiles:
-        """What this host keeps of earlier readings."""
+        """The files of earlier readings on this host."""
         return SeenFiles.of(self.fleet, self.name)
 
     def read(self) -> Reading:
-        """Read what has changed, and keep it.
+        """Read the changed instances, and store them.
 
-        RepositoryError if the repository cannot be listed, PreflightError if the cache is another account's.
+        Raises:
+            RepositoryError: the repository cannot be listed
+            PreflightError: the cache belongs to another account
         """
         files, at = self.files, self.host.now()
         files.prepare()
-        # Each reader has a connection of its own.
+        # Each reader needs its own connection.
         stream = self.settings.stream.model_copy(update={"concurrency": max(3, self.fleet.readers // 2)})
         patience = min(self.settings.patience, PATIENCE)
         own = self.settings.model_copy(update={"stream": stream, "patience": patience})
@@ -386,7 +389,7 @@ class RepositoryReader:
             try:
                 return self._read_instance(repository, name, before, traces.get(name))
             except ZsnapdbError as error:
-                # Without a trace it is read anew next time.
+                # Without a trace it is read again next time.
                 return _Result(name, before, None, error)
 
         with ThreadPoolExecutor(self.fleet.readers, thread_name_prefix="fleet") as pool:
@@ -399,26 +402,26 @@ class RepositoryReader:
         compared = _Remembering(repository)
         if before is not None and trace is not None and number == before.evidence and compared.store.is_as(trace):
             return _Result(name, before, trace)
-        # Not through the memory: a reading does not depend on it but for its number.
+        # Not through the remembering store: a reading depends only on the number of the record.
         record = evidence_log.record(repository, name, number) if number else None
         written = _Written(number, *((record.finished, record.who.host) if record is not None else (None, "")))
         compared.store.known = self.files.bodies(name)
         seen, store = self._seen(compared.repository, name, written), compared.store
         if seen is not None and seen.health.damage:
-            # What seems to be damaged may have been replaced while it was read.
+            # An object that seems damaged may have been replaced during the reading.
             again = _Remembering(repository)
             again.store.known = store.kept
             seen, store = self._seen(again.repository, name, written), again.store
         if seen is None:
             return _Result(name, None, None)
-        # Manifests may be long. Their summaries are kept already (`repository/catalogue.py`).
+        # Manifests may be long. Their summaries are stored already (`repository/catalogue.py`).
         own = {key: one for key, one in store.kept.items() if "/manifests/" not in key}
         self.files.keep_bodies(name, own)
-        # What is from the future counts when its time has come, although nothing changes in the repository.
+        # Objects from the future count once their time has come, even if the repository does not change.
         return _Result(name, seen, None if seen.future else store.trace, is_new=True)
 
     def _seen(self, repository: Repository, name: str, written: _Written) -> SeenInstance | None:
-        """Return what the repository holds of the instance, None if there is nothing of it."""
+        """Return the state of the instance in the repository. Return None if there is nothing of it."""
         unjudged = self._instance(name, ObjectiveSettings())
         known = unjudged.summaries(repository).backups
         future = from_future((backup.backup_id for backup in known), self.host.latest(), ())
@@ -454,7 +457,7 @@ class RepositoryReader:
         )
 
     def _instance(self, name: str, objectives: ObjectiveSettings) -> Instance:
-        """Return the instance as this repository alone shows it. This host remembers nothing of it."""
+        """Return the instance as only this repository shows it. This host has no records of it."""
         settings = InstanceSettings(repository=self.name, objectives=objectives)
         nothing = Path("/nonexistent")
         host = replace(self.host, cache=self.files.manifests, records=nothing, journals=nothing)
@@ -463,9 +466,9 @@ class RepositoryReader:
 
 @dataclass(frozen=True)
 class _Written:
-    """The number of the newest record of evidence (0: there is none).
+    """The number of the newest evidence record (0: none).
 
-    If it can be believed: when its run ended, and on which host.
+    If it is trusted: the end of its run, and its host.
     """
 
     number: int
@@ -474,7 +477,7 @@ class _Written:
 
 
 class _Remembering:
-    """A repository whose objects are asked for once, and the store that does it."""
+    """A repository that fetches each object once, and the store that remembers them."""
 
     def __init__(self, repository: Repository) -> None:
         layers: list[RememberingStore] = []
@@ -489,7 +492,7 @@ class _Remembering:
 
 @dataclass(frozen=True)
 class _Result:
-    """What is known of an instance after it was looked at. `is_new`: it was read, because something had changed."""
+    """The state of an instance after a look. `is_new`: it was read, because something had changed."""
 
     name: str
     seen: SeenInstance | None
@@ -499,9 +502,9 @@ class _Result:
 
 
 def _gone(past: SeenRepository | None, now: Collection[str]) -> dict[str, SeenInstance]:
-    """Return the instances of which there were backups, and now there is nothing.
+    """Return the instances that had backups before, and now have no objects at all.
 
-    Whoever destroys what could be restored would else turn red into green.
+    Otherwise the destruction of all backups would turn red into green.
     """
     before = past.instances if past is not None else {}
     return {name: one for name, one in before.items() if one.backups and name not in now}
@@ -509,7 +512,7 @@ def _gone(past: SeenRepository | None, now: Collection[str]) -> dict[str, SeenIn
 
 def _oldest(stored: Stored) -> datetime | None:
     if stored.window.ranges:
-        # By whole numbers: as a fraction the last moments of the year 9999 are in no year of a date.
+        # Integer arithmetic: as a fraction, the last moments of the year 9999 would be outside the years of a date.
         return _EPOCH + timedelta(microseconds=stored.window.ranges[0].start)
     restorable = stored.restorable
     return restorable[0].created if restorable else None

@@ -1,1 +1,1 @@
-"""What the host remembers about its repository and its servers."""
+"""The records of this host about its repository and its servers."""

@@ -1,4 +1,4 @@
-"""The record of what this host archived of binlogs, and which archived binlogs are its own."""
+"""The record of the binlogs that this host archived. It shows which archived binlogs are this host's own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zsnapdb.repository.stored_document import digest_of
 
 
 def note_archived(instance: Instance, repository: Repository, position: ArchivedPosition) -> None:
-    """Record the newest archived position. Warns if that cannot be written."""
+    """Record the newest archived position. Warn if that fails."""
     record = HostRecord.of(instance, repository)
     if record is not None:
         with unwritten_warned(instance):
@@ -35,9 +35,10 @@ def note_archived_files(
     incarnations: Sequence[str] = (),
     lines: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Record binlogs that this host archived, copied or adopted. Warns if that cannot be written.
+    """Record binlogs that this host archived, copied or adopted. Warn if that fails.
 
-    `lines` has the SHA-256 of the line of each description that was read, by key; others are as this version has them.
+    `lines` has the SHA-256 of the line of each description that was read, by key. Other descriptions are encoded as by
+    this version.
     """
     recorded = [
         RecordedBinlog(
@@ -54,9 +55,9 @@ def note_archived_files(
 
 
 def inherit(instance: Instance, repository: Repository, archive: Archive) -> None:
-    """Record the binlogs that an earlier version archived from here, and the small documents that are there, once.
+    """Record once the binlogs that an earlier version archived from here, and the small documents in the repository.
 
-    It recorded its newest position alone. Warns if the record cannot be written.
+    That version recorded only its newest position. Warn if the record cannot be written.
     """
     record = record_of(instance, repository)
     with contextlib.suppress(DamagedError):
@@ -73,8 +74,8 @@ def known_binlogs(
 ) -> frozenset[tuple[str, str]]:
     """Return the incarnations and names of the archived files that this host knows.
 
-    It knows those whose description it recorded, or, if it believes signatures, all that can be read. Of the histories
-    that it began it knows the files that never were rotated.
+    If it trusts signatures, these are all files. Else these are the rotated files whose description it recorded, and
+    the active files of the histories that it began.
     """
     if repository.keyring.trusted:
         return frozenset((file.incarnation, file.name) for file in files)
@@ -97,7 +98,7 @@ def known_binlogs(
 
 
 def archived_here(instance: Instance, repository: Repository) -> frozenset[tuple[str, str]]:
-    """Return the incarnations and names of the binlogs that this host archived. Empty if that cannot be read."""
+    """Return the incarnations and names of the binlogs that this host archived. Empty if the record cannot be read."""
     with contextlib.suppress(DamagedError):
         known = record_of(instance, repository).binlogs()
         files = known.files if known is not None else ()
@@ -106,7 +107,7 @@ def archived_here(instance: Instance, repository: Repository) -> frozenset[tuple
 
 
 def note_binlog_removed(instance: Instance, repository: Repository, incarnation: str, file: str) -> None:
-    """Record that a prune of this host is about to remove an archived binlog. Warns if that cannot be written."""
+    """Record that a prune of this host is about to remove an archived binlog. Warn if that fails."""
     record = HostRecord.of(instance, repository)
     if record is not None:
         with unwritten_warned(instance):
@@ -115,7 +116,7 @@ def note_binlog_removed(instance: Instance, repository: Repository, incarnation:
 
 
 def note_binlog_gone(instance: Instance, repository: Repository, incarnation: str, file: str) -> None:
-    """Record that nothing of an archived binlog is left. Warns if that cannot be written."""
+    """Record that all objects of an archived binlog are removed. Warn if that fails."""
     with unwritten_warned(instance):
         record_of(instance, repository).change_binlogs(lambda known: known.without(incarnation, file))
 
@@ -123,7 +124,8 @@ def note_binlog_gone(instance: Instance, repository: Repository, incarnation: st
 def known_part(instance: Instance, repository: Repository, archive: Archive) -> tuple[Archive, tuple[str, ...]]:
     """Return the part of the archive that this host knows, and the names of the foreign binlogs in it.
 
-    The whole archive where every description is believed by its signature, or where this host cannot tell them apart.
+    The whole archive is returned if signatures prove every description, or if this host cannot distinguish foreign
+    ones.
     """
     own = repository.keyring.own
     if repository.keyring.trusted or own is None or not own.tells_apart:

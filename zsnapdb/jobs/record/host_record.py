@@ -1,8 +1,8 @@
-"""The record of what this host stored in a repository: files below the host's state folder.
+"""The record of this host's backups in a repository: files below the host's state folder.
 
-Backup, archiver and prune write the record, each after its change of the repository is confirmed; a removal is written
-before it begins. A file is replaced atomically and is durable on return. Every command that reads a repository asks
-`findings` what the repository lacks.
+Backup, archiver and prune write the record after the repository confirmed each change; they record a removal before it
+begins. A file is replaced atomically and is durable on return. Every command that reads a repository calls `check` for
+missing backups.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def unwritten_warned(instance: Instance) -> Iterator[None]:
-    """Warn if the record cannot be written: the repository was changed all the same."""
+    """Warn if the record cannot be written. The repository was changed all the same."""
     try:
         yield
     except (OSError, ValidationError) as error:
@@ -76,9 +76,9 @@ def unwritten_warned(instance: Instance) -> Iterator[None]:
 
 
 def note_stored(instance: Instance, repository: Repository, manifest: Manifest, digest: str | None = None) -> None:
-    """Record a backup whose manifest was stored and read back. Warns if the record cannot be written.
+    """Record a backup whose manifest was stored and read back. Warn if the record cannot be written.
 
-    `digest` is the SHA-256 of its line as it is stored (None: not known).
+    `digest` is the SHA-256 of the manifest's line as it is stored (None: not known).
     """
     with unwritten_warned(instance):
         backup = _recorded(manifest, digest)
@@ -88,13 +88,17 @@ def note_stored(instance: Instance, repository: Repository, manifest: Manifest, 
 
 
 def note_adopted(instance: Instance, repository: Repository, adopted: Sequence[Summary], order: Sequence[str]) -> None:
-    """Record that this host knows these backups. `order` are the listed ids, oldest first. OSError if that fails."""
+    """Record that this host knows these backups. `order` are the listed ids, oldest first.
+
+    Raises:
+        OSError: the record cannot be written.
+    """
     backups = [_recorded(summary, summary.digest) for summary in adopted]
     record_of(instance, repository).change_backups(lambda known: known.with_adopted(backups, order))
 
 
 def note_digests(instance: Instance, repository: Repository, provenance: Provenance, there: Sequence[Summary]) -> None:
-    """Complete the record that an earlier version made. Warns if the record cannot be written.
+    """Complete the record of an earlier version. Warn if the record cannot be written.
 
     Afterwards it has the digest of every known manifest, the small documents, and the consolidated backups.
     """
@@ -113,19 +117,19 @@ def note_digests(instance: Instance, repository: Repository, provenance: Provena
 
 
 def record_of(instance: Instance, repository: Repository) -> HostRecord:
-    """Return the record of what this host stored, copied or adopted there."""
+    """Return the record of the backups that this host stored, copied or adopted in the repository."""
     return HostRecord.of(instance, repository) or HostRecord.of_copy(instance, repository)
 
 
 def next_sequence(instance: Instance, repository: Repository, stored: Sequence[int | None]) -> int:
-    """Return the sequence number of a new document, and record that this host gave it.
+    """Return the sequence number of a new document, and record that this host assigned it.
 
-    `stored` are the numbers of the documents of its kind in the repository. Warns if that cannot be written.
+    `stored` are the numbers of the documents of its kind in the repository. Warn if the record cannot be written.
     """
     record, number = HostRecord.of(instance, repository), order.next_number(0, stored)
     if record is None:
         return number
-    # Only a stored backup begins a new record in the place of one that cannot be read.
+    # Only a stored backup begins a new record in place of an unreadable one.
     with contextlib.suppress(DamagedError), unwritten_warned(instance):
         record.backups()
         number = record.change_backups(lambda known: known.with_next_number(stored)).sequence or number
@@ -133,9 +137,10 @@ def next_sequence(instance: Instance, repository: Repository, stored: Sequence[i
 
 
 def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, pool_guid: int) -> None:
-    """Record that a set was made just now. Backups that its pool made in later groups are abandoned.
+    """Record that a set was created now. Backups that its pool created in later groups are abandoned.
 
-    Then the pool was replaced by an older copy of itself. Warns of that, and if it cannot be written.
+    Their existence shows that the pool was replaced with an older copy of itself. Warn of that, and if the record
+    cannot be written.
     """
     record = HostRecord.of(instance, repository)
     with contextlib.suppress(DamagedError), unwritten_warned(instance):
@@ -152,16 +157,17 @@ def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, poo
 
 
 def note_successor(instance: Instance, repository: Repository, backup_id: str, successor: Summary) -> None:
-    """Record that the successor has the snapshots of a backup of this host, which is about to be removed.
+    """Record that the successor has the snapshots of a backup of this host that is about to be removed.
 
-    From then on this host misses the successor if the repository lacks it. Warns if that cannot be written.
+    From then on this host reports the successor as missing if the repository lacks it. Warn if the record cannot be
+    written.
     """
     recorded = _recorded(successor, successor.digest)
     _change(instance, repository, lambda known: known.with_successor(backup_id, recorded))
 
 
 def _change(instance: Instance, repository: Repository, change: Callable[[BackupRecord], BackupRecord]) -> None:
-    """Change the record of the instance's own repository. Warns if it cannot be written."""
+    """Change the record of the instance's own repository. Warn if it cannot be written."""
     record = HostRecord.of(instance, repository)
     if record is not None:
         with unwritten_warned(instance):
@@ -169,7 +175,7 @@ def _change(instance: Instance, repository: Repository, change: Callable[[Backup
 
 
 def _recorded_there(instance: Instance, repository: Repository) -> BackupRecord | None:
-    """Return the record of the instance's own repository; None if there is none that can be read."""
+    """Return the record of the instance's own repository; None if there is no readable record."""
     record = HostRecord.of(instance, repository)
     with contextlib.suppress(DamagedError):
         return record.backups() if record is not None else None
@@ -204,18 +210,18 @@ def _recorded(manifest: Manifest | Summary, digest: str | None) -> RecordedBacku
 
 
 def note_removed(instance: Instance, repository: Repository, removed: Sequence[RemovedBackup]) -> None:
-    """Record backups that this host is about to remove, or is told to forget. Warns if that cannot be written."""
+    """Record backups that this host is about to remove, or that a user told it to forget. Warn if that fails."""
     if removed:
         _change(instance, repository, lambda known: known.with_removed(removed))
 
 
 def note_pinned(instance: Instance, repository: Repository, backup_id: str) -> None:
-    """Record that this host pinned the backup. Warns if that cannot be written."""
+    """Record that this host pinned the backup. Warn if that fails."""
     _change(instance, repository, lambda known: known.with_pinned(backup_id))
 
 
 def note_drilled(instance: Instance, repository: Repository, drill_id: str) -> None:
-    """Record that this host stored the evidence of a drill. Warns if that cannot be written."""
+    """Record that this host stored the evidence of a drill. Warn if that fails."""
     _change(instance, repository, lambda known: known.with_drilled(drill_id))
 
 
@@ -226,7 +232,7 @@ def drilled_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
 
 
 def note_unpinned(instance: Instance, repository: Repository, backup_id: str) -> None:
-    """Record that the backup is no longer pinned. Warns if that cannot be written."""
+    """Record that the backup is no longer pinned. Warn if that fails."""
     if backup_id in pinned_here(instance, repository):
         _change(instance, repository, lambda known: known.without_pinned(backup_id))
 
@@ -238,14 +244,14 @@ def pinned_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
 
 
 def note_settled(instance: Instance, repository: Repository, left: Collection[str]) -> None:
-    """Drop the removed backups that left nothing on this host. `left` are the ids that did."""
+    """Drop the removed backups of which this host has no remains. `left` are the ids of those with remains."""
     _change(instance, repository, lambda known: known.only_removed(left))
 
 
 def removed_here(instance: Instance, repository: Repository) -> Mapping[str, frozenset[int]]:
-    """Return the GUIDs of the snapshots of each backup that prunes of this host removed, by backup id.
+    """Return the snapshot GUIDs of each backup that prunes of this host removed, by backup id.
 
-    Empty if the record cannot be read: then nothing proves that this host removed anything.
+    Empty if the record cannot be read, because then nothing proves a removal by this host.
     """
     record = _recorded_there(instance, repository)
     return record.removed_guids() if record is not None else {}
@@ -262,12 +268,12 @@ def check(
     seen: Sequence[OwnedSnapshot] | None = None,
     digests: Mapping[str, str] | None = None,
 ) -> StoredCheck:
-    """Return what the repository lacks of what this host stored, what is foreign, and what is from the future.
+    """Return the missing, foreign and future backups of the repository, compared with the record of this host.
 
-    `there` are the readable backups, `unreadable` the ids of the others that the repository lists, with their errors if
-    some may be foreign. `archive` None: the binlogs are not looked at. `is_writing`: this host is about to store a
-    backup there. `seen`: the snapshots of the instance's sets on this host, if the caller has just read them. `digests`
-    are those of the manifests (None: `there` are summaries, which have them).
+    `there` are the readable backups. `unreadable` are the ids of the other listed backups, with their errors if some
+    may be foreign. `archive` None: the binlogs are not compared. `is_writing`: this host is about to store a backup
+    there. `seen` are the snapshots of the instance's sets on this host, if the caller has just read them. `digests` are
+    those of the manifests (None: `there` are summaries, which have them).
     """
     if digests is None:
         digests = {backup.backup_id: backup.digest for backup in there if isinstance(backup, Summary)}
@@ -285,7 +291,7 @@ def check(
     archive, strange = known_archive(instance, repository, archive)
     compared = _compared(instance, repository, there, unreadable, archive, is_writing, local, known)
     now = instance.host.latest()
-    # No stranger wrote what is known: its clock was wrong, or this one is.
+    # A known backup from the future is not foreign: a clock was wrong, its or this host's.
     future = from_future((backup.backup_id for backup in there), now, {*compared.own, *known.proofs})
     named = {
         name for finding in compared.findings if finding.kind is StoredKind.OTHER_WRITER for name in finding.backups
@@ -302,7 +308,7 @@ def check(
     found = replace(
         compared, findings=findings, future=future, provenance=known, known_archive=archive, taken_back=put_back
     )
-    # Without a record of this host the repository alone says what it has.
+    # Without a record of this host only the repository gives the order.
     return replace(found, order=found.order or tuple(backup.backup_id for backup in found.ordered(there)))
 
 
@@ -312,7 +318,7 @@ def known_archive(
     """Return the part of the archive that this host knows, and the names of the foreign binlogs in it."""
     if archive is None or not archive.files:
         return archive, ()
-    # Only what looks at an archive loads this.
+    # Only callers with an archive need this module.
     from zsnapdb.jobs.record import archive_record
 
     return archive_record.known_part(instance, repository, archive)
@@ -328,12 +334,12 @@ def _taken_back(
 
 
 def is_consolidated(backup: Summary | Manifest) -> bool:
-    """Whether a backup says that a consolidation made it."""
+    """Return whether a consolidation created the backup, by its own description."""
     return backup.is_full and any(volume.sent_from is not None for volume in backup.volumes)
 
 
 def _known(instance: Instance, repository: Repository) -> BackupRecord:
-    """Return the record of what this host stored, copied and adopted there. Empty if it cannot be read.
+    """Return the record of the backups that this host stored, copied and adopted there. Empty if it cannot be read.
 
     A copy of a repository has the id and the manifests of the original, so the original's record counts there too.
     """
@@ -376,7 +382,7 @@ def _compared(
         known, local, there, unreadable, policy, removal_time(instance.host).at, provenance.unchosen
     )
     short = host_record.judge_archive(archived, positions(archive)) if archive is not None else None
-    # The caller listed the repository before the record was read. What was stored in between is no loss.
+    # The caller listed the repository before the record was read. Backups that were stored in between are not missing.
     if missing:
         by_now = set(repository.backup_ids(instance.name))
         missing = tuple(backup for backup in missing if backup.backup_id not in by_now)
@@ -404,34 +410,34 @@ def stored(
     *,
     seen: Sequence[OwnedSnapshot] | None = None,
 ) -> tuple[Summaries, StoredCheck]:
-    """Return the backups that the repository lists, oldest first, and what `check` says of them."""
+    """Return the backups that the repository lists, oldest first, and the result of `check`."""
     known = instance.summaries(repository)
     checked = check(instance, repository, known.backups, known.unread, archive, seen=seen)
     return replace(known, backups=checked.ordered(known.backups)), checked
 
 
 def choosable(instance: Instance, repository: Repository) -> tuple[Summary, ...]:
-    """Return the readable backups, oldest first, without those that nothing chooses unless a person names them."""
+    """Return the readable backups, oldest first, without those that are used only if a person names them."""
     known, checked = stored(instance, repository)
     return tuple(backup for backup in known.backups if backup.backup_id not in checked.unchosen)
 
 
 def counted(instance: Instance, repository: Repository) -> tuple[Summary, ...]:
-    """Return the readable backups, oldest first, without those from the future and the foreign ones."""
+    """Return the readable backups, oldest first, without future and foreign ones."""
     known, checked = stored(instance, repository)
     return tuple(backup for backup in known.backups if backup.backup_id not in checked.unbelieved)
 
 
 def stored_after(instance: Instance, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:
-    """Return the ids of the backups that are later than a set of this host, by the records at the configured address.
+    """Return the ids of the backups that are later than a set of this host, by the records for the configured address.
 
-    The repository is not asked. A record that cannot be read says nothing here.
+    The repository is not asked. Unreadable records are ignored.
     """
     return tuple(name for record in _records(instance) for name in record.stored_after(made, pool_guid))
 
 
 def recorded_groups(instance: Instance, pool_guid: int) -> Mapping[str, int]:
-    """Return the transaction groups of the backups that this host stored from the pool, by id, as far as recorded."""
+    """Return the recorded transaction groups of the backups that this host stored from the pool, by id."""
     groups: dict[str, int] = {}
     for record in _records(instance):
         groups |= {
@@ -443,7 +449,7 @@ def recorded_groups(instance: Instance, pool_guid: int) -> Mapping[str, int]:
 
 
 def _records(instance: Instance) -> Iterator[BackupRecord]:
-    """Yield the records of the repositories that were at the configured address, as far as they can be read."""
+    """Yield the readable records of the repositories that were at the configured address."""
     for file in sorted((instance.host.records / instance.name).glob(f"*/{BACKUPS}")):
         with contextlib.suppress(DamagedError):
             record = read(file, BackupRecord)
@@ -491,10 +497,10 @@ def _local_backups(
     there: Sequence[PlacedBackup],
     seen: Sequence[OwnedSnapshot] | None,
 ) -> list[LocalBackup]:
-    """Return the backups whose snapshots on this host say that they are stored in this repository, oldest first.
+    """Return the backups that are stored in this repository by the properties of their snapshots here, oldest first.
 
-    `seen` are the snapshots of the instance's sets, with the repository, if the caller has just read them. An empty
-    list if this host has no ZFS, or lacks a dataset of the instance.
+    `seen` are the snapshots of the instance's sets, with the repository, if the caller has just read them. The list is
+    empty if this host has no ZFS, or lacks a dataset of the instance.
     """
     volumes = instance.settings.volumes
     if volumes is None:

@@ -1,9 +1,10 @@
-"""What this host knows of runs whose id the caller chose: what each was about, whether it is done, and its answer.
+"""The records of runs whose id the caller chose: the action, its state, and its answer.
 
 <runs>/<day in the id>/<id>.json
 
-A record is written before the run does anything, and again when it is done, before anybody is answered. So a command
-that is repeated after a lost answer is answered from here. The records of a day go KEPT_DAYS later.
+A record is written before the run changes anything, and again when it is done, before the caller gets an answer. So a
+command that is repeated after a lost answer gets the answer from here. The records of a day are removed KEPT_DAYS
+later.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _TEXT_BYTES = 64 << 20
 
 
 class OnceRecord(RecordPart):
-    """A run: what it was about, how far it is, and its answer as text and as the document that was printed."""
+    """A run: its action, its state, and its answer as text and as the printed document."""
 
     format: Literal[1] = 1
     run_id: RunId
@@ -51,12 +52,12 @@ class OnceRecord(RecordPart):
 
     @property
     def is_done(self) -> bool:
-        """Whether the run did what it was to do."""
+        """Whether the run is complete."""
         return self.state is RunState.DONE
 
     @property
     def deed(self) -> Deed:
-        """What the run was to do."""
+        """The action of the run."""
         return Deed(self.verb, self.about, self.aim)
 
 
@@ -67,11 +68,16 @@ class OnceRecords:
     host: Host
 
     def file(self, run: str) -> Path:
-        """Return where the record of the run is, or would be."""
+        """Return the path of the run's record."""
         return self.host.runs / repeated_run.day_of(run) / f"{run}.json"
 
     def read(self, run: str) -> OnceRecord | None:
-        """Return the record of the run, None if there is none. DamagedError if it cannot be read."""
+        """Return the record of the run; None if there is none.
+
+        Raises:
+            DamagedError: the record cannot be read.
+            PreflightError: the file cannot be opened.
+        """
         file = self.file(run)
         try:
             known = OnceRecord.model_validate_json(file.read_bytes())
@@ -89,28 +95,28 @@ class OnceRecords:
         return known
 
     def decide(self, run: str, deed: Deed, known: OnceRecord | None) -> RunDecision:
-        """Return what becomes of the deed, by the record of its run."""
+        """Return the decision about the action, by the record of its run."""
         state = known.state if known is not None else RunState.BEGUN
-        # A record that went by the later time is not asked for by the earlier one.
+        # The sweep removes records by the earlier time, so the later time asks for no removed record.
         latest = removal_time(self.host).latest
         return repeated_run.decide(run, deed, known.deed if known is not None else None, state, latest)
 
     def begin(self, run: str, deed: Deed) -> OnceRecord:
-        """Record that the run begins. Records of days that nobody can ask for any more go."""
+        """Record that the run begins. Remove the records of days that are too old for any repeated run."""
         record = OnceRecord(run_id=run, verb=deed.verb, about=deed.about, aim=deed.aim, began=self.host.now())
         self._write(record)
         self._sweep()
         return record
 
     def end(self, record: OnceRecord, exit_code: int, text: str, document: str) -> OnceRecord:
-        """Record that the run is done, and what it answers. Durable on return."""
+        """Record the end of the run and its answer. Durable on return."""
         answer = {"exit_code": exit_code, "text": text, "document": document}
         done = record.model_copy(update={"state": RunState.DONE, "ended": self.host.now(), **answer})
         self._write(done)
         return done
 
     def note_given_up(self, run: str) -> None:
-        """Record that what the run began is given up, if it is recorded: who repeats it does not begin it again.
+        """Record that the action of the run is abandoned, if the run is recorded. A repeated run does not restart it.
 
         "" is no run: the journals of older versions name none.
         """
@@ -120,7 +126,11 @@ class OnceRecords:
 
     @contextlib.contextmanager
     def alone(self, run: str, deed: Deed, patience: float, tell: Callable[[str], None]) -> Iterator[None]:
-        """Be the only process of this host that is this run. BusyError if another is, after `patience` seconds."""
+        """Be the only process of this host that executes this run.
+
+        Raises:
+            BusyError: another process executes it, for more than `patience` seconds.
+        """
         doing = f"doing run {run}, `{deed.verb}` of {deed.about}"
         with contextlib.ExitStack() as stack:
             try:

@@ -1,4 +1,4 @@
-"""The record of the restores that took production's place on this host, a file per instance."""
+"""The record of the restores that took production's place on this host, with a file per instance."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from zsnapdb.zfs import datasets
 
 
 def recorded(instance: Instance) -> PutBackRecord:
-    """Return the restores that production's present datasets come from.
+    """Return the restores from which production's present datasets come.
 
-    They count while the volumes have the mark of the latest of them: whoever put the old datasets back by hand has no
-    such restore. They count also while no volume is there: lost data had this history. DamagedError if the record
-    cannot be read.
+    They count while the volumes have the mark of the last of them: the old datasets, put back by hand, have no such
+    mark. They count also while no volume exists, because the lost data had this history.
+
+    Raises:
+        DamagedError: the record cannot be read.
     """
     known = read(instance.host.put_backs / f"{instance.name}.json", PutBackRecord)
     if known is None or not known.restores:
@@ -36,13 +38,13 @@ def recorded(instance: Instance) -> PutBackRecord:
 
 
 def taken_back(instance: Instance, backups: Iterable[Placed]) -> Mapping[str, str]:
-    """Return why backups are no state of present production, by id. DamagedError as for `recorded`."""
+    """Return why backups are no state of present production, by id. The errors are those of `recorded`."""
     found = recorded(instance).taken_back(backups)
     return {name: f"restore {restore_id} took its state back" for name, restore_id in found.items()}
 
 
 def note(instance: Instance, made: PutBack) -> None:
-    """Record that a restore took production's place. Warns if that cannot be written."""
+    """Record that a restore took production's place. Warn if that fails."""
     folder = instance.host.put_backs
     file = folder / f"{instance.name}.json"
     try:

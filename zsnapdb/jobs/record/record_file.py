@@ -1,4 +1,4 @@
-"""The files in which a host records what it stored: read as parsed models, replaced atomically, durable on return."""
+"""The files of this host's records: read as parsed models, replaced atomically, durable on return."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ R = TypeVar("R", bound=RecordPart)
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 BACKUPS, _ARCHIVE, _BINLOGS, _EVIDENCE = "backups.json", "archive.json", "binlogs.json", "evidence.json"
 _LOCK_SECONDS = 30.0
-"""A change of the record takes a moment. After this time another process does not let go."""
+"""A change of the record is short. After this time in seconds the process that holds the lock counts as stuck."""
 
 
 @dataclass(frozen=True)
 class HostRecord:
-    """The record of one instance in one repository. `url` is where this host stores now."""
+    """The record of one instance in one repository. `url` is the present address of that repository."""
 
     folder: Path
     instance: str
@@ -56,9 +56,9 @@ class HostRecord:
 
     @classmethod
     def of(cls, instance: Instance, repository: Repository) -> HostRecord | None:
-        """Return the record; None if the repository is not the instance's own one, as this host stores nothing there.
+        """Return the record; None if the repository is not the instance's own one: this host stores nothing there.
 
-        A copy of a repository has the id of the original. So the id alone does not tell them apart.
+        The id alone does not distinguish a copy of a repository, which has the id of the original.
         """
         if not instance.is_own_repository:
             return None
@@ -67,13 +67,17 @@ class HostRecord:
 
     @classmethod
     def of_copy(cls, instance: Instance, repository: Repository) -> HostRecord:
-        """Return the record of what this host copied to, or adopted in, a repository that is not the instance's own."""
+        """Return the record of backups that this host copied to, or adopted in, another repository than its own."""
         address = hashlib.sha256(instance.repository.url.encode()).hexdigest()[:16]
         folder = instance.host.records / instance.name / f"copy-{address}" / folder_name(repository.id)
         return cls(folder, instance.name, repository.id, instance.repository.url)
 
     def backups(self) -> BackupRecord:
-        """Return the recorded backups; none if nothing was recorded yet. DamagedError if the file cannot be read."""
+        """Return the recorded backups; an empty record if nothing was recorded yet.
+
+        Raises:
+            DamagedError: the file cannot be read.
+        """
         empty = BackupRecord(instance=self.instance, repository_id=self.repository_id, url=self.url)
         known = read(self.folder / BACKUPS, BackupRecord)
         if known is not None and (known.instance, known.repository_id) != (self.instance, self.repository_id):
@@ -81,20 +85,26 @@ class HostRecord:
         return known or empty
 
     def archived(self) -> ArchivedPosition | None:
-        """Return the newest position that this host archived, None if none is recorded. DamagedError as above."""
+        """Return the newest position that this host archived; None if none is recorded.
+
+        The errors are those of `backups`.
+        """
         return read(self.folder / _ARCHIVE, ArchivedPosition)
 
     def evidence_end(self) -> EvidenceEnd | None:
-        """Return the newest record of the evidence log that this host knows of, None if it knows none.
+        """Return the newest record of the evidence log that this host knows; None if it knows none.
 
-        DamagedError as above.
+        The errors are those of `backups`.
         """
         return read(self.folder / _EVIDENCE, EvidenceEnd)
 
     def set_evidence_end(self, end: EvidenceEnd) -> None:
-        """Remember the newest record of the evidence log, and which this host wrote. OSError if the disk refuses.
+        """Record the newest record of the evidence log, and the newest one that this host wrote.
 
-        Another run may have remembered a newer one.
+        A newer one, recorded by another run, stays.
+
+        Raises:
+            OSError: the file cannot be written.
         """
         with self._changing():
             known = self.evidence_end()
@@ -104,9 +114,12 @@ class HostRecord:
                 whole_file.replace(self.folder / _EVIDENCE, after.model_dump_json().encode(), 0o644)
 
     def change_backups(self, change: Callable[[BackupRecord], BackupRecord]) -> BackupRecord:
-        """Replace the recorded backups by what `change` makes of them, and return these. OSError if the disk refuses.
+        """Replace the recorded backups with the result of `change`, and return it.
 
-        A file that cannot be read is set aside, and a new record begins.
+        A file that cannot be read is renamed, and a new record begins.
+
+        Raises:
+            OSError: the file cannot be written.
         """
         with self._changing():
             try:
@@ -120,13 +133,16 @@ class HostRecord:
             return after
 
     def binlogs(self) -> ArchivedBinlogs | None:
-        """Return the recorded binlogs, None if none were recorded yet. DamagedError as above."""
+        """Return the recorded binlogs; None if none were recorded yet. The errors are those of `backups`."""
         return read(self.folder / _BINLOGS, ArchivedBinlogs)
 
     def change_binlogs(self, change: Callable[[ArchivedBinlogs], ArchivedBinlogs]) -> None:
-        """Replace the recorded binlogs by what `change` makes of them. OSError if the disk refuses.
+        """Replace the recorded binlogs with the result of `change`.
 
-        A file that cannot be read is set aside, and a new record begins.
+        A file that cannot be read is renamed, and a new record begins.
+
+        Raises:
+            OSError: the file cannot be written.
         """
         with self._changing():
             try:
@@ -139,7 +155,11 @@ class HostRecord:
                 whole_file.replace(self.folder / _BINLOGS, after.model_dump_json().encode(), 0o644)
 
     def set_archived(self, position: ArchivedPosition) -> None:
-        """Record the newest archived position. OSError if the disk refuses."""
+        """Record the newest archived position.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
         with self._changing():
             whole_file.replace(self.folder / _ARCHIVE, position.model_dump_json().encode(), 0o644)
 
@@ -156,7 +176,11 @@ class HostRecord:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """Run the block as the only one that changes the record. TimeoutError if another run does not let go."""
+        """Run the block as the only process that changes the record.
+
+        Raises:
+            TimeoutError: another process does not release the lock.
+        """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         whole_file.sync_folder(self.folder.parent)
         with private_lock.locked(self.folder / ".lock", _LOCK_SECONDS):
@@ -179,7 +203,11 @@ def unreadable(file: Path, why: str) -> DamagedError:
 
 
 def read(file: Path, kind: type[R]) -> R | None:
-    """Return what the file records, None if there is no file. DamagedError if the file cannot be read."""
+    """Return the content of the record; None if there is no file.
+
+    Raises:
+        DamagedError: the file cannot be read.
+    """
     try:
         return kind.model_validate_json(file.read_bytes())
     except FileNotFoundError:
@@ -191,18 +219,19 @@ def read(file: Path, kind: type[R]) -> R | None:
 
 
 _LEAST_BYTES = 1 << 20
-"""A journal of a backup is about as large."""
+"""The least free space in bytes, about the size of a backup's journal."""
 
 
 def objections(folder: Path) -> tuple[str, ...]:
-    """Return why nothing can be kept in the folder: its file system is full, or read-only. Nothing if it can.
+    """Return why the folder cannot keep records: its file system is full or read-only. Empty if it can.
 
-    Backups go on without a journal. But what is interrupted then begins anew, and what was told is not remembered.
+    Backups continue without a journal. But an interrupted backup then starts again, and sent notifications are not
+    remembered.
     """
     try:
         disk = os.statvfs(folder)
     except OSError:
-        # This host has no records yet, or this account must not see them.
+        # This host has no records yet, or this account may not see them.
         return ()
     if disk.f_flag & os.ST_RDONLY:
         return (f"this host cannot keep its records: the file system of {folder} is read-only",)
@@ -217,10 +246,10 @@ P = TypeVar("P", bound=PlacedLink)
 
 @dataclass(frozen=True)
 class StoredCheck:
-    """A repository held against what this host stored there.
+    """The comparison of a repository with this host's record.
 
-    `missing` are backups that the repository lacks, `archive` the newest archived position if the archive does not
-    reach it, and `order` the ids of all backups, also of those that are missing, oldest first.
+    `missing` are backups that the repository lacks. `archive` is the newest archived position if the archive does not
+    reach it. `order` are the ids of all backups, including the missing ones, oldest first.
     """
 
     findings: tuple[StoredFinding, ...] = ()
@@ -230,24 +259,24 @@ class StoredCheck:
     own: tuple[str, ...] = ()
     """The ids of the backups that are this host's own, by its record and its snapshots."""
     future: Mapping[str, datetime] = field(default_factory=dict)
-    """The times of the backups from the future, by backup id. They are chosen for nothing unless named."""
+    """The times of the backups from the future, by backup id. They are used only if a person names them."""
     provenance: Provenance = field(default_factory=Provenance)
-    """Which backups this host knows, and which are foreign."""
+    """The backups that this host knows, and the foreign ones."""
     record: BackupRecord | None = None
     local: tuple[LocalBackup, ...] = ()
     known_archive: Archive | None = None
-    """The part of the archive that this host knows, None if the binlogs were not looked at."""
+    """The part of the archive that this host knows; None if the binlogs were not compared."""
     taken_back: Mapping[str, str] = field(default_factory=dict)
-    """The backups of states that a restore took back from production, and which restore that was, by backup id."""
+    """The backups whose state a restore took back from production, with that restore, by backup id."""
 
     @property
     def unbelieved(self) -> Mapping[str, str]:
-        """The backups from the future and the foreign ones, and why nothing chooses them, by backup id."""
+        """The future and foreign backups, with the reason why they are not chosen, by backup id."""
         return {**dict.fromkeys(self.future, "it is from the future"), **self.provenance.unchosen}
 
     @property
     def unchosen(self) -> Mapping[str, str]:
-        """The backups that are chosen for nothing unless a person names them, and why, by backup id."""
+        """The backups that are used only if a person names them, with the reason, by backup id."""
         return {**self.taken_back, **self.unbelieved}
 
     @property
@@ -256,20 +285,20 @@ class StoredCheck:
         return self.future.keys() - self.provenance.unchosen.keys()
 
     def order_with(self, there: Sequence[PlacedLink]) -> tuple[str, ...]:
-        """Return `order` for other backups and sets than those that were compared, such as local sets beside them."""
+        """Return `order` for other backups and sets than the compared ones, for example with local sets."""
         if self.record is None:
             return self.order
         return host_record.order_of(self.record, self.local, there, self.provenance.unchosen)
 
     def ordered(self, there: Sequence[P]) -> tuple[P, ...]:
-        """Return these stored backups oldest first. No foreign one changes the order of the others."""
+        """Return these stored backups, oldest first. Foreign backups do not change the order of the others."""
         foreign = self.provenance.unchosen
         believed = {backup.backup_id for backup in there if backup.backup_id not in foreign}
         abandoned = self.record.abandoned if self.record is not None else order.NOTHING
         return tuple(order.in_order(there, believed, abandoned))
 
     def numbers(self, there: Sequence[PlacedLink]) -> tuple[int | None, ...]:
-        """Return the sequence numbers of these stored backups, without foreign ones: nobody else uses up numbers."""
+        """Return the sequence numbers of these stored backups without foreign ones, which use up no numbers."""
         return tuple(backup.sequence for backup in there if backup.backup_id not in self.provenance.unchosen)
 
     def warn(self, instance: Instance) -> None:

@@ -1,4 +1,4 @@
-"""The systemd unit that ran the server of an instance when it was last backed up: a file per instance."""
+"""The systemd unit that ran the server of an instance at its last backup, with a file per instance."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ServiceRecord(RecordPart):
 def note(instance: Instance, datadir: Path) -> None:
     """Record the unit that runs the server of the data directory. A rewind of a dead server needs it.
 
-    Nothing changes if no unit runs the server. Warns if the unit cannot be found or recorded.
+    Nothing changes if no unit runs the server. Warn if the unit cannot be found or recorded.
     """
     file = _file(instance)
     try:
@@ -46,7 +46,8 @@ def note(instance: Instance, datadir: Path) -> None:
 def stopped_server(instance: Instance) -> StoppedServer | None:
     """Return the server of the last backup if its unit is stopped and no process serves its data directory.
 
-    None also if nothing was recorded, if this account may not read the record, or if systemd does not know the unit.
+    Return None also if nothing was recorded, if this account may not read the record, or if systemd does not know the
+    unit.
     """
     try:
         known = _recorded(instance)
@@ -68,9 +69,12 @@ def _recorded(instance: Instance) -> ServiceRecord | None:
 def service_now_or_before(
     instance: Instance, process: ServingProcess | None, known: str | None = None
 ) -> ServerService:
-    """Return how the server is stopped and started: as configured, as it runs now, or as it ran at the last backup.
+    """Return the way to stop and start the server: as configured, as it runs now, or as it ran at the last backup.
 
-    `known` is the unit that the journal of an interrupted run has. PreflightError if nothing says it.
+    `known` is the unit in the journal of an interrupted run.
+
+    Raises:
+        PreflightError: no source names the unit.
     """
     recorded = _recorded(instance) if process is None and known is None else None
     return service_of(instance.settings.control, process, recorded.unit if recorded is not None else known)

@@ -1,8 +1,7 @@
-"""The tail of the newest binlog that this host proved last: a file per instance, below the host's state folder.
+"""The last proved tail of the newest binlog, with a file per instance, below the host's state folder.
 
-The proof of the next set reads only what the server wrote since then, and so does the check of a clone. The record may
-be removed at any time: without it, or with one that does not fit the binlog, the whole binlog is read. What is read is
-the same.
+The proof of the next set and the check of a clone read only the later part. The record may be removed at any time:
+without it, or if it does not fit the binlog, the whole binlog is read. The result is the same.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _MOST_BYTES = 4 << 20
 
 
 class TailPart(RecordPart):
-    """A known tail as it is stored."""
+    """The stored form of a known tail."""
 
     flavour: Flavour
     file: str
@@ -41,7 +40,7 @@ def _file(instance: Instance) -> Path:
 
 
 def read(instance: Instance, flavour: Flavour) -> KnownTail | None:
-    """Return the tail that was proved last; None if none is recorded, or if it cannot be read."""
+    """Return the last proved tail; None if none is recorded or it cannot be read."""
     try:
         opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(opened, "rb") as file:
@@ -54,7 +53,7 @@ def read(instance: Instance, flavour: Flavour) -> KnownTail | None:
 
 
 def write(instance: Instance, flavour: Flavour, tail: KnownTail) -> None:
-    """Record the tail. Nothing is recorded if the disk refuses: the next proof reads the whole binlog then."""
+    """Record the tail. If the disk refuses, nothing is recorded and the next proof reads the whole binlog."""
     part = TailPart(
         flavour=flavour,
         file=tail.file,
@@ -66,5 +65,5 @@ def write(instance: Instance, flavour: Flavour, tail: KnownTail) -> None:
     file = _file(instance)
     with contextlib.suppress(OSError, PreflightError):
         make_private(file.parent)
-        # Commits wait while a disk is synced. A half file is no record: it is no JSON, or its digest does not fit.
+        # A sync of the disk would delay commits. A partial file is detected: it is no JSON, or its digest does not fit.
         whole_file.replace_disposable(file, part.model_dump_json().encode())

@@ -1,7 +1,7 @@
-"""Chooses backup and binlogs of a restore, and makes the steps of their replay.
+"""The choice of a restore's backup and binlogs, and the steps of their replay.
 
-It reads the transactions of the binlogs that decide where the restore stops, and those with tables whose engine nothing
-says.
+It reads the transactions of the binlogs that decide where the restore stops, and of those with tables whose engine is
+not recorded.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ from zsnapdb.repository.repository import Repository
 
 @dataclass
 class TransactionReader:
-    """Reads the transactions of archived binlogs.
+    """A reader for the transactions of archived binlogs.
 
-    Each binlog is copied once into a temporary folder: from `local`, else it is fetched.
+    Each binlog is copied from `local` or downloaded, once, into a temporary folder.
     """
 
     archive: BinlogArchive
@@ -70,7 +70,7 @@ class TransactionReader:
     local: LocalBinlogs = field(default_factory=LocalBinlogs)
 
     def scan(self, binlog: RouteFile) -> Iterator[Scanned]:
-        """Yield the transactions of a binlog, in order. The first request copies or fetches the binlog."""
+        """Yield the transactions of a binlog, in order. The first call copies or downloads the binlog."""
         path = Path(below(self.folder, f"{binlog.incarnation}-{binlog.name}"))
         archived = self.files[binlog.incarnation, binlog.name]
         witness = Witness(stretches=archived.span.stretches, end=archived.end)
@@ -96,7 +96,7 @@ class Chosen:
     boundary: Boundary | None = None
 
     def replays(self, batch_bytes: int) -> tuple[Replay, ...]:
-        """Return the replay steps; none if the backup alone is the point."""
+        """Return the replay steps; empty if the backup alone is the point."""
         if self.boundary is None:
             return ()
         return replays(
@@ -115,7 +115,7 @@ def choose(
 ) -> Chosen:
     """Return the choice. This reads the transactions of the binlogs that decide it.
 
-    `loaded` are the archived binlogs (None: they are not needed). Those that are among `local` are not fetched.
+    `loaded` are the archived binlogs (None: they are not needed). Binlogs among `local` are not downloaded.
     """
     backups, now = tuple(points_of(manifests)), instance.host.now()
     if isinstance(target, AtBackup) or loaded is None:
@@ -135,7 +135,7 @@ def choose(
             start = start_in(choice.route, reader.scan(first))
             chosen = _bounded(choice, start, reader, now)
             if chosen.point.last is None and _is_past(choice, start, reader, files, manifests):
-                # The backup was begun before that time and snapshotted after it, or a clock was set back: only an older
+                # The backup was begun before that time and snapshotted after it, or a clock was set back. Only an older
                 # backup leads there.
                 backups = backups[: backups.index(choice.point)]
                 if not backups:
@@ -163,7 +163,7 @@ def _is_past(
     files: Sequence[RouteFile],
     manifests: Sequence[Manifest],
 ) -> bool:
-    """Whether the backup of the choice may contain more than the target time."""
+    """Return whether the backup of the choice may contain transactions after the target time."""
     first = choice.files[0]
     backup = next(manifest for manifest in manifests if manifest.backup_id == choice.point.backup_id)
     snapshot_by = commit_time(point_of(backup).before)
@@ -198,9 +198,9 @@ def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader, now: d
 
 
 def _newest(files: Sequence[RouteFile], start: int, reader: TransactionReader) -> ArchivedTransaction | None:
-    """Return the last transaction of files, the first of them replayed from `start` on. None if they contain none.
+    """Return the last transaction of the files, the first of them replayed from `start`; None if they contain none.
 
-    The files are not read for it: its time is the latest of its file.
+    The files are not read: the time of the transaction is the latest time of its file.
     """
     for place in range(len(files) - 1, -1, -1):
         file, begin = files[place], files[place].start if place else start
@@ -211,7 +211,7 @@ def _newest(files: Sequence[RouteFile], start: int, reader: TransactionReader) -
 
 
 def first_manifest(instance: Instance, repository: Repository, planned: RestorePlan) -> Manifest:
-    """Return the manifest of the backup, or of the local set, that a plan begins with."""
+    """Return the manifest of the backup, or of the local set, with which a plan begins."""
     local = local_snapshot.read(instance, planned.backup_id) if planned.clones else None
     return local or repository.manifest(instance.name, planned.backup_id)
 
@@ -225,13 +225,16 @@ def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> L
 
 
 def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:
-    """Return the steps with the binlogs marked that need not be fetched, and with what describes each now."""
+    """Return the steps with marks for the binlogs that are on this host.
+
+    They also get the present digests of the archive's descriptions.
+    """
     files = () if archive is None else archive.files
     named = {(log.incarnation, log.file) for step in steps for log in step.logs}
     here = {
         (file.incarnation, file.name) for file in files if (file.incarnation, file.name) in named and local.has(file)
     }
-    # Binlogs that stand for an archive are described as far as they are replayed, and so otherwise than in the plan.
+    # Descriptions of binlogs without an archive end where the replay ends, so they differ from those in the plan.
     digests = {
         (file.incarnation, file.name): file.digest
         for file in files
@@ -241,7 +244,7 @@ def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBin
 
 
 def replayer_of(settings: Settings, flavour: Flavour, version: str) -> Replayer:
-    """Return what replays binlogs on a server of this version: as the site says, else the server where it can."""
+    """Return the replayer for a server of this version: the configured one, else the server itself if it can."""
     if settings.restore.replay != "auto":
         return settings.restore.replay
     return "client" if release_of(version) < family(flavour).relay_logs_from else "applier"
@@ -258,7 +261,8 @@ def replay_steps(
 ) -> tuple[Replay, ...]:
     """Return the replay steps of a plan, located, with their replayer.
 
-    PreflightError if this host lacks a program that the replayer needs, or as `check_engines` says.
+    Raises:
+        PreflightError: this host lacks a program for the replayer, or `check_engines` refuses.
     """
     replayer = replayer_of(settings, planned.flavour, planned.server_version)
     if steps and replayer == "client":
@@ -273,7 +277,8 @@ def replay_steps(
 def client_programs(instance: Instance, flavour: Flavour, version: str) -> tuple[Path, Path]:
     """Return the programs for a replay by a client: the binlog tool and the client.
 
-    PreflightError names a program that this host lacks.
+    Raises:
+        PreflightError: this host lacks a program; the message names it.
     """
     binary = server_program.chosen(instance.settings.server, flavour, version)
     tool, client = (
@@ -284,7 +289,7 @@ def client_programs(instance: Instance, flavour: Flavour, version: str) -> tuple
 
 
 def default_engine(variables: Mapping[str, str], options: Sequence[str]) -> Defaults:
-    """Return the engine with which a replay begins: that of server.options, else that of the source."""
+    """Return the engine with which a replay begins: the one in server.options, else the source's."""
     own = [line.partition("=")[2].strip() for line in options if option_name(line) == "default_storage_engine"]
     return Defaults([variables.get("default_storage_engine", "InnoDB"), *own][-1])
 
@@ -294,11 +299,11 @@ def check_engines(
 ) -> None:
     """Check that the steps can give each table its engine, as far as the descriptions of the binlogs say.
 
-    A step is read only if one of its binlogs has a table without transactions whose engine nothing says: from that
-    binlog on, because a later one may drop the table.
+    A step is read only if one of its binlogs has a non-transactional table whose engine is not recorded. It is read
+    from that binlog on, because a later one may drop the table.
 
     Raises:
-        PreflightError: a table had another engine than the replay would give it, and nothing says which
+        PreflightError: a table had another engine than the replay would give it, and no record has the engine
     """
     described = {(file.incarnation, file.name): file for file in files}
     for step in steps:
@@ -314,7 +319,7 @@ def check_engines(
                     archive.fetch(file, path)
                 os.truncate(path, part.size if part.stop is None else part.stop)
                 with path.open("rb") as opened, contextlib.suppress(PreflightError):
-                    # An encrypted binlog is read by the server alone.
+                    # Only the server can read an encrypted binlog.
                     made.read(opened, part.file, part.start, number)
             records |= {(number, table.offset): table.record for table in file.span.made}
         refused = contradiction(plan_engines(made.numbered(), records, start), start, step.by)

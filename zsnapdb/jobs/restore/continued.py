@@ -1,7 +1,7 @@
-"""`zsnapdb restore --continue-to`: moves a finished restore that was not handed over further forward.
+"""`zsnapdb restore --continue-to`: it moves a finished restore that was not handed over further forward.
 
-The restored server must still be where the restore left it, or was started to look around. Only what lies between the
-two points is replayed.
+The restored server must be stopped as the restore left it, or run only to look around. Only the transactions between
+the two points are replayed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, owned
 
 _WHOLE = 1 << 62
-"""Bytes of a batch that holds all binlogs."""
+"""The batch size in bytes that holds all binlogs."""
 NEXT, HERE = "next", "here"
-"""Name the point one transaction further, and the point of the restore itself."""
+"""The names of the point one transaction further, and of the restore's own point."""
 
 
 @dataclass(frozen=True)
 class ContinueRequest:
-    """The point to go on to, the dataset of the finished restore (None: the only one), and the new handover.
+    """The next point, the dataset of the finished restore (None: the only one), and the new handover.
 
-    The point `next` is one transaction further; `here` hands the restore over where it is.
+    The point `next` is one transaction further; `here` hands the restore over at its present point.
     """
 
     to: str
@@ -48,7 +48,11 @@ class ContinueRequest:
 
 
 def finished(settings: Settings, instance: Instance, top: str | None) -> RestoreJournal:
-    """Return the finished restore that can go on. NotThere if there is no single one."""
+    """Return the finished restore that can continue.
+
+    Raises:
+        UnknownNameError: there is no single one.
+    """
     known: dict[str, RestoreJournal] = {}
     for journal in Journals(settings.restore.journal).history(instance.name):
         planned = journal.plan
@@ -67,7 +71,7 @@ def finished(settings: Settings, instance: Instance, top: str | None) -> Restore
 
 
 def plan_now(settings: Settings, instance: Instance, request: ContinueRequest) -> RestoreJournal:
-    """Return the plan that `go_on` would carry out now; nothing is changed. The errors are those of `plan`."""
+    """Return the plan that `go_on` would execute now; change nothing. The errors are those of `plan`."""
     instance = _as_before(settings, instance, request)
     return plan(settings, instance, open_for_restore(instance, request.origin), request)
 
@@ -75,9 +79,9 @@ def plan_now(settings: Settings, instance: Instance, request: ContinueRequest) -
 def go_on(
     settings: Settings, instance: Instance, request: ContinueRequest, confirm: Confirm, stop_after: str | None = None
 ) -> RestoreResult:
-    """Move the finished restore to the requested point. Afterwards it is handed over anew.
+    """Move the finished restore to the requested point, and hand it over again.
 
-    The errors are those of `plan` and of a restore. An error removes nothing: `zsnapdb restore --resume` goes on.
+    The errors are those of `plan` and of a restore. An error removes nothing: `zsnapdb restore --resume` continues.
     """
     instance = _as_before(settings, instance, request)
     repository = open_for_restore(instance, request.origin)
@@ -92,10 +96,13 @@ def _as_before(settings: Settings, instance: Instance, request: ContinueRequest)
 
 
 def plan(settings: Settings, instance: Instance, repository: Repository, request: ContinueRequest) -> RestoreJournal:
-    """Return the plan that goes on from the finished restore, and the steps of it that are done.
+    """Return the plan that continues the finished restore, with its finished steps.
 
-    NotThere if the point does not lie behind that of the restore. PreflightError if its server runs, other than to look
-    around, or if its transactions have no GTIDs: then nothing proves that it is where the restore left it.
+    Raises:
+        NotThere: the point is not after the point of the restore.
+        PreflightError: its server runs, other than to look around, or its transactions have no GTIDs, so its position
+            cannot be proved.
+        UsageError: the point is a backup or `latest`.
     """
     journal = finished(settings, instance, request.top)
     before = journal.plan
@@ -145,7 +152,10 @@ def _with_replay(
     target: Target,
     number: int,
 ) -> RestorePlan:
-    """Return the plan with the replay of what lies between its point and the later one, which becomes its point."""
+    """Return the plan with a replay of the transactions between its point and the later one.
+
+    The later point becomes the point of the plan.
+    """
     manifest = first_manifest(instance, repository, planned)
     archive = archive_of(instance, repository).load()
     local = local_binlogs([manifest], request.origin)
@@ -160,7 +170,11 @@ def _with_replay(
 
 
 def next_transaction(planned: RestorePlan) -> str:
-    """Return the GTID of the first transaction that the restore left out. NotThere if it ended with the last one."""
+    """Return the GTID of the first transaction that the restore left out.
+
+    Raises:
+        NotThere: the restore ended with the last known transaction.
+    """
     following = planned.point.following
     if following is None or following.gtid is None:
         raise NotThere(

@@ -1,8 +1,7 @@
-"""Exchanges the datasets of a server for restored ones, and back. Each change can be repeated after an interruption.
+"""The exchange of a server's datasets for restored ones, and back. Each change can be repeated after an interruption.
 
-Before the first change, and again before each direction, the kernel and ZFS are asked (`jobs/host/production.py`). How
-far an exchange has come is judged by GUIDs and marks (`planning/restore/exchange.py`), never by what a command
-remembers.
+The kernel and ZFS are asked before the first change, and again before each direction (`jobs/host/production.py`). GUIDs
+and marks show how far an exchange is (`planning/restore/exchange.py`), never the memory of a command.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from zsnapdb.zfs.rights import Right
 
 
 def look(plan: RestorePlan, step: Promote) -> Exchange:
-    """Return how far the exchange has come. Changes nothing."""
+    """Return the observed state of the exchange; change nothing."""
     return judge(step, _existing(plan, step))
 
 
@@ -48,7 +47,7 @@ def _existing(plan: RestorePlan, step: Promote) -> Mapping[str, NamedDataset]:
 
 
 def is_in_place(plan: RestorePlan) -> bool:
-    """Whether the restored datasets have taken the place of the server's own, and have their mount points."""
+    """Return whether the restored datasets are in place of the server's own, with their mount points."""
     step = plan.promotion
     if step is None or look(plan, step).state is not ExchangeState.IN_PLACE:
         return False
@@ -60,7 +59,7 @@ def is_in_place(plan: RestorePlan) -> bool:
 
 
 def refuse_unclear(plan: RestorePlan, exchange: Exchange) -> None:
-    """Raise PreflightError if it is not known which dataset is which, or if the restored ones are not complete."""
+    """Raise PreflightError if the datasets cannot be identified, or if the restored ones are not complete."""
     if exchange.state is ExchangeState.UNCLEAR and not exchange.has_begun:
         raise PreflightError(
             f"nothing of the server of {plan.instance} was exchanged, and {'; '.join(exchange.reasons)}",
@@ -75,7 +74,7 @@ def refuse_unclear(plan: RestorePlan, exchange: Exchange) -> None:
 
 
 def refuse_what_would_be_lost(step: Promote) -> None:
-    """Raise PreflightError if the exchange would take away what is no volume of the server. Changes nothing."""
+    """Raise PreflightError if the exchange would remove data that is no volume of the server; change nothing."""
     places = {part.place: part.mountpoint for part in step.parts if part.old is not None}
     production.refuse_strangers(places)
     production.refuse_second_mounts(places)
@@ -85,7 +84,8 @@ def refuse_what_would_be_lost(step: Promote) -> None:
 def swap(plan: RestorePlan, step: Promote) -> None:
     """Rename the old datasets, and the restored datasets to the old names. All are unmounted first, and no server runs.
 
-    PreflightError, with nothing renamed, if a server uses one of them, or if another dataset would go along.
+    Raises:
+        PreflightError: a server uses one of them, or the rename would include another dataset; nothing was renamed.
     """
     exchange = look(plan, step)
     refuse_unclear(plan, exchange)
@@ -111,15 +111,16 @@ def swap(plan: RestorePlan, step: Promote) -> None:
 
 
 def _release_olds(step: Promote) -> None:
-    """Unmount the server's own datasets, which are in their places still, and keep a boot from mounting them."""
+    """Unmount the server's own datasets that still have their names, and keep a boot from mounting them."""
     for part in reversed([part for part in step.parts if part.old is not None]):
         seen = datasets.properties(part.place, ["guid", "mounted"]) if datasets.exists(part.place) else None
         if seen is None or part.old_guid not in (None, int(seen["guid"].value)):
             continue
         if not datasets.exists(part.dataset):
-            # Plans of older versions have no GUID. Without the restored dataset in its own place this may be it.
+            # Plans of older versions have no GUID. If the restored dataset does not exist under its own name, this may
+            # be it.
             continue
-        # This one first: whoever undoes the exchange knows by it that the dataset was unmounted by us.
+        # This change comes first: an undo of the exchange knows by it that zsnapdb unmounted the dataset.
         datasets.set_properties(part.place, {"canmount": "noauto"})
         datasets.unmount(part.place)
     production.refuse_mounted_elsewhere(
@@ -129,10 +130,13 @@ def _release_olds(step: Promote) -> None:
 
 
 def swap_back(plan: RestorePlan, step: Promote) -> None:
-    """Undo an exchange that is not complete: the server's own datasets are in their places again, and mounted.
+    """Undo an incomplete exchange: the server's own datasets get their names back and are mounted.
 
-    Nothing happens to datasets that were not renamed. PreflightError, with nothing renamed, if a server uses one of
-    them, if it is not known which is which, or if the restored datasets are all in place: then the exchange is done.
+    Datasets that were not renamed are not changed.
+
+    Raises:
+        PreflightError: a server uses one of them, they cannot be identified, or all restored datasets are in place, so
+            the exchange is complete. Nothing was renamed.
     """
     exchange = look(plan, step)
     if not exchange.has_begun:
@@ -154,9 +158,9 @@ def swap_back(plan: RestorePlan, step: Promote) -> None:
 
 
 def remount(step: Promote) -> None:
-    """Mount the server's own datasets as they were before an exchange, and let a boot mount them as it did.
+    """Mount the server's own datasets as before the exchange, and let a boot mount them as before.
 
-    They are in their places. A server that runs from them is not disturbed, and what is mounted stays so.
+    They have their own names. A server that runs from them is not disturbed, and mounted datasets stay mounted.
     """
     olds = {part.place: part for part in step.parts if part.old is not None}
     seen = datasets.properties_of(list(olds), ["canmount"]) if olds else {}
@@ -168,7 +172,7 @@ def remount(step: Promote) -> None:
 
 
 RELEASED = {name: f"{PROPERTY}:replaced-{name}" for name in GUARANTEES}
-"""On a replaced dataset: the room that was reserved for it, in bytes, before the dataset in its place got that."""
+"""The property of a replaced dataset with its former reservation in bytes, which moved to the new dataset."""
 _NOTHING = ("0", "none")
 _SWITCHES = ("readonly", *datasets.SAFE_MOUNT)
 
@@ -177,14 +181,14 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True)
 class OwnSettings:
-    """What the site has set on a dataset: the properties that are local or received there, and the delegated rights."""
+    """The site's settings of a dataset: its local and received properties, and the delegated rights."""
 
     properties: Mapping[str, str]
     rights: frozenset[Right]
 
     @classmethod
     def read(cls, dataset: str) -> OwnSettings:
-        """Read them from production, or from the dataset that it has become."""
+        """Read the settings from production, or from the dataset that was production."""
         values = dict(own_properties.own_values([dataset])[dataset])
         released = datasets.properties(dataset, list(RELEASED.values()))
         for name, key in RELEASED.items():
@@ -194,7 +198,7 @@ class OwnSettings:
 
 
 def notes(step: Promote, clones: Sequence[CloneSnapshot]) -> tuple[str, ...]:
-    """Return what a plan says of the settings of production: what its replacement gets, and what it cannot get."""
+    """Return notes on the settings of production: those that its replacement gets, and those that it cannot get."""
     olds = [part for part in step.parts if part.old is not None]
     if not olds:
         return ()
@@ -211,7 +215,7 @@ def notes(step: Promote, clones: Sequence[CloneSnapshot]) -> tuple[str, ...]:
 
 
 def _too_large(part: PromotePart, seen: OwnSettings, clones: Sequence[CloneSnapshot]) -> list[str]:
-    """Say that the state at the point is larger than a limit which the site has set since."""
+    """Return a note if the state at the point is larger than a limit that the site has set since."""
     limit = seen.properties.get("refquota", "0")
     if not clones or not limit.isdigit() or int(limit) == 0:
         return []
@@ -222,10 +226,9 @@ def _too_large(part: PromotePart, seen: OwnSettings, clones: Sequence[CloneSnaps
 
 
 def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
-    """Return the values that the dataset in its place still needs before a server starts, to behave as the old one.
+    """Return the values that the new dataset still needs before the server starts, to behave like the old one.
 
-    `is_foreign`: others may have written the files of the place, so no set-user-id program and no device file works
-    there.
+    `is_foreign`: others may have written the files, so set-user-id programs and device files must not work there.
     """
     if part.old is None or not datasets.exists(part.old):
         return {}
@@ -238,9 +241,10 @@ def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
 
 
 def give_defaults(parts: Sequence[PromotePart]) -> None:
-    """Let the places inherit their mount points, outer ones first, and have the default of canmount, as the old ones.
+    """Let the datasets inherit mount points, outer ones first, and have the default of canmount, like the old ones.
 
-    None is mounted: ZFS unmounts for both. A place whose mount point would be another one then keeps its own.
+    None of them is mounted, because ZFS unmounts for both changes. A dataset keeps its own mount point if the inherited
+    one would differ.
     """
     for part in parts:
         if part.old is None or not datasets.exists(part.old):
@@ -254,10 +258,10 @@ def give_defaults(parts: Sequence[PromotePart]) -> None:
 
 
 def carry(part: PromotePart, warn: Warn, *, is_foreign: bool) -> None:
-    """Give the dataset in its place exactly what the site had set on the old one. A server may run from it.
+    """Give the new dataset exactly the site's settings of the old one. A server may run from it.
 
-    What cannot be given is warned of, and the server goes on. `is_foreign` is as for `behaviour_of`. If the old dataset
-    is gone, only other snapshot programs may work on the place again.
+    A setting that cannot be set causes a warning, and the server continues. `is_foreign` is as for `behaviour_of`. If
+    the old dataset no longer exists, only the mark against other snapshot programs is removed.
     """
     if part.old is None or not datasets.exists(part.old):
         datasets.inherit([part.place], list(NO_SNAPSHOTS))
@@ -275,7 +279,7 @@ def carry(part: PromotePart, warn: Warn, *, is_foreign: bool) -> None:
         if name in changed or name in gone:
             _give_room(part, name, changed.get(name, "none"), warn)
         elif name in GUARANTEES and name in wanted.properties:
-            # A run that was interrupted gave it to the place.
+            # An interrupted run set the guarantee on the new dataset.
             _release(part.old, name)
     _give_rights(part.place, wanted.rights, warn)
 
@@ -286,7 +290,7 @@ def _set_all(place: str, values: Mapping[str, str], warn: Warn) -> None:
     except CommandTimeout:
         raise
     except ZsnapdbError:
-        # One of them cannot be set. The others can.
+        # At least one cannot be set. The others can.
         for name, value in values.items():
             _set(place, name, value, warn)
 
@@ -308,7 +312,10 @@ def _try(what: str, change: Callable[[], None], warn: Warn) -> bool:
 
 
 def _give_room(part: PromotePart, name: str, value: str, warn: Warn) -> None:
-    """Set a limit or a guarantee. A guarantee moves: the old dataset has it until its place does, if both fit."""
+    """Set a limit or a guarantee.
+
+    The old dataset keeps a guarantee until the new one has it, if the pool has space for both.
+    """
     assert part.old is not None, "the caller has read it"
     if name not in GUARANTEES or value in _NOTHING:
         _set(part.place, name, value, warn)
@@ -324,7 +331,7 @@ def _give_room(part: PromotePart, name: str, value: str, warn: Warn) -> None:
 
 
 def _release(old: str, name: str) -> None:
-    """Take the guarantee from the old dataset, which remembers how much it was."""
+    """Remove the guarantee from the old dataset, and record its size there."""
     seen = datasets.properties(old, [name])[name]
     if seen.value not in _NOTHING:
         datasets.set_properties(old, {RELEASED[name]: seen.value})
@@ -341,9 +348,9 @@ def _give_rights(place: str, wanted: Collection[Right], warn: Warn) -> None:
 
 
 def refuse_exchange(plan: RestorePlan) -> None:
-    """Raise PreflightError if ZFS would refuse a rename of the exchange, or if it would leave the server in the clear.
+    """Raise PreflightError if ZFS would refuse a rename of the exchange, or the exchange would end the encryption.
 
-    Changes nothing. One command asks for all datasets; none is asked if the restore exchanges none.
+    Nothing is changed. One command asks for all datasets; none is run if the restore exchanges no datasets.
     """
     step = plan.promotion
     if step is None:
@@ -358,8 +365,7 @@ def refuse_exchange(plan: RestorePlan) -> None:
     seen = encryption.at_rest(shown.values())
     own_keys = set(plan.with_own_keys)
     for source, place in tops:
-        # What is received inherits the encryption of what it is received below, unless its stream is raw
-        # (zfs-receive(8)).
+        # A received dataset inherits the encryption of the dataset above it, unless its stream is raw (zfs-receive(8)).
         own = AtRest("raw", source) if source in own_keys else seen[shown[origins.get(source, source)]]
         home, around = (seen[shown[name.rpartition("/")[0]]] for name in (source, place))
         replaced = seen[place] if shown[place] == place else CLEAR
@@ -369,7 +375,7 @@ def refuse_exchange(plan: RestorePlan) -> None:
 
 
 def judge_keys(plan: RestorePlan) -> list[FitnessFinding]:
-    """Return what is to be said about the keys of the places that clones take. One command asks, if there are any."""
+    """Return the findings about the keys of the places that clones take. One command asks, if there are clones."""
     step = plan.promotion
     if step is None or not plan.clones:
         return []
@@ -379,9 +385,10 @@ def judge_keys(plan: RestorePlan) -> list[FitnessFinding]:
 
 
 def open_again(places: Iterable[str], warn: Callable[[str], None]) -> None:
-    """Load the keys that ZFS forgot when clones became their own encryption roots. One that is not there is a warning.
+    """Load the keys that ZFS forgot when clones became their own encryption roots.
 
-    `judge_key` says why. Nothing happens if every key is loaded.
+    A key that is unavailable causes a warning; `judge_key` gives the reason. If every key is loaded, nothing is
+    changed.
     """
     seen = encryption.at_rest(places)
     for root in sorted({one.root for one in seen.values() if one.root is not None and not one.is_unlocked}):
@@ -395,9 +402,9 @@ def open_again(places: Iterable[str], warn: Callable[[str], None]) -> None:
 
 
 def top_beside(place: str, name: str) -> str | None:
-    """Return the dataset `name` beside the place if the place is encrypted; else None.
+    """Return the dataset `name` next to the place if the place is encrypted; else None.
 
-    From there a clone of it can take its name, and give it back.
+    A clone of the place at that dataset can take its name and give it back.
     """
     parent = place.rpartition("/")[0]
     if not parent or not datasets.exists(place) or encryption.at_rest([place])[place].cipher is None:
@@ -406,7 +413,7 @@ def top_beside(place: str, name: str) -> str | None:
 
 
 def _existing_dataset(name: str) -> str:
-    """Return the dataset, or the nearest one above it that exists."""
+    """Return the dataset, or the nearest existing one above it."""
     while "/" in name and not datasets.exists(name):
         name = name.rpartition("/")[0]
     return name

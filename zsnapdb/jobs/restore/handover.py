@@ -1,4 +1,4 @@
-"""Hands a restored server over: stopped, to look around, beside the old server, in its place, or as a replica."""
+"""The handover of a restored server: stopped, to look around, next to the old server, in its place, or as a replica."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ from zsnapdb.zfs.command import number_in
 from zsnapdb.zfs.owned import Mark
 
 _PATIENCE = 10.0
-"""Seconds for which a replica may fail to connect to its source. The server itself would try for days."""
+"""The time in seconds in which a replica may fail to connect to its source. The server itself would try for days."""
 
 
 @dataclass(frozen=True)
 class HandedOver:
-    """How the server is left: its option file (None: that of the site), and its port and process if it runs.
+    """The result of a handover: the option file (None: that of the site), and port and process if the server runs.
 
     `socket` is that of a server to look around in.
     """
@@ -75,12 +75,12 @@ class HandedOver:
 
 
 def _look_around(work: ServerWork, step: LookAround) -> HandedOver:
-    """Start the server read-only. It is not handed over: datasets and snapshots stay those of the restore."""
+    """Start the server read-only. It is not handed over: datasets and snapshots still belong to the restore."""
     be_mounted(work)
     copy = work.copy
     copy.process().kill_all()
     if was_kept(work, step.name):
-        # An interrupted run began the look.
+        # An interrupted run had begun this step.
         take_back(work, f"{STEP_SNAPSHOT}{step.name}")
     else:
         keep(work, step.name)
@@ -103,7 +103,11 @@ def _look_around(work: ServerWork, step: LookAround) -> HandedOver:
 
 
 def _check_point(work: ServerWork, session: Session) -> ServerFacts:
-    """Return the facts of the started server. ConsistencyError unless it is exactly at the point, on its own files."""
+    """Return the facts of the started server.
+
+    Raises:
+        ConsistencyError: the server is not exactly at the point, or uses other files than its own.
+    """
     facts = probe(session)
     expected = work.plan.point.gtids
     gtids = parse_gtids(work.plan.flavour, expected) if expected is not None else None
@@ -121,7 +125,7 @@ def hand_over(work: ServerWork, step: HandoverStep) -> HandedOver:
 
 
 def _zone_notes(plan: RestorePlan, step: HandoverStep) -> tuple[str, ...]:
-    """Return what a unit that starts the server from now on needs: the time zone of the source's process."""
+    """Return the line with the time zone of the source's process, for a unit that will start the server."""
     is_in_its_place = isinstance(step, Promote) and not plan.receives
     line = None if plan.zone is None or is_in_its_place else unit_line(plan.zone, host_zones(plan.zone))
     if line is None:
@@ -136,7 +140,7 @@ def _left(work: ServerWork, step: HandoverStep) -> HandedOver:
         return _promote(work, step)
     be_mounted(work)
     datasets.set_on_all(work.datasets, {"canmount": "on"})
-    # Other snapshot programs work on the restored datasets again: from now on they belong to the site.
+    # From now on the restored datasets belong to the site, so other snapshot programs may use them.
     named = sorted({work.plan.layout.top, *work.datasets})
     datasets.inherit(owned.ours(named, work.mark), list(NO_SNAPSHOTS))
     if isinstance(step, LeaveStopped):
@@ -150,9 +154,9 @@ def _drop_step_snapshots(work: ServerWork) -> None:
 
 
 def leave_to_trial(work: ServerWork, step: LeaveStopped) -> HandedOver:
-    """Leave an ephemeral copy stopped, with its option file. It stays ours: no boot mounts it, no program snapshots it.
+    """Leave an ephemeral copy stopped, with its option file. It still belongs to the restore.
 
-    It is mounted since its first recovery.
+    So it is not mounted at boot and other programs do not snapshot it. It has been mounted since its first recovery.
     """
     copy = work.copy
     identity = copy.identity(server_id=step.server_id, port=None, access=Access.ACCOUNTS)
@@ -183,7 +187,7 @@ def _run_beside(work: ServerWork, step: RunBeside) -> HandedOver:
 
 
 def _running(work: ServerWork, copy: Copy, server_id: int, port: int, last: tuple[str, ...]) -> HandedOver:
-    """Write the option file for all later starts, and return how the server runs."""
+    """Write the option file for all later starts, and return the running server."""
     identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS)
     copy.write_option_file(identity, last)
     _drop_step_snapshots(work)
@@ -279,9 +283,10 @@ def _promote(work: ServerWork, step: Promote) -> HandedOver:
 
 
 def _take_over(work: ServerWork, step: Promote) -> HandedOver:
-    """Give the datasets, which have the old names now, to the site. Parts that were done before are not repeated.
+    """Give the datasets, which now have the old names, to the site. Finished parts are not repeated.
 
-    NotOursError, and nothing changes, if a dataset of these names is not of this restore.
+    Raises:
+        NotOursError: a dataset with these names is not of this restore; nothing was changed.
     """
     for part in step.parts:
         owned.prove([part.place], work.mark, Mark(INCARNATION_PROPERTY, step.incarnation))
@@ -293,25 +298,25 @@ def _take_over(work: ServerWork, step: Promote) -> HandedOver:
     paths = PathMap(tuple((point, point) for point in places.values()))
     copy = replace(work.copy, paths=paths, root=root)
     if (root / PRIVATE_FOLDER).exists():
-        # It goes last. Without it an earlier run came further, and a server may run here.
+        # The folder is removed last. Without it an earlier run came further, and a server may run here.
         copy.turn_lists()
-        # It takes the place of the server, whose keys it keeps.
+        # The server takes the place of the old one and keeps its keys.
         server.remove_uuid(copy.datadir)
         server_files.remove_tree(root / PRIVATE_FOLDER)
-    # What follows takes seconds on a busy pool, and needs no stopped server.
+    # The rest takes seconds on a busy pool and does not need a stopped server.
     work.in_place()
-    # An earlier run may have come further: all snapshots of such a part belong to the site now.
+    # An earlier run may have come further: all snapshots of a part without the mark belong to the site now.
     ours = [part for part in step.parts if owned.is_ours(part.place, work.mark)]
     for part in ours:
         _take_over_snapshots(work.plan, part)
-    # A limit of the outer dataset counts what the inner ones have got.
+    # A limit of the outer dataset counts the data of the inner ones.
     for part in ours:
         exchange.carry(part, work.events.warn, is_foreign=is_foreign)
         datasets.inherit([part.place], [RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
     exchange.open_again([part.place for part in step.parts], work.events.warn)
     is_sealed = production.seal(step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan))
     _note_history(work, step)
-    # Last of all: only what is marked can ever be removed, and only a finished exchange leaves something to remove.
+    # The marks come last: only marked datasets can be removed, so only a finished exchange leaves removable datasets.
     production.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.latest())
     kept = tuple(
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
@@ -331,7 +336,10 @@ def _take_over(work: ServerWork, step: Promote) -> HandedOver:
 
 
 def _note_history(work: ServerWork, step: Promote) -> None:
-    """Record that production goes on from the restored state: what was backed up since is of another history."""
+    """Record that this restore took production's place. Backups after its base show a state that it took back.
+
+    A plan without a base records nothing.
+    """
     if work.plan.base is None:
         return
     sealed = [f"{part.old}@{snapshot_name(work.plan.restore_id)}" for part in step.parts if part.old is not None]
@@ -351,8 +359,8 @@ def _note_history(work: ServerWork, step: Promote) -> None:
 def _give_properties(step: Promote, *, is_foreign: bool) -> None:
     """Give the datasets the mount points of the old ones and their incarnation, unless an earlier run did.
 
-    With these they get what the old ones behaved by. ZFS mounts a dataset anew when its mount point is set, and cannot
-    if another one is mounted inside (zfsprops(7)).
+    They also get the settings that determine the behaviour of the old ones. ZFS remounts a dataset when its mount point
+    is set, and cannot do that if another one is mounted inside (zfsprops(7)).
     """
     wanted = {
         part.place: {
@@ -376,17 +384,17 @@ def _give_properties(step: Promote, *, is_foreign: bool) -> None:
     for part in missing:
         values = exchange.behaviour_of(part, is_foreign=is_foreign) | wanted[part.place]
         if part.old_canmount_is_set is False:
-            # It gets the default, last of all: until then it is seen that a run was interrupted here.
+            # The default is set last. Until then its absence shows that a run was interrupted here.
             del values["canmount"]
         datasets.set_properties(part.place, values)
     exchange.give_defaults(missing)
 
 
 def _mount_in_order(step: Promote) -> None:
-    """Mount the datasets, outer ones first. One that lies hidden below the mount of an outer one is mounted anew.
+    """Mount the datasets, outer ones first. A dataset that is hidden by the mount of an outer one is mounted again.
 
-    ZFS may mount a dataset when its mount point is set. If a run was killed between two of these settings, the next one
-    has an inner dataset mounted before the outer one, whose mount then hides it.
+    ZFS may mount a dataset when its mount point is set. After a kill between two of these settings, an inner dataset
+    may be mounted before the outer one. Then the outer mount hides it.
     """
     seen = datasets.properties_of([part.place for part in step.parts], ["mounted"])
     mounted = [part for part in step.parts if seen[part.place]["mounted"].value == "yes"]
@@ -394,16 +402,16 @@ def _mount_in_order(step: Promote) -> None:
     hidden = [part for part in mounted if part not in visible]
     is_wrong = bool(hidden) or any(part not in mounted for part in step.parts)
     if is_wrong and mounted:
-        # What hides another one goes first; then the hidden one can be reached by its path.
+        # The covering mounts go first; then the hidden ones can be reached by their paths.
         for part in (*reversed(visible), *hidden):
             datasets.unmount(part.place)
     mounting.mount_all((part.place for part in step.parts), {part.place: part.mountpoint for part in step.parts})
 
 
 def _replaced_origin(plan: RestorePlan) -> Origin:
-    """Return the facts of the old server, as they were when the backup was made. What the plan has is enough here.
+    """Return the facts about the old server at the time of the backup, from the plan alone.
 
-    The store is not asked: the server is down.
+    The store is not asked, because the server is down.
     """
     recovered = next(step for step in plan.steps if isinstance(step, Recover))
     return Origin(
@@ -424,12 +432,12 @@ def _replaced_origin(plan: RestorePlan) -> Origin:
 
 
 def _take_over_snapshots(plan: RestorePlan, part: PromotePart) -> None:
-    """Leave the volume without a snapshot that this restore made; a clone gets those that came before it.
+    """Remove the snapshots of this restore from the volume; a clone gets the earlier ones of its origin.
 
-    A received volume keeps no snapshot: without one of the old history the next backup is full, of the new history
-    alone. A clone of the old dataset's snapshot is promoted: the old dataset depends on it then and can be destroyed,
-    and the snapshots up to that one come along, so the next backup is an increment (zfs-promote(8)). What came along is
-    never destroyed: a clone that an interrupted run promoted is left as it is.
+    A received volume keeps no snapshot. Without a snapshot of the old history the next backup is full, with the new
+    history alone. A clone of the old dataset's snapshot is promoted. Then the old dataset depends on it and can be
+    destroyed. The snapshots up to that one move to the clone, so the next backup is an increment (zfs-promote(8)). The
+    moved snapshots are never destroyed: a clone that an interrupted run promoted stays unchanged.
     """
     cloned = next((step for step in plan.clones if step.role == part.role), None)
     if cloned is None:

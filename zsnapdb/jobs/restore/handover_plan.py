@@ -1,4 +1,4 @@
-"""How to hand the restored server over: stopped, to look around, beside the old one, in its place, as a replica."""
+"""The plan of a handover: stopped, to look around, next to the old server, in its place, or as a replica."""
 
 from __future__ import annotations
 
@@ -56,10 +56,12 @@ class Handover:
 def handover_step(
     settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan, handover: Handover
 ) -> HandoverStep:
-    """Return the handover step. If the request names no server_id, a server that is started gets a random one.
+    """Return the handover step. Without a server_id in the request, a started server gets a random one.
 
-    PreflightError if the handover is not possible: no source, another pool, no free port, or a server in place of the
-    old one that would give GTIDs a second time.
+    Raises:
+        PreflightError: the handover is impossible: another pool, no free port, or a server in place of the old one that
+            would reuse GTIDs.
+        UsageError: a replica has no source.
     """
     if handover.kind == "stopped":
         return LeaveStopped(planned.server_id)
@@ -103,7 +105,8 @@ def _promoted_server_id(
 ) -> int | None:
     """Return the server_id that the site gives to a server in place of the old one; None: none is requested.
 
-    PreflightError if the server would give GTIDs a second time under it, or under its old one if none is requested.
+    Raises:
+        PreflightError: the server would reuse GTIDs with it, or with its old one if none is requested.
     """
     if not family(planned.flavour).gtids_carry_server_id:
         return None

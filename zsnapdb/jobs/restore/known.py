@@ -1,6 +1,6 @@
-"""What repository, archive and host have for a restore, read once; and what it says about the newest state.
+"""The facts in repository, archive and host for a restore, read once, and their judgement of the newest state.
 
-Nothing is called the newest if something newer was stored that cannot be used.
+No state is called the newest if a newer one was stored and cannot be used.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _FUTURE = "it is from the future by the clock of this host, and this host did no
 
 
 def catalogue_of(instance: Instance, repository: Repository, archive: Archive | None) -> tuple[Catalogue, StoredCheck]:
-    """Return all backups, oldest first, and what the repository lacks of what this host stored; warn about that.
+    """Return all backups, oldest first, and the comparison with this host's record; warn about its findings.
 
-    While the store is unreachable, nothing is known to be missing.
+    While the store is unreachable, no backup is known to be missing.
     """
     catalogue = repository.catalogue(instance.name)
     if is_stand_in(repository):
@@ -60,10 +60,11 @@ def catalogue_of(instance: Instance, repository: Repository, archive: Archive | 
 
 @dataclass(frozen=True)
 class KnownToRestore:
-    """What repository, archive and host have for a restore to a target. `requested` is the target as it was requested.
+    """The facts in repository, archive and host for a restore to a target.
 
-    `archive` None: it was not read, as the target needs none. `history` is the id of the binlog history with the
-    target, if there are several. `accepts_older`: if the newest state cannot be used, the newest that can is restored.
+    `requested` is the target as the user named it. `archive` None: it was not read, because the target needs none.
+    `history` is the id of the binlog history with the target, if there are several. `accepts_older`: if the newest
+    state cannot be used, restore the newest usable one.
     """
 
     instance: Instance
@@ -78,11 +79,14 @@ class KnownToRestore:
 
     @property
     def named(self) -> str | None:
-        """The id of the backup that was requested by it."""
+        """The id of the requested backup; None if the target names none."""
         return self.target.backup_id if isinstance(self.target, AtBackup) else None
 
     def unusable(self) -> tuple[UnusableBackup, ...]:
-        """Return the stored backups that cannot be used: their manifests are unreadable or gone."""
+        """Return the stored backups that cannot be used:
+
+        their manifests are unreadable, missing, replaced or from the future.
+        """
         unusable = [UnusableBackup(name, error.message) for name, error in self.catalogue.unreadable.items()]
         unusable += [UnusableBackup(name, _REWRITTEN) for name in self.checked.provenance.rewritten]
         unusable += [UnusableBackup(name, _FUTURE) for name in self._newer_future()]
@@ -96,16 +100,16 @@ class KnownToRestore:
         return tuple(unusable)
 
     def _newer_future(self) -> list[str]:
-        """Return the backups from the future that are not before another one of the same pool, which decides order."""
+        """Return the doubtful future backups after the newest present one in the order."""
         ids, unchosen = [manifest.backup_id for manifest in self.catalogue.manifests], self.checked.unchosen
         newest_present = max((number for number, name in enumerate(ids) if name not in unchosen), default=-1)
         return [name for name in ids[newest_present + 1 :] if name in self.checked.doubtful_future]
 
     def choosable(self, history: str | None = None) -> tuple[Manifest, ...]:
-        """Return the backups among which the target may choose: the named one, else no foreign or future one.
+        """Return the backups from which the target may choose: all if it names one, else no foreign or future ones.
 
-        What a restore took back is not the newest state. A time, a GTID or the latest state of a named `history` may
-        be.
+        The newest state is never a state that a restore took back. A time, a GTID or the latest state of a named
+        `history` may be one.
         """
         if self.named is not None:
             return self.catalogue.manifests
@@ -114,7 +118,7 @@ class KnownToRestore:
         return tuple(manifest for manifest in self.catalogue.manifests if manifest.backup_id not in but)
 
     def refuse_without_any(self) -> None:
-        """Raise DamagedError if backups were stored and none of them can be used."""
+        """Raise DamagedError if backups were stored but none of them can be used."""
         backups = self.unusable()
         if backups and not self.choosable() and newest.asks_for_newest(self.target):
             listed = [f"backup {item.backup_id}: {item.why}" for item in backups]
@@ -123,9 +127,10 @@ class KnownToRestore:
             raise newest.all_taken_back(self.requested, self.checked.taken_back)
 
     def of_servers(self) -> list[Manifest]:
-        """Return the backups of database servers among which the target may choose.
+        """Return the backups of database servers from which the target may choose.
 
-        PreflightError if the target is a backup of another kind, or if all of them are of other kinds.
+        Raises:
+            PreflightError: the target is another kind of backup, or all of them are.
         """
         manifests = self.choosable(self.history)
         servers = [manifest for manifest in manifests if is_of_server(manifest)]
@@ -138,11 +143,14 @@ class KnownToRestore:
         return servers
 
     def of_one_server(self, manifests: Sequence[Manifest]) -> list[Manifest]:
-        """Return the backups among which the newest is the newest state of one server.
+        """Return the backups whose newest one is the newest state of one server.
 
-        Several servers may have written under the name of the instance. This host's own server counts here. On another
-        host, the server counts that is proved by GTIDs to have gone on from all others. HistoryError if there is none.
-        The latest state of a named history is that of its server, so there all backups are returned.
+        Several servers may have written under the name of the instance. On this host its own server counts. On another
+        host, the server counts whose GTIDs prove that it continued all others. For the latest state of a named history
+        all backups are returned.
+
+        Raises:
+            HistoryError: there is no such server.
         """
         is_named = self.history is not None and isinstance(self.target, Latest)
         known_writers = writers(manifests, self.instance.host.now())
@@ -158,11 +166,11 @@ class KnownToRestore:
         return [manifest for manifest in manifests if manifest.backup_id in names]
 
     def with_local_sets(self, stored: Sequence[Manifest], origin: RestoreOrigin, top: str | None) -> list[Manifest]:
-        """Return the stored backups and the local sets at which a restore may begin, oldest first.
+        """Return the stored backups and the local sets with which a restore may begin, oldest first.
 
-        Local sets count unless the repository was requested, or the newest backup. They must be of the server of the
-        newest stored backup, and in the pool of the target `top` (None: it will be in theirs), because a clone stays in
-        its pool.
+        Local sets count unless the repository or the newest backup was requested. They must belong to the server of the
+        newest stored backup. They must be in the pool of the target `top` (None: it will be in theirs), because a clone
+        stays in its pool.
         """
         if origin is RestoreOrigin.REPOSITORY or self.target == AtBackup(None):
             return list(stored)
@@ -181,11 +189,13 @@ class KnownToRestore:
         return list(self.checked.ordered([*stored, *local]))
 
     def present_archive(self, candidates: Sequence[Manifest]) -> Archive | None:
-        """Return the archive if its newest history is known to be production's present one; else None.
+        """Return the archive if its newest history is production's present one; else None.
 
-        It matters to `latest` alone. After a restore took production's place, the newest archived history may be the
-        one that was left. It is the present one if a backup since then leads into it, or if production has its binlogs.
-        HistoryError if it is not, and no backup was made since then, unless the target accepts an older state.
+        This matters only to `latest`. After a restore took production's place, the newest archived history may be the
+        abandoned one. It is the present one if a later backup leads into it, or if production has its binlogs.
+
+        Raises:
+            HistoryError: it is not the present one, there is no later backup, and the target accepts no older state.
         """
         put_back, archive, target = put_back_record.recorded(self.instance), self.archive, self.target
         if not isinstance(target, Latest) or self.history is not None or archive is None or put_back.last is None:
@@ -204,16 +214,20 @@ class KnownToRestore:
         return None
 
     def chain_of(self, manifest: Manifest) -> tuple[Manifest, ...]:
-        """Return the backups to receive for this one, the full one first. DamagedError names a missing link."""
+        """Return the backups to receive for this one, the full one first.
+
+        Raises:
+            DamagedError: a link is missing; the message names it.
+        """
         if manifest.is_full:
             return (manifest,)
         damaged = known_damage(self.repository, self.instance.name).stored()
         return restore_chain(self.checked.provenance.trusted(self.catalogue.manifests), manifest, damaged)
 
     def notes_beside(self, chosen: str) -> tuple[str, ...]:
-        """Return what the plan says about newer backups than the chosen one: foreign ones, and what a restore left.
+        """Return notes on backups newer than the chosen one: foreign ones, and states that a restore took back.
 
-        For a time or a GTID it says only whether the chosen backup is of what a restore left.
+        For a time or a GTID, return only a note if the chosen backup itself is of a state that was taken back.
         """
         ids, taken_back = [manifest.backup_id for manifest in self.catalogue.manifests], self.checked.taken_back
         if not newest.asks_for_newest(self.target) or chosen not in ids:
@@ -233,9 +247,12 @@ class KnownToRestore:
     def notes_on_newer(
         self, chosen: str, choice: RestoreRoute | None = None, local: Sequence[Manifest] = ()
     ) -> tuple[str, ...]:
-        """Return what the plan says about newer states than the chosen backup, and `choice`, that cannot be used.
+        """Return notes on states that are newer than the chosen backup and `choice`, but cannot be used.
 
-        `local` are local sets among its candidates. DamagedError names them, unless an older state is accepted.
+        `local` are local sets among its candidates.
+
+        Raises:
+            DamagedError: there are such states, and an older state is not accepted.
         """
         beside = self.notes_beside(chosen)
         if not newest.asks_for_newest(self.target):
@@ -263,7 +280,7 @@ def read_known(
     origin: RestoreOrigin = RestoreOrigin.REPOSITORY,
     reads_archive: bool = True,
 ) -> KnownToRestore:
-    """Read what a restore to this target depends on. The errors are those of `refuse_without_any`."""
+    """Read the facts on which a restore to this target depends. The errors are those of `refuse_without_any`."""
     if isinstance(target, AtBackup) and target.backup_id is not None:
         is_set = origin is not RestoreOrigin.REPOSITORY and local_snapshot.read(instance, target.backup_id) is not None
         if not is_set:
@@ -278,7 +295,7 @@ def read_known(
 
 
 def _leads_into(last: ArchivedFile, backups: Sequence[Manifest], archive: Archive) -> bool:
-    """Whether the archived binlogs lead from these backups into the history of a file."""
+    """Return whether the archived binlogs lead from these backups into the history of a file."""
     if not backups:
         return False
     points_here = [point_of(manifest) for manifest in backups]
@@ -287,10 +304,12 @@ def _leads_into(last: ArchivedFile, backups: Sequence[Manifest], archive: Archiv
 
 
 def newest_backup(instance: Instance, repository: Repository, *, accepts_older: bool) -> str:
-    """Return the id of the newest backup of a server whose manifest can be read.
+    """Return the id of the newest server backup with a readable manifest.
 
-    DamagedError if something newer was stored that cannot be used, unless the caller accepts an older backup; NotThere
-    if there is no backup; PreflightError if the newest one is of another kind.
+    Raises:
+        DamagedError: a newer one was stored and cannot be used, and the caller accepts no older backup.
+        NotThere: there is no backup.
+        PreflightError: the newest one is of another kind.
     """
     known = read_known(instance, repository, AtBackup(None), "latest", accepts_older=accepts_older)
     candidates = tuple(point_of(manifest) for manifest in known.of_one_server(known.of_servers()))
@@ -301,14 +320,15 @@ def newest_backup(instance: Instance, repository: Repository, *, accepts_older: 
 
 
 def is_local_set(manifest: Manifest) -> bool:
-    """Whether the manifest is one that this host keeps: the set cannot be fetched with it, only cloned."""
+    """Return whether this host keeps the manifest: such a set can only be cloned, not received."""
     return manifest.repository_id == local_snapshot.IN_NO_REPOSITORY
 
 
 def standing_of(instance: Instance, backup_id: str) -> SetStanding:
-    """Return what the records of this host say of a set, without a question to a store.
+    """Return whether a set is stored, by the records of this host, without asking a store.
 
-    The description of a set on this host does not tell: a stored backup has one too, for while its store is away.
+    The description of a set on this host does not show it: a stored backup also has one, for use while its store is
+    unreachable.
     """
     folder = instance.host.records / instance.name
     try:

@@ -1,6 +1,6 @@
 """The restore of a virtual machine: its zvols are received and checked, and its domain is defined.
 
-The machine is not started: it is whoever was backed up, until its links are up.
+The machine is not started: until its links are up, it has the identity of the original.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ Connect = Callable[[str], AbstractContextManager[Hypervisor]]
 class MachineRestoreRequest:
     """The requested restore: a backup of the machine, and the target dataset.
 
-    The target is `top`, or `name` below our own datasets. The last part of the target is the name of the new domain.
-    `accepts_older`: if the newest backup cannot be used, restore the newest that can. `domain` None: the name of the
-    domain is the last part of the target. `makes_parent`: the dataset above the target is made when the plan is
-    executed. `memory` (bytes) None: the machine gets as much as the original has.
+    The target is `top`, or `name` below our own datasets. The last part of the target is the name of the new domain,
+    unless `domain` names it. `accepts_older`: if the newest backup cannot be used, restore the newest usable one.
+    `makes_parent`: the dataset above the target is created when the plan is executed. `memory` (bytes) None: the
+    machine gets as much as the original.
     """
 
     to: str = "latest"
@@ -85,10 +85,11 @@ def make(
     request: MachineRestoreRequest,
     connect: Connect = connected,
 ) -> MachineRestorePlan:
-    """Return the plan.
+    """Return the plan; change nothing.
 
-    Raises an error, before anything is changed, if there is no such backup of a machine, if the chain is broken, or if
-    the target dataset or a domain of its name exists.
+    Raises:
+        ZsnapdbError: there is no such backup of a machine, the chain is broken, or the target dataset or a domain of
+            its name exists.
     """
     request = replace(request, to=ago(request.to, instance.host.now()))
     known, manifest = _newest_wanted(instance, repository, request)
@@ -137,7 +138,7 @@ def make(
 def _newest_wanted(
     instance: Instance, repository: Repository, request: MachineRestoreRequest
 ) -> tuple[KnownToRestore, Manifest]:
-    """Return what is known for the restore, and the requested backup, else the newest that may be chosen."""
+    """Return the facts for the restore, and the requested backup, else the newest that may be chosen."""
     target = parse_target(request.to)
     if not isinstance(target, Latest | AtBackup):
         raise UsageError(
@@ -154,7 +155,11 @@ def _newest_wanted(
 
 
 def machine_source(manifest: Manifest) -> MachineSourcePart:
-    """Return a backup's source if it is a virtual machine. PreflightError if the source is of another kind."""
+    """Return the source of a backup if it is a virtual machine.
+
+    Raises:
+        PreflightError: the source is of another kind.
+    """
     if isinstance(manifest.source, MachineSourcePart):
         return manifest.source
     raise PreflightError(
@@ -175,7 +180,10 @@ def refuse_taken(hypervisor: Hypervisor, domain: str) -> None:
 def _defining(
     text: str | None, identity: RestoredIdentity, settings: Settings, connect: Connect
 ) -> tuple[tuple[DefineDomain, ...], tuple[str, ...]]:
-    """Return the step that defines the domain, and notes on what it lacks; without the step, why there is none."""
+    """Return the step that defines the domain, and notes on its missing parts.
+
+    Without the step, a note gives the reason.
+    """
     targets = {disk.target for disk in parse(text).volumes} if text is not None else set()
     if text is None or targets != set(identity.disks):
         listed = f"disks {', '.join(sorted(targets)) or 'unknown'}, volumes {', '.join(sorted(identity.disks))}"
@@ -230,7 +238,7 @@ class MachineWork(RestoreWork[MachineRestorePlan]):
     connect: Connect = connected
 
     def remove(self) -> None:
-        """Remove the domain and the datasets that this restore made."""
+        """Remove the domain and the datasets of this restore."""
         remove_all(self.settings, self.plan, self.connect)
 
 
@@ -244,7 +252,7 @@ class MachineRestoreResult:
 
 
 def examine(work: MachineWork) -> list[FitnessFinding]:
-    """Return the findings of the plan's preflight; nothing is changed."""
+    """Return the findings of the plan's preflight; change nothing."""
     return [finding for step in work.plan.steps if isinstance(step, MachinePreflight) for finding in _judge(work, step)]
 
 
@@ -298,7 +306,10 @@ def abandon(
     with_foreign_snapshots: bool = False,
     connect: Connect = connected,
 ) -> MachineRestorePlan:
-    """Give an interrupted restore up: remove its domain and its datasets, each proved to be ours, and its journal."""
+    """Abandon an interrupted restore:
+
+    remove its domain, its datasets after proof that they are ours, and its journal.
+    """
     journals = MachineJournals(settings.restore.journal)
     with alone_with_journal(instance, journals, top) as journal:
         clear_foreign(journal.plan, may_go=with_foreign_snapshots)
@@ -309,7 +320,9 @@ def abandon(
 def _check(work: MachineWork, step: CheckVolumes) -> None:
     """Compare GUIDs and sizes with the manifest, restore the properties, and wait for the devices.
 
-    DamagedError if a zvol is another one; ConsistencyError if a device does not say that it is of its zvol.
+    Raises:
+        DamagedError: a zvol has another GUID or size.
+        ConsistencyError: a device does not belong to its zvol.
     """
     # The machine that may start next needs the memory more.
     work.memory.clear()
@@ -331,7 +344,11 @@ def _check(work: MachineWork, step: CheckVolumes) -> None:
 
 
 def _define(work: MachineWork, step: DefineDomain) -> None:
-    """Define the domain, unless this restore defined it before. ExistsError if somebody else's has its name."""
+    """Define the domain, unless this restore defined it before.
+
+    Raises:
+        ExistsError: a domain of another origin has its name.
+    """
     with work.connect(work.settings.vms.uri) as hypervisor:
         if _defined(hypervisor, work.plan) is not None:
             return
@@ -342,13 +359,13 @@ def _define(work: MachineWork, step: DefineDomain) -> None:
 
 HANDLERS: Handlers = {
     MachinePreflight: lambda work, step: refuse_unfit(_judge(work, step), work.events),
-    # The zvols inherit it: this host does not look for partitions in them (zfsprops(7)).
+    # The zvols inherit it, so this host does not look for partitions in them (zfsprops(7)).
     MakeTop: partial(make_top, more={"volmode": "dev"}),
     Receive: receive,
     CheckVolumes: _check,
     DefineDomain: _define,
 }
-"""What carries out each step of the restore of a machine."""
+"""The function that executes each step of the restore of a machine."""
 MACHINE: Body[MachineJournal, MachineRestoreResult] = Body(
     MachineJournals,
     MachineJournal,
@@ -359,7 +376,11 @@ MACHINE: Body[MachineJournal, MachineRestoreResult] = Body(
 
 
 def _defined(hypervisor: Hypervisor, planned: MachineRestorePlan) -> KnownDomain | None:
-    """Return the domain if this restore defined it. PreflightError if somebody else's has its UUID."""
+    """Return the domain if this restore defined it.
+
+    Raises:
+        PreflightError: a domain of another origin has its UUID.
+    """
     known = hypervisor.find(planned.define.uuid) if planned.define is not None else None
     if known is not None and not is_of_restore(known.xml, planned.restore_id):
         raise PreflightError(
@@ -371,9 +392,10 @@ def _defined(hypervisor: Hypervisor, planned: MachineRestorePlan) -> KnownDomain
 
 
 def remove_all(settings: Settings, planned: MachineRestorePlan, connect: Connect = connected) -> None:
-    """Remove the domain and the datasets that this restore made, with their snapshots. All others stay.
+    """Remove the domain and the datasets of this restore, with their snapshots. All others stay.
 
-    PreflightError, and nothing is removed, if somebody started the machine.
+    Raises:
+        PreflightError: the machine was started; nothing was removed.
     """
     if planned.define is not None:
         with connect(settings.vms.uri) as hypervisor:

@@ -1,7 +1,7 @@
-"""The server that a rewind replaces: stopped, and brought back as it was by every way out before the exchange is done.
+"""The server that a rewind replaces: its stop, and its return on every way out before the exchange is complete.
 
-What is changed at it is written to the journal before it is changed, so that whoever comes later can take it back:
-`zsnapdb rewind --resume`, `zsnapdb restore --abandon`, or the run itself after an error.
+Each change to it is recorded in the journal before it is made. So it can be reverted by `zsnapdb rewind --resume`, by
+`zsnapdb restore --abandon`, or by the run itself after an error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from zsnapdb.zfs import datasets, version
 
 _POLL_SECONDS = 0.05
 _HONOURS_DIRECT = (2, 3)
-"""OpenZFS from which O_DIRECT goes past the ARC."""
+"""The first OpenZFS release in which O_DIRECT bypasses the ARC."""
 _LONGEST_OPTION_FILE = 64 << 10
 
 
@@ -41,10 +41,10 @@ def serving_process(planned: RestorePlan) -> ServingProcess | None:
 
 
 def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
-    """Return a finding if the server whose place the restore takes would not end cleanly when it is stopped.
+    """Return a finding if the server that the restore replaces would not end cleanly after a stop.
 
-    With O_DIRECT, OpenZFS from 2.3 on answers EINVAL to writes of compressed pages. MariaDB 11.8 tries again for ever,
-    and direct=disabled lets it end at once; MySQL 9.7 aborts at the first write (tried on OpenZFS 2.3.9).
+    With O_DIRECT, OpenZFS from 2.3 on answers EINVAL to writes of compressed pages. MariaDB 11.8 retries forever, and
+    ends at once after direct=disabled. MySQL 9.7 aborts at the first write (tried on OpenZFS 2.3.9).
     """
     if serving_process(planned) is None or version.kernel_release() < _HONOURS_DIRECT:
         return []
@@ -53,7 +53,7 @@ def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
             method = global_variables(session, ("innodb_flush_method",)).get("innodb_flush_method", "")
             compressed = special_tables(session).page_compressed if method.startswith("O_DIRECT") else 0
     except ServerError:
-        # What does not answer cannot be asked, and has to be put back all the same.
+        # A server that does not answer cannot be asked, and must be rewound all the same.
         return []
     places = [place for place, _ in planned.layout.places.values()]
     direct = [place for place in places if datasets.properties(place, ["direct"])["direct"].value != "disabled"]
@@ -64,7 +64,11 @@ def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
 
 
 def wait_for_session(instance: Instance, timeout: float) -> Session:
-    """Return a session with the instance's server. ServerError if it does not answer within `timeout` seconds."""
+    """Return a session with the instance's server.
+
+    Raises:
+        ServerError: it does not answer within `timeout` seconds.
+    """
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -77,7 +81,7 @@ def wait_for_session(instance: Instance, timeout: float) -> Session:
 
 @dataclass(frozen=True)
 class OldServerControl:
-    """Stops the old server of a rewind, and brings it back."""
+    """The control of a rewind's old server: it stops the server and brings it back."""
 
     instance: Instance
     journals: Journals
@@ -86,12 +90,12 @@ class OldServerControl:
 
     @property
     def service(self) -> ServerService:
-        """How the server is stopped and started. PreflightError if nothing says it."""
+        """The way to stop and start the server. PreflightError if no source names its unit."""
         return service_now_or_before(self.instance, serving_process(self.plan), self.step.unit)
 
     @property
     def record(self) -> OldServer:
-        """What was changed at the old server so far, by this run or an earlier one."""
+        """The changes to the old server so far, by this run or an earlier one."""
         journal = self.journals.read(self.plan.layout.top)
         return (journal.old_server if journal is not None else None) or OldServer()
 
@@ -99,7 +103,7 @@ class OldServerControl:
         self.journals.note(self.plan.layout.top, record)
 
     def write_option_file(self, file: Path, text: str) -> None:
-        """Write the option file with the new server_id. The journal has what was in it before."""
+        """Write the option file with the new server_id. The journal has its former content."""
         record = self.record
         if record.option_file is None:
             self._note(replace(record, option_file=str(file), option_text=_text_of(file)))
@@ -112,9 +116,10 @@ class OldServerControl:
             ) from error
 
     def stop(self) -> None:
-        """Stop the server. From here on the journal says since when it is down.
+        """Stop the server. From here on the journal has the time of the stop.
 
-        ServerError if it, or another process that serves its files, is there when the time is over.
+        Raises:
+            ServerError: the server, or another process that serves its files, still runs after the timeout.
         """
         service = self.service
         self.instance.events.tell(f"stopping the server: {' '.join(service.stop_words)}")
@@ -130,28 +135,28 @@ class OldServerControl:
             time.sleep(_POLL_SECONDS)
 
     def is_up(self) -> None:
-        """Write down that users have a server again."""
+        """Record that users have a server again."""
         record = self.record
         if record.stopped is not None:
             self._note(record.up_at(self.instance.host.now()))
 
     def was_started(self) -> None:
-        """Write down that somebody started the old server after a run of ours had stopped it, if it runs now."""
+        """Record that the old server was started after a run of zsnapdb had stopped it, if it runs now."""
         record, process = self.record, serving_process(self.plan)
         if record.stopped is not None and process is not None and self._is_the_old_one(process):
             self._note(record.up_at(max(record.stopped, process.since)))
 
     def refuse_busy(self) -> None:
-        """Raise PreflightError if other processes than the server would keep its datasets mounted after its stop."""
+        """Raise PreflightError if processes other than the server would keep its datasets mounted after its stop."""
         process = serving_process(self.plan)
         places = [part.place for part in self.step.parts if part.old is not None]
         production.refuse_busy(places, process.pid if process is not None else None)
 
     def refuse_another(self) -> None:
-        """Raise PreflightError if a server runs in the data directory whose files are on none of the datasets.
+        """Raise PreflightError if a server runs in the data directory with files on none of the datasets.
 
-        Where they are not mounted, a service may have made an empty server in the folder below (mysqld_pre_systemd does
-        so at a boot). Mounting over it would hide its files while it runs.
+        While the datasets are not mounted, a service may create an empty server in the folder below (mysqld_pre_systemd
+        does that at a boot). A mount over it would hide its files while it runs.
         """
         process = serving_process(self.plan)
         names = names_in(self.step)
@@ -164,11 +169,13 @@ class OldServerControl:
             )
 
     def bring_back(self) -> str:
-        """Put the old server back as it was before the rewind, and return in words how it is left.
+        """Restore the state of the old server before the rewind, and return the resulting state as text.
 
-        Its datasets are in their places and mounted, its option file is as it was, and it runs if a run of ours had
-        stopped it. An error says what could not be done. PreflightError, with nothing changed, if the restored datasets
-        are all in place: then there is no way back.
+        Its datasets are in their places and mounted, and its option file has its former content. It runs if a run of
+        zsnapdb had stopped it. An error says which part failed.
+
+        Raises:
+            PreflightError: the restored datasets are all in place, so there is no way back. Nothing was changed.
         """
         self.refuse_another()
         exchange.swap_back(self.plan, self.step)
@@ -196,12 +203,12 @@ class OldServerControl:
         return "the old server was started again and answers, and nothing was replaced"
 
     def _is_the_old_one(self, process: ServingProcess) -> bool:
-        """Whether the process uses the server's own datasets, by the kernel's number of its filesystem."""
+        """Return whether the process uses the server's own datasets, by the device number of its filesystem."""
         own = {part.place for part in self.step.parts if part.old is not None}
         return dataset_of(Path(f"/proc/{process.pid}/cwd")) in own
 
     def left_as(self) -> str:
-        """Bring the old server back if the exchange is not done. Return how the server is left. Raises nothing."""
+        """Bring the old server back if the exchange is not complete. Return the state of the server. Raise no error."""
         again = f"`zsnapdb rewind {self.instance.name} --resume` goes on"
         try:
             if exchange.look(self.plan, self.step).state is ExchangeState.IN_PLACE:
@@ -224,7 +231,7 @@ class OldServerControl:
 
 
 def control_of(instance: Instance, journals: Journals, journal: RestoreJournal) -> OldServerControl | None:
-    """Return the control of the old server if this restore changed anything at one; None if it did not."""
+    """Return the control of the old server if this restore changed it; else None."""
     step = journal.plan.promotion
     if step is None or journal.old_server is None:
         return None
@@ -232,7 +239,11 @@ def control_of(instance: Instance, journals: Journals, journal: RestoreJournal) 
 
 
 def _text_of(file: Path) -> str | None:
-    """Return what is in the option file; None if there is none. PreflightError if it cannot be read as one."""
+    """Return the content of the option file; None if it does not exist.
+
+    Raises:
+        PreflightError: it is too large or cannot be read as text.
+    """
     try:
         status = file.lstat()
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""What a run of `restore` whose id its caller chose has made: the journal of the restore has the id.
+"""The results of `restore` runs whose id their caller chose: the journal of the restore has the id.
 
-A finished restore is the answer. An interrupted one goes on, as by --resume, while it stands beside the server. One
-that may have begun to exchange the datasets of production goes on only if a person says so: since then somebody may
-have looked at the server, mended it, or written to it. So does one that would replace the server with a state that was
-chosen long ago.
+A finished restore is the answer. An interrupted one that stands next to the server continues, as with --resume. A
+restore that may have begun to exchange the datasets of production continues only if a person requests it. Meanwhile a
+person may have inspected, repaired or changed the server. The same is true for a restore that would replace the server
+with a state that was chosen long ago.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from zsnapdb.jobs.steps.journal import J
 from zsnapdb.jobs.steps.restore_journal import Journals, MachineJournals, RestoreJournal
 
 _RECENT = timedelta(hours=1)
-"""For so long after it was planned a repeated command may go on to replace the server with what was chosen then."""
+"""The time after the planning in which a repeated command may still replace the server with the planned state."""
 
 
 def restored(
     settings: Settings, instance: Instance, confirm: Confirm = always, stop_after: str | None = None
 ) -> RestoreResult | None:
-    """Return the restore that the run of this id made, or go on with it. None if it left nothing.
+    """Return the restore of this run id, or continue it; None if the run left nothing.
 
-    PreflightError if it was interrupted in the exchange of the server's datasets, or replaces them and is not recent.
+    Raises:
+        PreflightError: it was interrupted in the exchange of the server's datasets, or it would replace them and is not
+            recent.
     """
     journals = Journals(settings.restore.journal)
     done = _of_run(journals.finished(), instance)
@@ -40,7 +42,7 @@ def restored(
     left = _of_run(journals.readable(instance.name), instance)
     if left is None:
         return None
-    # Judged under the lock of the restore: somebody may just have gone on with it, and been killed.
+    # Judged under the lock of the restore, because another process may just have continued it and been killed.
     return run.resume(
         settings, instance, left.top, confirm, stop_after, judge=partial(_refuse_exchange, instance.host.now())
     )
@@ -49,7 +51,7 @@ def restored(
 def restored_machine(
     settings: Settings, instance: Instance, confirm: Confirm = always, stop_after: str | None = None
 ) -> MachineRestoreResult | None:
-    """Do as `restored` for a virtual machine, which never replaces the one that was backed up."""
+    """Do the same as `restored` for a virtual machine, which never replaces the original."""
     journals = MachineJournals(settings.restore.journal)
     done = _of_run(journals.finished(), instance)
     if done is not None:

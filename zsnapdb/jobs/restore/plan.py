@@ -1,4 +1,4 @@
-"""Reads repository, archive and host and makes the plan of a restore. Nothing is changed."""
+"""The plan of a restore, made from repository, archive and host. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def _outermost_first(manifest: Manifest, layout: RestoreLayout) -> list[VolumePa
 def receiving(
     instance: Instance, chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int, origin: OriginChoice
 ) -> list[Step]:
-    """Return the steps up to the volumes of the last backup of the chain, unmounted; the first changes nothing.
+    """Return the steps up to the unmounted volumes of the chain's last backup. The first step changes nothing.
 
-    `binlogs`: the bytes of binlogs that are replayed later, for which there must be room.
+    `binlogs` is the number of bytes of binlogs that are replayed later and need space.
     """
     manifest, facts, clones = chain[-1], server_source(chain[-1]).server, bool(origin.snapshots)
     look = pool_needs(
@@ -106,7 +106,7 @@ def receiving(
 def recovering(manifest: Manifest, layout: RestoreLayout, unknown: Collection[str] = ()) -> list[Step]:
     """Return the steps that mount the volumes and let their server recover to the position of the backup.
 
-    `unknown` are properties that this host has not.
+    `unknown` are properties that this host does not know.
     """
     parts = [
         MountPart(
@@ -125,12 +125,12 @@ def recovering(manifest: Manifest, layout: RestoreLayout, unknown: Collection[st
 
 @dataclass(frozen=True)
 class RestoreRequest:
-    """The requested restore: the point, the target dataset, and how to hand over the restored server.
+    """The requested restore: the point, the target dataset, and the handover of the restored server.
 
-    The target is `top`, or `name` below our own datasets. `makes_parent`: the caller makes the dataset above `top`
-    before the restore begins. `accepts_older`: if the latest state cannot be reached, restore the newest that can.
-    `history` is the id of the binlog history with the point, if there are several. `origin`: where the volumes come
-    from. Whoever proves the repository takes them from there, which is the default.
+    The target is `top`, or `name` below our own datasets. `makes_parent`: the caller creates the dataset above `top`
+    before the restore begins. `accepts_older`: if the latest state cannot be reached, restore the newest reachable one.
+    `history` is the id of the binlog history with the point, if there are several. `origin` says where the volumes come
+    from. Its default is the repository, because a drill must prove the stored backups.
     """
 
     to: str = "latest"
@@ -144,7 +144,11 @@ class RestoreRequest:
 
 
 def origin_of(word: str) -> RestoreOrigin:
-    """Return the origin of that name. UsageError for any other word."""
+    """Return the origin of that name.
+
+    Raises:
+        UsageError: there is no such origin.
+    """
     if word not in set(RestoreOrigin):
         raise UsageError(f"{word} is no origin of a restore", hint=f"choose one of {', '.join(RestoreOrigin)}")
     return RestoreOrigin(word)
@@ -152,7 +156,7 @@ def origin_of(word: str) -> RestoreOrigin:
 
 @dataclass(frozen=True)
 class _Decided:
-    """Which backup and binlogs lead to the point of a restore. `newer` is what the plan says about newer states."""
+    """The backup and binlogs that lead to the point of a restore. `newer` are the plan's notes on newer states."""
 
     chosen: Chosen
     manifest: Manifest
@@ -164,7 +168,10 @@ class _Decided:
 
 
 def _decide(instance: Instance, repository: Repository, request: RestoreRequest) -> _Decided:
-    """Read, and choose the backup and the binlogs. Raises what `make` raises for an unreachable point."""
+    """Read the facts, and choose the backup and the binlogs.
+
+    The errors are those of `make` for an unreachable point.
+    """
     target = parse_target(request.to)
     if isinstance(target, Latest):
         target = Latest(request.accepts_older)
@@ -181,10 +188,11 @@ def _decide(instance: Instance, repository: Repository, request: RestoreRequest)
 
 
 def make(settings: Settings, instance: Instance, repository: Repository, request: RestoreRequest) -> RestorePlan:
-    """Return the plan.
+    """Return the plan; change nothing.
 
-    Raises an error, before anything is changed, for an unreachable point, an existing target, a broken chain, or a
-    missing server program.
+    Raises:
+        ZsnapdbError: the point is unreachable, the target exists, the chain is broken, or the server program is
+            missing.
     """
     request = replace(request, to=ago(request.to, instance.host.now()))
     decided = _decide(instance, repository, request)
@@ -204,7 +212,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     server.account(instance.settings.server.user)
     point = replace(chosen.point, notes=_notes(instance, request, decided, origin))
     planned = _without_steps(instance, repository, request, manifest, point, layout)
-    # A path that cannot be translated raises its error now and not after the download.
+    # A path that cannot be translated causes its error now, not after the download.
     copy = copy_of(instance, planned)
     copy.render(copy.identity(server_id=1, port=None, access=Access.PRIVATE_SOCKET))
     objection = mode_objection(chosen.choice.files if chosen.boundary else (), facts.variables.get("gtid_mode"))
@@ -220,7 +228,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         later = with_later(planned.plugins, (server_source(one).server.plugins for one in after))
         planned = replace(planned, plugins=later)
     last = handover_step(settings, instance, repository, planned, request.handover)
-    # A server that the handover starts is checked by the handover.
+    # The handover checks a server that it starts.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
     made = receiving(instance, decided.chain, layout, sum(step.size for step in replays), origin)
     unknown = unknown_here([volume.filesystem.properties for volume in manifest.volumes], pool_of(top))
@@ -230,7 +238,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
 
 
 def _notes(instance: Instance, request: RestoreRequest, decided: _Decided, origin: OriginChoice) -> tuple[str, ...]:
-    """Return what the plan says about its point. Warn of what its server will lack."""
+    """Return the plan's notes on its point. Warn of data that its server will lack."""
     manifest, facts = decided.manifest, server_source(decided.manifest).server
     lacking = _unlogged(decided.candidates, manifest) if decided.chosen.boundary is not None else ()
     elsewhen = restorable.zone_differences(instance.settings.server, facts)
@@ -254,9 +262,9 @@ def _notes(instance: Instance, request: RestoreRequest, decided: _Decided, origi
 
 
 def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
-    """Return the commands that set what the site had set on the source's datasets, where nothing else brings it back.
+    """Return the commands that restore the site's settings of the source's datasets, if nothing else does that.
 
-    A restore that replaces datasets of this host gives that of these.
+    A restore in place of existing datasets copies their settings, so those need no commands.
     """
     places: dict[str, str] = {}
     if planned.promotion is not None:
@@ -272,7 +280,7 @@ def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
 
 
 def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) -> RestorePlan:
-    """Return the plan with what it says of properties: what production's place gets, and what this host has not."""
+    """Return the plan with notes on properties: those that production's place gets, and those unknown to this host."""
     carried = [] if planned.promotion is None else exchange.notes(planned.promotion, planned.clones)
     without = [f"OpenZFS of this host has no {name}: the copy is without {name}={unknown[name]}" for name in unknown]
     notes = (*planned.point.notes, *without, *carried, *notes_on_site(planned.site_commands))
@@ -280,7 +288,7 @@ def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) 
 
 
 def _unlogged(candidates: Sequence[Manifest], manifest: Manifest) -> tuple[str, ...]:
-    """Return what the replay does not bring back, as this backup and those made after it say of their server."""
+    """Return the changes that the replay lacks, by the records of this backup and later ones of its server."""
     servers = [server_source(one).server for one in candidates[list(candidates).index(manifest) :]]
     own = [server for server in servers if server.server_uuid == servers[0].server_uuid]
     return tuple(dict.fromkeys(f"the replay lacks changes: {text}" for server in own for text in server.unlogged))
@@ -325,7 +333,7 @@ def _origin(manifest: Manifest, top: str, requested: RestoreOrigin) -> OriginCho
         with contextlib.suppress(NotThere):
             (here[volume.role],) = snapshots.describe([f"{volume.dataset}@{volume.snapshot}"])
     guids = {volume.role: volume.guid for volume in manifest.volumes}
-    # A set cannot be fetched with a description that this host keeps.
+    # A set whose manifest only this host keeps cannot be downloaded.
     requested = RestoreOrigin.LOCAL if is_local_set(manifest) else requested
     return choose_origin(requested, manifest.backup_id, guids, here, top)
 
@@ -356,7 +364,7 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
 def _default_top(manifest: Manifest, request: RestoreRequest) -> str:
     """Return one of our datasets in the backup's own pool, or in the only pool of this host.
 
-    What is to replace an encrypted server may have to lie beside it.
+    A replacement of an encrypted server may have to be next to it.
     """
     name = request.name or manifest.instance
     if request.handover.kind == "promote":

@@ -1,4 +1,4 @@
-"""The first step of a restore: findings about everything that the restore depends on."""
+"""The first step of a restore: findings about everything on which the restore depends."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from zsnapdb.zfs import datasets, encryption, version
 def examine(
     settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
 ) -> list[FitnessFinding]:
-    """Return the findings of the preflight of a plan; nothing is changed."""
+    """Return the findings of the preflight of a plan; change nothing."""
     work = ServerWork(settings, instance, repository, planned)
     return [finding for step in planned.steps if isinstance(step, Preflight) for finding in preflight(work, step)]
 
 
 def expected_error(findings: Sequence[FitnessFinding]) -> type[ZsnapdbError] | None:
-    """Return the error that a restore with these findings is expected to end with; None if no error is."""
+    """Return the expected error of a restore with these findings; None if no error is expected."""
     if stored_chain.is_damaged(findings):
         return DamagedError
     return PreflightError if any(finding.severity is Severity.UNFIT for finding in findings) else None
 
 
 def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
-    """Return the findings about everything the restore depends on; nothing is changed."""
+    """Return the findings about everything on which the restore depends; change nothing."""
     last = work.manifest(step.backups[-1])
     facts = server_source(last).server
     findings = [*judge_pool(step), _judge_server(work, step)]
@@ -57,7 +57,7 @@ def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
     findings += [] if error is None else [unfit("binlog", error.message, error.hint)]
     findings += readers.examine(work.instance, work.plan)
     if isinstance(work.plan.steps[-1], Promote):
-        # Only what takes the place of a server loads this.
+        # Only a restore in place of a server loads this module.
         from zsnapdb.jobs.restore.old_server import judge_end
 
         findings += judge_end(work.instance, work.plan)
@@ -71,7 +71,7 @@ def _mib(count: int) -> str:
 def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --target") -> list[FitnessFinding]:
     """Return the findings about space, features and release of the pool that receives.
 
-    `elsewhere` says in a hint how another pool is chosen.
+    `elsewhere` is the hint that says how to choose another pool.
     """
     findings = []
     parent = step.parent

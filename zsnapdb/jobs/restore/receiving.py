@@ -1,6 +1,6 @@
-"""Receives or clones the volumes of a backup into datasets of their own, whatever kind of source they are of.
+"""The receiving or cloning of a backup's volumes into new datasets, for every kind of source.
 
-An interrupted receive goes on, if what ZFS kept of it and the stored stream allow that.
+An interrupted receive continues, if its part in ZFS and the stored stream allow that.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PATIENCE = 30.0
 
 
 class RestoreIdentity(Protocol):
-    """The part of a plan that says which restore it is."""
+    """The part of a plan that identifies the restore."""
 
     @property
     def restore_id(self) -> str: ...
@@ -55,9 +55,9 @@ P = TypeVar("P", bound=RestoreIdentity)
 
 @dataclass(frozen=True)
 class ReceivingWork(Generic[P]):
-    """A restore that is being executed, of whatever kind its source is.
+    """A restore in execution, for every kind of source.
 
-    `is_first_run`: the target did not exist when this run began, so no earlier run left anything in it.
+    `is_first_run`: the target did not exist when this run began, so no earlier run left data in it.
     """
 
     settings: Settings
@@ -69,16 +69,16 @@ class ReceivingWork(Generic[P]):
 
     @property
     def events(self) -> Events:
-        """What takes the events of this restore."""
+        """The receiver of this restore's events."""
         return self.instance.events
 
     @property
     def mark(self) -> Mark:
-        """The mark of every dataset and step snapshot that this restore makes, and no other restore."""
+        """The mark that only this restore sets, on every dataset and step snapshot."""
         return restored_mark(self.plan)
 
     def manifest(self, backup_id: str) -> Manifest:
-        """Return a backup's manifest."""
+        """Return the manifest of a backup."""
         return self.repository.manifest(self.instance.name, backup_id)
 
 
@@ -86,24 +86,27 @@ A = TypeVar("A", bound=AnyRestorePlan)
 
 
 class RestoreWork(ReceivingWork[A]):
-    """A restore that is being executed step by step."""
+    """A restore that is executed step by step."""
 
     @property
     def is_continued(self) -> bool:
-        """Whether the plan goes on from a restore that was finished before."""
+        """Whether the plan continues a finished restore."""
         return False
 
     def is_irreversible(self) -> bool:
-        """Whether one of the restored datasets may be the only one that a server has: then nothing is removed."""
+        """Return whether one of the restored datasets may be the only one that a server has.
+
+        Then nothing is removed.
+        """
         return False
 
     def remove(self) -> None:
-        """Remove everything that the restore made, each dataset proved to be its own."""
+        """Remove everything that the restore created, each dataset after proof that it is its own."""
         remove_datasets(self.plan)
 
 
 def restored_mark(plan: RestoreIdentity) -> Mark:
-    """Return the mark of every dataset and step snapshot that this restore makes, and no other restore."""
+    """Return the mark that only this restore sets, on every dataset and step snapshot."""
     return Mark(RESTORED_PROPERTY, plan.restore_id)
 
 
@@ -113,7 +116,7 @@ def restored_property(plan: RestoreIdentity) -> dict[str, str]:
 
 
 def remove_datasets(plan: AnyRestorePlan) -> None:
-    """Remove the datasets that this restore made, with their snapshots. All other datasets stay."""
+    """Remove the datasets that this restore created, with their snapshots. All other datasets stay."""
     mark = restored_mark(plan)
     owned.destroy_datasets([name for name in plan.targets if owned.is_ours(name, mark)], mark, with_snapshots=True)
 
@@ -124,10 +127,10 @@ N = TypeVar("N", bound=PoolNeeds)
 def pool_needs(
     kind: Callable[..., N], chain: Sequence[Manifest], top: str, *, binlogs: int = 0, clones: bool = False, **more: Any
 ) -> N:
-    """Return what the pool must have for a chain of backups that is received to the dataset `top`.
+    """Return the requirements on the pool for a chain of backups that is received to the dataset `top`.
 
-    `binlogs`: the bytes of binlogs that are replayed later. `clones`: nothing is received, as a clone shares every
-    block with its snapshot. `more` are the other fields of the step.
+    `binlogs` is the number of bytes of binlogs that are replayed later. `clones`: nothing is received, because a clone
+    shares every block with its snapshot. `more` are the other fields of the step.
     """
     features = 0
     for volume in (volume for manifest in chain for volume in manifest.volumes):
@@ -151,7 +154,7 @@ def receives_of(
     places: Mapping[str, tuple[str, str]],
     key_location: str | None = None,
 ) -> tuple[Receive, ...]:
-    """Return the steps that receive the volumes, in their order. `places` are dataset and mount point by role.
+    """Return the steps that receive the volumes, in their order. `places` has dataset and mount point by role.
 
     `key_location` is that of the keys of raw streams.
     """
@@ -173,10 +176,10 @@ def receives_of(
 
 
 def tell_what_stays(events: Events, places: Iterable[str]) -> None:
-    """Warn of each dataset that is in a place of a restore which was given up, and does not carry its mark.
+    """Warn of each dataset in a place of an abandoned restore that does not carry its mark.
 
-    It is of somebody else, or the power went while the restore made it: ZFS sets the properties of a new dataset in
-    another transaction group than that in which it makes it (zfs_ioc_create, zfs_ioc_clone and zfs_ioc_recv_impl in
+    It has another owner, or the power failed while the restore created it. ZFS creates a dataset and sets its
+    properties in separate transaction groups (zfs_ioc_create, zfs_ioc_clone and zfs_ioc_recv_impl in
     module/zfs/zfs_ioctl.c of OpenZFS).
     """
     for name in sorted(places):
@@ -188,9 +191,12 @@ def tell_what_stays(events: Events, places: Iterable[str]) -> None:
 
 
 def make_top(work: ReceivingWork[P], step: MakeTop, more: Mapping[str, str] | None = None) -> None:
-    """Make the dataset above volumes that lie side by side, unless this restore made it before.
+    """Create the dataset above volumes that are siblings, unless this restore created it before.
 
-    It gets the properties `more` too. NotOursError if somebody else made it.
+    It also gets the properties `more`.
+
+    Raises:
+        NotOursError: the dataset is not of this restore.
     """
     if datasets.exists(step.dataset):
         owned.prove([step.dataset], work.mark)
@@ -200,17 +206,20 @@ def make_top(work: ReceivingWork[P], step: MakeTop, more: Mapping[str, str] | No
 
 @dataclass(frozen=True)
 class _InterruptedReceive:
-    """What ZFS kept of an interrupted receive, and the rest of the stream that it needs."""
+    """The resume token of an interrupted receive, and the rest of the stream that it needs."""
 
     token: str
     resumption: Resumption
 
 
 def receive(work: ReceivingWork[P], step: Receive) -> None:
-    """Receive one volume's stream, unless this restore received it before. An interrupted receive goes on.
+    """Receive the stream of one volume, unless this restore received it before. An interrupted receive continues.
 
-    Every chunk is verified, and the records in it are checked, before a byte of it is received. NotOursError if
-    somebody else made the dataset. After an error what was received is kept, unless the pool is full.
+    Every chunk is verified, and its records are checked, before a byte of it is received. After an error the received
+    data is kept, unless the pool is full.
+
+    Raises:
+        NotOursError: the dataset is not of this restore.
     """
     if not work.is_first_run and _is_received(work.plan, step):
         return
@@ -242,11 +251,11 @@ def _bring(
     volume: VolumePart,
     interrupted: _InterruptedReceive | None,
 ) -> None:
-    """Fetch the volume's stream, or the rest that an interrupted receive needs, and let ZFS receive it."""
+    """Download the volume's stream, or the rest that an interrupted receive needs, and let ZFS receive it."""
     properties = {} if interrupted is not None else _properties_of(work, step, volume)
-    # Nothing goes on in the middle of a raw stream, so nothing of it is kept.
+    # A raw stream cannot continue in its middle, so no part of it is kept.
     with ReceiveStream(step.dataset, properties, keeps_part=not volume.is_raw) as stream:
-        # A broken pipe means that `zfs receive` failed; finish() says why.
+        # A broken pipe means that `zfs receive` failed; finish() reports why.
         with (
             stored_chain.naming_restorable(work.instance, work.repository, manifest.backup_id),
             contextlib.suppress(BrokenPipeError),
@@ -272,7 +281,7 @@ def _bring(
 
 
 def _properties_of(work: ReceivingWork[P], step: Receive, volume: VolumePart) -> dict[str, str]:
-    """Return the properties of the dataset that a full stream makes; an increment sets none."""
+    """Return the properties of the dataset that a full stream creates; an increment sets none."""
     if step.from_guid is not None:
         return {}
     is_filesystem = isinstance(volume.type, FilesystemType)
@@ -286,10 +295,12 @@ def _properties_of(work: ReceivingWork[P], step: Receive, volume: VolumePart) ->
 
 
 def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
-    """Whether the snapshot exists. This waits until an earlier `zfs receive` into the dataset has ended.
+    """Return whether the snapshot exists, after an earlier `zfs receive` into the dataset has ended.
 
-    That one keeps what it received, or removes the dataset that it made. NotOursError if the dataset has snapshots and
-    is not of this restore.
+    That receive keeps its part, or removes the dataset that it created.
+
+    Raises:
+        NotOursError: the dataset has snapshots and is not of this restore.
     """
     deadline = time.monotonic() + _PATIENCE
     while datasets.exists(step.dataset):
@@ -314,10 +325,12 @@ def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
 def _rest_of(
     work: ReceivingWork[P], step: Receive, manifest: Manifest, volume: VolumePart
 ) -> _InterruptedReceive | None:
-    """Return the rest of a volume whose receive was interrupted; None if it is to be received from its beginning.
+    """Return the rest of a volume whose receive was interrupted; None if it must be received from its beginning.
 
-    What ZFS kept and cannot be used is removed, and that is told. NotOursError, and nothing changes, if the dataset is
-    not of this restore.
+    A part in ZFS that cannot be used is removed, with a warning.
+
+    Raises:
+        NotOursError: the dataset is not of this restore; nothing was changed.
     """
     token = streams.token(step.dataset)
     if token is None:
@@ -361,16 +374,16 @@ def _resumption(work: ReceivingWork[P], manifest: Manifest, volume: VolumePart, 
 
 def _begin_again(work: ReceivingWork[P], step: Receive, why: str) -> None:
     work.events.warn(f"the {step.role} volume of {step.backup_id} is received again from its beginning: {why}")
-    # If ZFS refuses to go on, it may have removed what it kept.
+    # If ZFS refuses to continue, it may have removed its part.
     if _kept(step) is not None:
         owned.drop_partial(step.dataset, work.mark)
 
 
 @contextlib.contextmanager
 def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]:
-    """Run the block, which receives the volume. If the pool is full, remove what ZFS kept of it, and tell that.
+    """Run the block, which receives the volume. If the pool is full, remove the received part, and warn of that.
 
-    A server in the same pool cannot write while the pool is full. Nothing that can be fetched again may hold it up.
+    A server in the same pool cannot write while the pool is full, and the part can be received again.
     """
     try:
         yield
@@ -387,9 +400,9 @@ def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]
 
 
 def _is_refused(error: CommandError | NotResumableError, step: Receive, interrupted: _InterruptedReceive) -> bool:
-    """Whether nothing goes on: the stream has no such rest, or ZFS took no record because it needs another one.
+    """Return whether the receive cannot continue: the stream has no such rest, or ZFS refused all of its records.
 
-    Another error, such as a full pool, is none of the rest's.
+    Other errors, such as a full pool, do not count.
     """
     is_of_zfs = isinstance(error, StreamRefusedError) and _kept(step) in (interrupted.token, None)
     return is_of_zfs or isinstance(error, NotResumableError)
@@ -402,7 +415,9 @@ def _kept(step: Receive) -> str | None:
 def clone_snapshot(work: ReceivingWork[RestorePlan], step: CloneSnapshot) -> None:
     """Clone one volume from its snapshot on this host, unless this restore cloned it before.
 
-    PreflightError if that snapshot is gone, or is not the backup's. NotOursError if somebody else made the dataset.
+    Raises:
+        PreflightError: that snapshot no longer exists, or is not the backup's.
+        NotOursError: the dataset is not of this restore.
     """
     if not datasets.exists(step.dataset):
         _refuse_another_origin(step)
@@ -433,7 +448,7 @@ def clone_snapshot(work: ReceivingWork[RestorePlan], step: CloneSnapshot) -> Non
 
 
 def _refuse_another_origin(step: CloneSnapshot) -> None:
-    """Raise PreflightError unless the snapshot is on this host as it was when the restore was planned."""
+    """Raise PreflightError unless the snapshot is on this host and unchanged since the restore was planned."""
     try:
         is_same = datasets.guid(step.origin) == step.guid
     except NotThere:

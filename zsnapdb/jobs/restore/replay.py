@@ -1,7 +1,7 @@
 """The replay steps of a restore.
 
 Archived binlogs become relay logs of the restored server, which applies them. Or a client applies them in one session.
-Meanwhile nobody else can reach the server.
+Meanwhile no other client can reach the server.
 """
 
 from __future__ import annotations
@@ -54,20 +54,23 @@ from zsnapdb.planning.server_copy.identity import Access, binlog_paths
 from zsnapdb.repository.binlog_archive import BinlogArchive
 
 _LONGEST_REPLAY = 30 * 86_400.0
-"""Seconds after which a replay by a client is given up. By then the client hangs, because nobody else can block it."""
+"""The time in seconds after which a replay by a client is ended.
+
+A client that takes so long hangs: no session blocks it.
+"""
 _SCRATCH = Path("/var/tmp")  # noqa: S108 - a new folder is made in it
-"""Where files of LOAD DATA go while they are replayed: on a disk, in a new folder that only root enters."""
+"""The folder for files of LOAD DATA during their replay: on a disk, in a new folder that only root may enter."""
 
 
 _Records = Mapping[tuple[int, int], RecordedTable]
-"""What the archive says of tables of statements without ENGINE, by relay log and offset of the statement."""
+"""The archive's records of tables from statements without ENGINE, by relay log and offset of the statement."""
 
 
 def replay(work: ServerWork, step: Replay) -> None:
-    """Fetch the step's binlogs, apply them, snapshot.
+    """Fetch the step's binlogs, apply them, and snapshot the volumes.
 
-    The datasets are first rolled back to the snapshot of the step before. Nothing is done if an interrupted run has
-    finished the step and could not note it.
+    The datasets are first rolled back to the snapshot of the previous step. If an interrupted run finished the step but
+    could not record it, nothing is done.
     """
     be_mounted(work)
     work.copy.process().kill_all()
@@ -94,11 +97,12 @@ def replay(work: ServerWork, step: Replay) -> None:
 def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int, MadeTable], ...]:
     """Return the tables of statements without ENGINE, each with the number of its relay log.
 
-    `events` then has the states to which the statements lead. The applier removes the relay logs.
+    `events` then has the states to which the statements lead. This must come first, because the applier removes the
+    relay logs.
     """
     made = MadeTables(partial(follow, events))
     for number, part in enumerate(step.logs, 1):
-        # An encrypted relay log is read by the server alone.
+        # Only the server can read an encrypted relay log.
         with server_files.open_to_read(logs.file(number)) as file, contextlib.suppress(PreflightError):
             made.read(file, part.file, part.start, number)
     return tuple(made.numbered())
@@ -107,10 +111,10 @@ def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int
 def _engine_stops(
     work: ServerWork, made: Iterable[tuple[int, MadeTable]], records: _Records, start: Defaults, *, by: Replayer
 ) -> tuple[EngineStop, ...]:
-    """Return where the default engine changes, which is that of `start` now. Tell which tables may be other ones.
+    """Return the places at which the default engine changes; it is now that of `start`. Warn of uncertain tables.
 
     Raises:
-        ConsistencyError: nothing says the engine of a table that had another one, or the character set of a table
+        ConsistencyError: no record has the engine of a table that had another one, or the character set of a table
     """
     planned = plan_engines(made, records, start)
     refused = contradiction(planned, start, by)
@@ -151,9 +155,9 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
 
 
 def _give_events_back(work: ServerWork, session: Session, before: EventStates, after: EventStates) -> None:
-    """Give the events that the replay made or altered the states that they had at the source.
+    """Restore the states that the events from the replay had on the source.
 
-    The applier disables such events. Warn of those whose state no statement says.
+    The applier disables events that the replay creates or alters. Warn of events whose state no statement says.
     """
     unknown = scheduled_events.give_back(session, work.plan.flavour, work.plan.server_id, before, after)
     if unknown:
@@ -170,7 +174,7 @@ def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | N
     for part, file in zip(step.logs, files, strict=True):
         refuse_ambiguous_text(file, part.file)
     password, options = fresh_password(), replaying.CLIENT_OPTIONS
-    # The server notes its server_id in each event that is made; no applier is there to skip statements of its own id.
+    # The server writes its server_id into each new event. No applier skips statements with the server's own id here.
     with served(work, port=None, server_id=work.plan.server_id, last=options, password=password) as session:
         events = scheduled_events.scheduled_events(session)
         # A client cannot give a statement the collation that its table had.
@@ -197,11 +201,12 @@ def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | N
 def fetch_logs(
     archive: BinlogArchive, local: LocalBinlogs, step: Replay, logs: RelayLogs, events: Events
 ) -> Mapping[tuple[int, int], RecordedTable]:
-    """Write the binlogs as relay logs, each cut at its stop: from this host where the plan says so, else fetched.
+    """Write the binlogs as relay logs, each cut at its stop: from this host where the plan says so, else downloaded.
 
-    Return what the archive says of tables that were made without ENGINE, by relay log and offset of the statement.
+    Return the archive's records of tables from statements without ENGINE, by relay log and offset of the statement.
 
-    DamagedError if a binlog was removed, is shorter than when the replay was planned, or is another file by now.
+    Raises:
+        DamagedError: a binlog was removed, shortened or replaced since the replay was planned.
     """
     files = {(file.incarnation, file.name): file for file in archive.load().files}
     total, done = step.size, 0
@@ -244,9 +249,9 @@ def served(
     password: SecretStr | None = None,
     finally_do: Callable[[Session], None] = lambda _session: None,
 ) -> Iterator[Session]:
-    """Start the restored server for the block, with a temporary account of ours.
+    """Start the restored server for the block, with a temporary account of zsnapdb.
 
-    The statements for this account go to no binlog. Accounts are in force, because a server without them would load no
+    The statements for this account go to no binlog. Access control is active, because a server without it would load no
     plugins. `stays`: the server keeps running after the block. `connects`: it may connect to other servers. `reads`:
     further files of the host that its sandbox shows. `finally_do` runs in the last session, after the account is
     dropped. `password` is that of the account (None: a fresh password).

@@ -1,6 +1,6 @@
-"""Restores under way, of servers and of machines: each has one process, its own places, and one way to end.
+"""Runs of restores, of servers and machines: each has one process, its own places, and one way to end.
 
-A `Body` says what a restore of one kind of source has of its own.
+A `Body` has the parts that differ between the kinds of sources.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Body(Generic[J, R]):
-    """What a restore of one kind of source has of its own.
+    """The parts of a restore that depend on the kind of source.
 
     `look` is the step that changes nothing: before it no journal is written. `result` returns the result of a run.
-    `noted` returns the journal in memory with what a step wrote into the one on disk.
+    `noted` returns the journal in memory with the records that a step wrote into the journal on disk.
     """
 
     journals: Callable[[Path], JournalFolder[J]]
@@ -54,10 +54,13 @@ class Body(Generic[J, R]):
     noted: Callable[[J, J], J] = lambda own, _: own
 
     def execute(self, work: RestoreWork[Any], confirm: Confirm = always, stop_after: str | None = None) -> R:
-        """Carry out the steps of exactly the plan of this work, with a journal; nothing is planned again.
+        """Execute the steps of exactly this work's plan, with a journal; nothing is planned again.
 
-        ExistsError if the target was made since the plan; PreflightError if a restore to the target is under way.
-        `RestoreRun.carry_out` says what happens on other errors.
+        `RestoreRun.carry_out` describes other errors.
+
+        Raises:
+            ExistsError: the target was created since the plan.
+            PreflightError: a restore to the target is in progress.
         """
         plan, journals = work.plan, self.journals(work.settings.restore.journal)
         with alone(work.instance, plan):
@@ -68,9 +71,10 @@ class Body(Generic[J, R]):
             return self.result(run.carry_out(confirm, stop_after))
 
     def execute_once(self, work: RestoreWork[Any]) -> R:
-        """Carry out the steps for an ephemeral copy. Any error removes everything that was made.
+        """Execute the steps for an ephemeral copy. Any error removes everything that was created.
 
-        ExistsError if the target was made since the plan.
+        Raises:
+            ExistsError: the target was created since the plan.
         """
         with alone(work.instance, work.plan):
             refuse_existing(work.plan.top, work.plan.mounts)
@@ -88,10 +92,11 @@ class Body(Generic[J, R]):
         foreign_may_go: bool,
         judge: Callable[[J], None] = lambda _: None,
     ) -> R:
-        """Continue an interrupted restore. The interrupted step begins anew. `work` makes the work of its plan.
+        """Continue an interrupted restore. The interrupted step starts again. `work` creates the work of its plan.
 
-        PreflightError, before anything is changed, if others made snapshots on its datasets and they are not let go, or
-        if `judge` raises it of the journal as it is now that nobody else works on the restore.
+        Raises:
+            PreflightError: its datasets have foreign snapshots that must stay, or `judge` refuses the journal, which is
+                read under the lock of the restore. Nothing was changed.
         """
         journals = self.journals(settings.restore.journal)
         with alone_with_journal(instance, journals, top) as journal:
@@ -104,9 +109,9 @@ class Body(Generic[J, R]):
 
 @dataclass
 class RestoreRun(Generic[J]):
-    """One run of a restore. `journals` None: it is for an ephemeral copy, and nothing is noted on disk.
+    """One run of a restore. `journals` None: it is for an ephemeral copy, and nothing is recorded on disk.
 
-    `outcome` is what the last handler returned.
+    `outcome` is the result of the last handler.
     """
 
     body: Body[J, Any]
@@ -118,12 +123,13 @@ class RestoreRun(Generic[J]):
     def carry_out(self, confirm: Confirm = always, stop_after: str | None = None) -> Self:
         """Run the unfinished steps in order. The caller has the locks of `alone`.
 
-        An error keeps what was received for another try, a part of a volume too, and an interruption keeps all.
-        Datasets and journal are removed only if the error came before anything was received or mounted, or if the
-        repository is damaged. What could not be removed keeps its journal: --abandon removes it. Without a journal any
-        error removes all that was made.
+        An error keeps the received volumes for another try, including a partial volume, and an interruption keeps
+        everything. Datasets and journal are removed only if the error came before the first received or mounted volume,
+        or if the repository is damaged. If the removal fails, the journal stays and --abandon removes the rest. Without
+        a journal any error removes everything that was created.
 
-        UsageError if there is no step `stop_after`; then nothing is done.
+        Raises:
+            UsageError: there is no step `stop_after`; nothing was done.
         """
         names = [step.name for step in self.work.plan.steps]
         if stop_after is not None and stop_after not in names:
@@ -139,7 +145,11 @@ class RestoreRun(Generic[J]):
         return self
 
     def _run_steps(self, confirm: Confirm, stop_after: str | None) -> None:
-        """Run the unfinished steps. KeyError, and nothing is done, for a step without a handler."""
+        """Run the unfinished steps.
+
+        Raises:
+            KeyError: a step has no handler; nothing was done.
+        """
         instance, steps = self.work.instance, self.journal.plan.steps
         for step, handler in [(step, self.body.handlers[type(step)]) for step in steps]:
             if self.journal.is_done(step.name):
@@ -147,7 +157,7 @@ class RestoreRun(Generic[J]):
             if not confirm(step):
                 return
             if self.journals is not None and not isinstance(step, self.body.look):
-                # From here on things are changed. The journal says what they are.
+                # From here on the steps make changes. The journal names them.
                 self.journals.write(self.journal)
             instance.events.tell(f"{step.name}: {step.describe()}")
             began = time.monotonic()
@@ -165,7 +175,7 @@ class RestoreRun(Generic[J]):
 
     def _after_error(self, journals: JournalFolder[J], error: BaseException) -> None:
         journal, steps = self.journal, self.work.plan.steps
-        # Clones are made again in a moment, and then perhaps of other snapshots.
+        # Clones are quickly created again, and then perhaps from other snapshots.
         received = any(journal.is_done(step.name) and isinstance(step, Receive | MountVolumes) for step in steps)
         receives = any(isinstance(step, Receive) for step in steps)
         has_begun = journals.path(journal.top).exists()
@@ -176,7 +186,7 @@ class RestoreRun(Generic[J]):
         )
         if self._may_be_only_one():
             error.add_note("datasets of the server were exchanged: continue with --resume")
-        # What was finished once is never removed because it could not be continued.
+        # A finished restore is never removed because it could not be continued.
         elif is_kept and (self.work.is_continued or not isinstance(error, DamagedError)):
             error.add_note(
                 f"the restored volumes in {journal.top} are kept: continue with --resume, or give the restore up with"
@@ -188,7 +198,7 @@ class RestoreRun(Generic[J]):
             error.add_note(f"`zsnapdb restore {journal.plan.instance} --abandon --target {journal.top}` removes it")
 
     def _has_part(self) -> bool:
-        """Whether ZFS kept a part of the volume that was being received. If ZFS does not say, there is none."""
+        """Return whether ZFS kept a part of the volume that was being received; False if ZFS fails."""
         step = self.journal.next_step
         try:
             return isinstance(step, Receive) and streams.token(step.dataset) is not None
@@ -199,11 +209,11 @@ class RestoreRun(Generic[J]):
         try:
             return self.work.is_irreversible()
         except ZsnapdbError:
-            # The pool does not say how far it came.
+            # The pool does not show how far the exchange came.
             return True
 
     def _removes(self, error: BaseException) -> bool:
-        """Remove what the restore made; return False, with a note on the error, if that failed too."""
+        """Remove everything that the restore created; return False, with a note on the error, if that fails too."""
         try:
             self.work.remove()
         except Exception as second:
@@ -224,7 +234,7 @@ def refuse_unfit(findings: Sequence[FitnessFinding], events: Events) -> None:
 
 @contextlib.contextmanager
 def alone(instance: Instance, plan: AnyRestorePlan) -> Iterator[None]:
-    """Be the only restore to this target dataset, and the only restore that uses its mount points."""
+    """Take the locks of this target dataset and of its mount points."""
     with contextlib.ExitStack() as locked:
         doing, folder = f"restoring to {plan.top}", instance.host.run
         locked.enter_context(exclusive(f"restore-{plan.top}", doing=doing, folder=folder))
@@ -236,9 +246,10 @@ def alone(instance: Instance, plan: AnyRestorePlan) -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone_with_journal(instance: Instance, journals: JournalFolder[J], top: str | None) -> Iterator[J]:
-    """Yield the journal of a restore under way, read again now that no other process works on this restore.
+    """Yield the journal of an unfinished restore, read again under the lock of this restore.
 
-    NotThere if another process finished the restore, or gave it up, before this process had the lock.
+    Raises:
+        UnknownNameError: another process finished or abandoned the restore before this process had the lock.
     """
     before = journals.find(instance.name, top).plan
     with alone(instance, before):
@@ -252,9 +263,9 @@ def alone_with_journal(instance: Instance, journals: JournalFolder[J], top: str 
 
 
 def refuse_begun(journals: JournalFolder[J], plan: AnyRestorePlan) -> None:
-    """Raise PreflightError if a restore to this target, or to one of its mount points, is under way.
+    """Raise PreflightError if there is an unfinished restore to this target or to one of its mount points.
 
-    Journals of other targets that cannot be read are left out: they must not stand in the way of a restore.
+    Unreadable journals of other targets are ignored, so that they do not block a restore.
     """
     started = journals.read(plan.top)
     if started is not None:
@@ -289,10 +300,12 @@ def refuse_existing(top: str, mounts: Sequence[str]) -> None:
 
 
 def clear_foreign(plan: AnyRestorePlan, *, may_go: bool) -> None:
-    """Destroy the snapshots that others made on the restore's datasets, if `may_go`; nothing happens without any.
+    """Destroy the foreign snapshots on the restore's datasets, if `may_go`. Without any, nothing happens.
 
     ZFS neither receives an increment nor rolls back over a later snapshot (zfs-receive(8), zfs-rollback(8)).
-    PreflightError, before anything is changed, says whose they are if they must stay.
+
+    Raises:
+        PreflightError: they must stay; the message says which programs created them. Nothing was changed.
     """
     received = {(step.dataset, step.guid) for step in plan.receives}
     mark = restored_mark(plan)
@@ -304,7 +317,7 @@ def clear_foreign(plan: AnyRestorePlan, *, may_go: bool) -> None:
 
 
 def give_up(instance: Instance, journals: JournalFolder[J], journal: J, remove: Callable[[], None]) -> None:
-    """Remove what an interrupted restore made, and its journal. The caller has the locks of `alone`."""
+    """Remove everything that an interrupted restore created, and its journal. The caller has the locks of `alone`."""
     OnceRecords(instance.host).note_given_up(journal.run_id)
     remove()
     tell_what_stays(instance.events, journal.plan.targets)

@@ -1,7 +1,7 @@
-"""`zsnapdb rewind`: puts the server of an instance back to a point, in place, with what is on this host.
+"""`zsnapdb rewind`: it returns the server of an instance to a point, in place, with the data of this host.
 
-The restore is prepared and proved beside the running server. Only then is the server stopped, the restored datasets
-take the place of its own, and it is started again. What was replaced is kept.
+The restore is prepared and proved next to the running server. Only then the server is stopped, the restored datasets
+take the place of its own, and it is started again. The replaced datasets are kept.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from zsnapdb.planning.restore.targets import ago
 
 @dataclass(frozen=True)
 class RewindRequest:
-    """The point, where its volumes come from, and the server_id that MariaDB gets (None: a random one)."""
+    """The point, the origin of its volumes, and the server_id that MariaDB gets (None: a random one)."""
 
     to: str
     origin: RestoreOrigin = RestoreOrigin.AUTO
@@ -62,7 +62,7 @@ class RewindRequest:
 
 @dataclass(frozen=True)
 class RewindPlan:
-    """The plan of the restore, and how the server is stopped and started."""
+    """The plan of the restore, and the way to stop and start the server."""
 
     restore: RestorePlan
     service: ServerService
@@ -82,10 +82,12 @@ def handover_in(plan: RestorePlan) -> Promote:
 
 
 def plan(settings: Settings, instance: Instance, request: RewindRequest) -> RewindPlan:
-    """Return what a rewind would do. Changes nothing.
+    """Return the plan of a rewind; change nothing.
 
-    The errors are those of a restore's plan. PreflightError too if nothing says how the server is stopped and started,
-    or if MariaDB could not get its new server_id.
+    The errors are also those of a restore's plan.
+
+    Raises:
+        PreflightError: no source says how to stop and start the server, or MariaDB cannot get its new server_id.
     """
     planned = _restore_plan(settings, instance, replace(request, to=ago(request.to, instance.host.now())))
     process = serving_process(planned)
@@ -99,28 +101,28 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
             hint="set control.server_id_file of the instance to a new file in a folder that the server's option files"
             f" include, such as {family(planned.flavour).option_folder}/zz-zsnapdb.cnf",
         )
-    # Whoever resumes it while the server is down cannot ask which unit it was.
+    # A later --resume with a stopped server cannot find the unit otherwise.
     last = replace(handover, unit=service.unit)
     return RewindPlan(replace(planned, steps=(*planned.steps[:-1], last)), service, file)
 
 
 def examine(settings: Settings, instance: Instance, planned: RewindPlan) -> list[FitnessFinding]:
-    """Return the findings of the preflight of the restore; nothing is changed."""
+    """Return the findings of the restore's preflight; change nothing."""
     return preflight.examine(settings, instance, reopen(instance, planned.restore), planned.restore)
 
 
 def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest) -> RestorePlan:
-    """Return the plan of the restore: from this host alone if that is enough."""
+    """Return the plan of the restore, from this host alone if possible."""
     on_host: ZsnapdbError | None = None
     here = host_alone(instance) if request.origin is not RestoreOrigin.REPOSITORY else None
     if here is not None and request.history is None:
         try:
             return restore_plan.make(settings, instance, here, _wanted(instance, request, RestoreOrigin.LOCAL))
         except (UsageError, ForeignInsideError):
-            # No other origin of the volumes would change it.
+            # Another origin of the volumes would not change this error.
             raise
         except ZsnapdbError as error:
-            # The point may lie before the sets on this host, or after a binlog that is gone.
+            # The point may be before the sets on this host, or after a binlog that no longer exists.
             on_host = error
     if request.origin is RestoreOrigin.LOCAL and on_host is not None:
         raise on_host
@@ -145,14 +147,14 @@ def _wanted(instance: Instance, request: RewindRequest, origin: RestoreOrigin) -
 
 
 _BACKUP_PATIENCE = 30.0
-"""For how many seconds the backup at the end waits for a store that is away."""
+"""The time in seconds that the final backup waits for an unreachable store."""
 
 
 @dataclass(frozen=True)
 class Outage:
-    """What the users of the server will notice: how long a start and a stop of the prepared server took, in seconds.
+    """The effects on the server's users: the seconds that a start and a stop of the prepared server took.
 
-    `readers` are those of its binlogs (None: it does not answer).
+    `readers` are those of its binlogs (None: the server does not answer).
     """
 
     plan: RestorePlan
@@ -163,11 +165,11 @@ class Outage:
 
 @dataclass(frozen=True)
 class RewindResult:
-    """A rewound server that runs; or, without an `outage`, one that is prepared and waits for --resume.
+    """A rewound server that runs; or, without an `outage`, a prepared one that waits for --resume.
 
-    `prepared` is for how many seconds this run prepared, and `outage` for how many seconds the users had no server,
-    over all runs. `finished_before` (UTC) is when an earlier run finished it: then this run did nothing. `backup_error`
-    is why the backup of the new history is missing, if one was wanted.
+    `prepared` are the seconds in which this run prepared, and `outage` the seconds in which users had no server, over
+    all runs. `finished_before` (UTC) is the time at which an earlier run finished it; then this run did nothing.
+    `backup_error` is the reason why a requested backup of the new history is missing.
     """
 
     plan: RestorePlan
@@ -188,17 +190,17 @@ class RewindResult:
 
 
 Ask = Callable[[Outage], bool]
-"""Called once everything is prepared, before the server is stopped. False: the rewind goes on later, with --resume."""
+"""Called when everything is prepared, before the server is stopped. False: the rewind waits for --resume."""
 
 
 def rewind(
     settings: Settings, instance: Instance, planned: RewindPlan, ask: Ask, *, backs_up: bool = True
 ) -> RewindResult:
-    """Carry the plan out. Afterwards the server runs in its old place, at the point, and answers.
+    """Execute the plan. Afterwards the server runs in its old place, at the point, and answers.
 
-    An error before the stop changes nothing at the server: the restore waits for --resume, or for
-    `zsnapdb restore --abandon`. After an error between the stop and the end of the exchange the old server runs again,
-    as it was, or a note says that it does not. Signals are obeyed once a server runs again.
+    An error before the stop changes nothing on the server: the restore waits for --resume, or for `zsnapdb restore
+    --abandon`. After an error between the stop and the end of the exchange, the old server runs again in its former
+    state. A note on the error says if it does not. Signals take effect when a server runs again.
     """
     with for_instance(instance, "rewind", "rewinding"):
         began = time.monotonic()
@@ -209,9 +211,10 @@ def rewind(
 
 
 def resume(settings: Settings, instance: Instance, ask: Ask, *, backs_up: bool = True) -> RewindResult:
-    """Go on with an interrupted rewind, wherever it was interrupted. One that is finished is left as it is.
+    """Continue an interrupted rewind. A finished one is left unchanged.
 
-    NotThere if there is neither.
+    Raises:
+        UnknownNameError: there is neither an interrupted nor a finished rewind.
     """
     with for_instance(instance, "rewind", "rewinding"):
         journals, began = Journals(settings.restore.journal), time.monotonic()
@@ -237,7 +240,11 @@ def _under_way(journals: Journals, instance: Instance) -> RestoreJournal | None:
 
 
 def _finished(journals: Journals, instance: Instance) -> RewindResult:
-    """Return the newest finished restore whose datasets are in place now; do nothing. NotThere if there is none."""
+    """Return the newest finished restore whose datasets are in place now; change nothing.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
     for journal in reversed(journals.history(instance.name)):
         if is_in_place(journal.plan):
             outage = journal.old_server.down if journal.old_server is not None else 0.0
@@ -268,7 +275,7 @@ class _Rewinding:
         return self.planned.restore
 
     def finish(self, ask: Ask, *, backs_up: bool) -> RewindResult:
-        """Ask, if the server runs, and replace it. A server that an earlier run stopped is not asked about again."""
+        """Ask, if the server runs, and replace it. If an earlier run stopped the server, do not ask again."""
         state = exchange.look(self.plan, self.planned.handover)
         exchange.refuse_unclear(self.plan, state)
         is_before = state.state is ExchangeState.BEFORE
@@ -279,7 +286,7 @@ class _Rewinding:
             self.old.refuse_busy()
             if self.old.record.stopped is None and not ask(self._expected_outage()):
                 return RewindResult(self.plan, self.prepared)
-            # The question may have been open for hours.
+            # The answer may have taken hours.
             self._readers()
         try:
             with uninterrupted(self.instance.events.warn):
@@ -297,7 +304,7 @@ class _Rewinding:
         return Outage(self.plan, self.planned.service, min(seconds, default=0.0), self._readers())
 
     def _exchange(self, *, stops: bool) -> None:
-        """Stop the server, put the restored datasets in place, and start it as soon as they are there."""
+        """Stop the server, put the restored datasets in place, and then start it at once."""
         try:
             self._give_server_id()
             if stops:
@@ -308,7 +315,11 @@ class _Rewinding:
             raise
 
     def _readers(self) -> SeenReaders | None:
-        """Note who reads the binlogs of the server, and return it. PreflightError if that prevents the rewind."""
+        """Record the readers of the server's binlogs, and return them.
+
+        Raises:
+            PreflightError: the readers prevent the rewind.
+        """
         try:
             return readers.prepare(self.instance, self.plan)
         except PreflightError as error:
@@ -325,7 +336,7 @@ class _Rewinding:
         self.old.write_option_file(file, text)
         process = serving_process(self.plan)
         if process is None:
-            # It was stopped by an earlier run, which has checked this. What it will be started with is not known now.
+            # An earlier run checked this before its stop. The options of the next start are not known now.
             return
         program = server_program.chosen(self.instance.settings.server, self.plan.flavour, self.plan.server_version)
         seen = configured_server_id(program, process)
@@ -339,7 +350,7 @@ class _Rewinding:
     def _start(self) -> None:
         """Start the server in its place, unless it runs, and check it."""
         if serving_process(self.plan) is not None and not self._has_its_server_id():
-            # The host started it by itself after a power cut, without the option file.
+            # The host started it after a power failure, without the option file.
             self.old.stop()
         if serving_process(self.plan) is None:
             self.instance.events.tell(f"starting the server: {' '.join(self.planned.service.start_words)}")
@@ -356,7 +367,7 @@ class _Rewinding:
             return _server_id(session) == wanted
 
     def _result(self, *, backs_up: bool) -> RewindResult:
-        """Return the result. With `backs_up`, the new history is backed up; a failed backup leaves the server."""
+        """Return the result. With `backs_up`, back up the new history; a failed backup does not affect the server."""
         own, finished = self.plan.restore_id, self.journals.history(self.instance.name)
         done = next(one for one in finished if one.plan.restore_id == own)
         outage = done.old_server.down if done.old_server is not None else 0.0
@@ -368,7 +379,11 @@ class _Rewinding:
         return replace(result, backup=made)
 
     def _check(self, session: Session) -> None:
-        """Stop the server and raise ConsistencyError unless it is the restored one, without what was left out."""
+        """Check that the server is the restored one, without the left-out transactions.
+
+        Raises:
+            ConsistencyError: it is not; the server was stopped.
+        """
         executed = replay.executed(session, self.plan.flavour) if self.plan.point.gtids is not None else None
         wanted = self.planned.handover.server_id
         wrong = differences(self.plan, _server_id(session), executed, wanted_id=wanted)

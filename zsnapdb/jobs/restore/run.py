@@ -1,6 +1,6 @@
-"""A restore: `execute` runs exactly a plan that `plan.py` made, and `restore` does both for `zsnapdb restore`.
+"""The restore of a server: `execute` runs exactly a plan from `plan.py`, and `restore` does both for `zsnapdb restore`.
 
-The plan has the steps (preflight, receive, first recovery, replay, check, handover). A journal notes the finished
+The plan has the steps (preflight, receive, first recovery, replay, check, handover). A journal records the finished
 steps.
 """
 
@@ -64,8 +64,8 @@ from zsnapdb.repository.repository import Repository
 class RestoreResult:
     """A restored instance: its datasets are mounted, and its server has recovered to `position`.
 
-    `handed_over` says how the server is left. `is_finished` False: the restore was stopped before `next_step`, and
-    continues with --resume. `done` has the seconds of each step.
+    `handed_over` is the state of the server after the handover. `is_finished` False: the restore was stopped before
+    `next_step`, and continues with --resume. `done` has the seconds of each step.
     """
 
     plan: RestorePlan
@@ -84,11 +84,11 @@ class RestoreResult:
 
     @property
     def option_file(self) -> Path | None:
-        """The option file to start the server with; None if the site starts the server."""
+        """The option file for the start of the server; None if the site starts the server."""
         return self.handed_over.option_file if self.handed_over is not None else None
 
     def seconds(self, *kinds: type) -> float:
-        """Return how long the steps of these kinds took."""
+        """Return the seconds that the steps of these kinds took."""
         names = {step.name for step in self.plan.steps if isinstance(step, kinds)}
         return sum(done.seconds for done in self.done if done.step in names)
 
@@ -126,7 +126,7 @@ def execute(
     confirm: Confirm = always,
     stop_after: str | None = None,
 ) -> RestoreResult:
-    """Carry out the steps of exactly this plan, with a journal. The errors are those of `Body.execute`."""
+    """Execute the steps of exactly this plan, with a journal. The errors are those of `Body.execute`."""
     return SERVER.execute(ServerWork(settings, instance, repository, planned), confirm, stop_after)
 
 
@@ -138,9 +138,9 @@ def execute_continued(
     confirm: Confirm = always,
     stop_after: str | None = None,
 ) -> RestoreResult:
-    """Carry out the steps of a plan that goes on from a finished restore; `continued` says which steps are done.
+    """Execute the steps of a plan that continues a finished restore; `continued` has the finished steps.
 
-    An error removes nothing: `resume` goes on, from the snapshots between the steps.
+    An error removes nothing: `resume` continues, from the snapshots between the steps.
     """
     journals = Journals(settings.restore.journal)
     with alone(instance, continued.plan):
@@ -153,7 +153,7 @@ def execute_continued(
 def execute_without_journal(
     settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
 ) -> RestoreResult:
-    """Carry out the steps of exactly this plan for an ephemeral copy. The errors are those of `Body.execute_once`."""
+    """Execute the steps of exactly this plan for an ephemeral copy. The errors are those of `Body.execute_once`."""
     body = replace(SERVER, handlers={**SERVER.handlers, LeaveStopped: leave_to_trial})
     return body.execute_once(ServerWork(settings, instance, repository, planned))
 
@@ -180,7 +180,7 @@ def resume(
 
 @dataclass(frozen=True)
 class GivenUp:
-    """A restore that was given up. `left` says how the server is that it was to replace; "" if it replaced none."""
+    """An abandoned restore. `left` is the state of the server that it was to replace; "" if it replaced none."""
 
     plan: RestorePlan
     left: str = ""
@@ -189,12 +189,14 @@ class GivenUp:
 def abandon(
     settings: Settings, instance: Instance, top: str | None, *, with_foreign_snapshots: bool = False
 ) -> GivenUp:
-    """Give an interrupted restore up: remove its datasets, each proved to be ours, and its journal.
+    """Abandon an interrupted restore: remove its datasets, each after proof that it is ours, and its journal.
 
-    A server that a rewind stopped runs again before anything is removed, from its own datasets and with its own option
-    file; datasets that were renamed have their names again. PreflightError, before anything is changed, if others made
-    snapshots on the datasets and they are not let go, or if the restored datasets are in place of the server's own. An
-    error of the old server's start leaves the restore as it is.
+    Before the removal, a server that a rewind stopped runs again, from its own datasets and with its own option file.
+    Renamed datasets have their names again. If the start of the old server fails, the restore stays unchanged.
+
+    Raises:
+        PreflightError: the datasets have foreign snapshots that must stay, or the restored datasets are in place of the
+            server's own. Nothing was changed.
     """
     journals = Journals(settings.restore.journal)
     before = journals.find(instance.name, top)
@@ -234,11 +236,11 @@ HANDLERS: Handlers = {
     CheckServer: check,
     **dict.fromkeys(get_args(HandoverStep), hand_over),
 }
-"""What carries out each step of the restore of a server."""
+"""The function that executes each step of the restore of a server."""
 
 
 def result_of(journal: RestoreJournal, handed_over: HandedOver | None = None) -> RestoreResult:
-    """Return the restore of this journal. `handed_over` says how its server was left (None: that is not known)."""
+    """Return the restore of this journal. `handed_over` is the state of its server (None: not known)."""
     planned = journal.plan
     last = planned.point.last
     first = next(step for step in planned.steps if isinstance(step, Recover))
@@ -253,6 +255,6 @@ SERVER: Body[RestoreJournal, RestoreResult] = Body(
     HANDLERS,
     Preflight,
     lambda run: result_of(run.journal, run.outcome if isinstance(run.outcome, HandedOver) else None),
-    # What a handover notes about the old server, it writes into the journal on disk.
+    # A handover writes its records about the old server into the journal on disk.
     lambda own, on_disk: replace(own, old_server=on_disk.old_server),
 )

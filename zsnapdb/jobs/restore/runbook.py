@@ -19,12 +19,12 @@ from zsnapdb.repository import drills
 from zsnapdb.repository.verifications import known_damage
 
 _DRILLS = 50
-"""How many of the newest drills are read for the duration of a step."""
+"""The number of newest drills that are read for the duration of a step."""
 
 
 @dataclass(frozen=True)
 class Runbook:
-    """A plan as a person carries it out. The durations are those of `drills` past drills."""
+    """The plan in the form for a person. The durations are those of `drills` past drills."""
 
     plan: RestorePlan
     entries: tuple[RunbookPage, ...]
@@ -34,20 +34,17 @@ class Runbook:
     drills: int
     damage: tuple[KnownDamage, ...] = ()
     signers: tuple[str, ...] = ()
-    """The public keys that this host believes; the page is written where they are known."""
+    """The public keys that this host trusts. The page is written where they are known."""
     repository: str = ""
 
 
 def make(settings: Settings, instance: Instance, request: RestoreRequest, config: Path | None) -> Runbook:
-    """Return the runbook; nothing is changed.
-
-    Raises the errors that the plan of a restore would raise.
-    """
+    """Return the runbook; change nothing. The errors are those of a restore's plan."""
     repository = instance.open_repository()
     planned = restore_plan.make(settings, instance, repository, request)
     past = drills.newest(repository, instance.name, _DRILLS)
     file = str(config) if config is not None else None
-    # Without --target the restore also makes the dataset above.
+    # Without --target the restore also creates the dataset above.
     where = ("--target", request.top) if request.top is not None else ("--as", request.name or instance.name)
     commands = Commands(instance.name, pinned(planned), planned.layout.top, where, _options(planned, request), file)
     check = ["zsnapdb", "config", "check", *(("--config", file) if file is not None else ())]
@@ -69,7 +66,7 @@ def make(settings: Settings, instance: Instance, request: RestoreRequest, config
 
 
 def _options(planned: RestorePlan, request: RestoreRequest) -> tuple[str, ...]:
-    """Return the command-line words for the plan's point and handover, with the chosen port and server_id."""
+    """Return the command-line arguments for the plan's point and handover, with the chosen port and server_id."""
     last = planned.steps[-1]
     words = ["--handover", last.kind]
     if isinstance(last, RunBeside | MakeReplica):

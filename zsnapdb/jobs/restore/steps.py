@@ -28,14 +28,15 @@ from zsnapdb.zfs import datasets, mounting, owned, snapshots
 HANDOVER = "handover"
 """The name of every last step."""
 STEP_SNAPSHOT = "zsnapdb-restore-"
-"""Prefix of the names of the snapshots between the steps of a restore. They are removed at its end."""
+"""Name prefix of the snapshots between the steps of a restore. They are removed at its end."""
 
 
 @dataclass(frozen=True)
 class ServerWork(RestoreWork[RestorePlan]):
-    """A restore of a server that is being executed.
+    """A restore of a server in execution.
 
-    `in_place` is called when restored datasets took the place of the server's own, and a server can be started there.
+    `in_place` is called when restored datasets took the place of the server's own, so that a server can be started
+    there.
     """
 
     in_place: Callable[[], None] = lambda: None
@@ -47,16 +48,16 @@ class ServerWork(RestoreWork[RestorePlan]):
 
     @property
     def is_continued(self) -> bool:
-        """Whether the plan goes on from a restore that was finished before."""
+        """Whether the plan continues a finished restore."""
         return self.plan.is_continued
 
     def is_irreversible(self) -> bool:
-        """Whether datasets of the server were exchanged: one of them is the server's only one."""
+        """Return whether datasets of the server were exchanged, so that one of them is the server's only one."""
         step = self.plan.promotion
         return step is not None and exchange.look(self.plan, step).has_begun
 
     def remove(self) -> None:
-        """Remove the datasets that this restore made."""
+        """Remove the datasets that this restore created."""
         remove_all(self.plan, self.copy)
 
     @property
@@ -71,7 +72,7 @@ class ServerWork(RestoreWork[RestorePlan]):
 
 
 def _proved_guids(parts: Sequence[MountPart], *, may_be_clones: bool) -> dict[str, int]:
-    """Return the GUID of the snapshot that each volume was received with, or cloned from, by dataset."""
+    """Return the GUID of the snapshot from which each volume was received or cloned, by dataset."""
     chosen = [part.dataset for part in parts]
     origins = datasets.properties_of(chosen, ["origin"]) if may_be_clones else {}
     names = {name: origins[name]["origin"].value if name in origins else datasets.UNSET for name in chosen}
@@ -101,8 +102,11 @@ def mount(work: ServerWork, step: MountVolumes) -> None:
 def be_mounted(work: ServerWork) -> None:
     """Mount the datasets that are not mounted, outermost first.
 
-    Before the handover the datasets are not mounted automatically after a reboot. NotOursError if another dataset has
-    the name of one of them by now: a restore that goes on knows them by the journal.
+    Before the handover the datasets are not mounted automatically after a reboot.
+
+    Raises:
+        NotOursError: a dataset with one of these names is not of this restore; a continued restore knows only the
+            names.
     """
     owned.prove(work.datasets, work.mark)
     mounting.mount_all(work.datasets)
@@ -111,7 +115,7 @@ def be_mounted(work: ServerWork) -> None:
 def take_back(work: ServerWork, snapshot: str) -> None:
     """Roll all volumes back to their snapshot of that name. Afterwards they are mounted.
 
-    A server of the copy that an interrupted run left is ended first.
+    A server of the copy from an interrupted run is ended first.
     """
     be_mounted(work)
     work.copy.process().kill_all()
@@ -122,7 +126,7 @@ def take_back(work: ServerWork, snapshot: str) -> None:
 def keep(work: ServerWork, step: str) -> None:
     """Snapshot all volumes, whose server is stopped, under the name of the finished step.
 
-    The snapshots of the steps before are destroyed.
+    The snapshots of earlier steps are destroyed.
     """
     before = step_snapshots(work.datasets)
     made = snapshots.PendingSnapshots.of(
@@ -135,10 +139,10 @@ def keep(work: ServerWork, step: str) -> None:
 
 
 def was_kept(work: ServerWork, step: str) -> bool:
-    """Whether an interrupted run came so far as to snapshot the finished step; the journal may not say so.
+    """Return whether an interrupted run snapshotted the finished step, even if the journal does not record it.
 
-    The snapshots of a step are made in one request, all or none. Then nothing of the step is repeated: those of the
-    step before, from which it would begin, may be gone. What is left of them goes now.
+    One request creates all snapshots of a step or none. With them nothing of the step is repeated, because the
+    snapshots of the previous step may be destroyed. The rest of those is destroyed now.
     """
     own = {f"{dataset}@{STEP_SNAPSHOT}{step}" for dataset in work.datasets}
     known = step_snapshots(work.datasets)
@@ -151,14 +155,14 @@ def was_kept(work: ServerWork, step: str) -> bool:
 
 
 def step_snapshots(places: Sequence[str]) -> list[str]:
-    """Return the snapshots on the datasets `places` that steps of a restore made."""
+    """Return the snapshots on the datasets `places` from steps of a restore."""
     return [name for name in snapshots.names_of(places) if name.partition("@")[2].startswith(STEP_SNAPSHOT)]
 
 
 def recover(work: ServerWork, step: Recover) -> None:
-    """Start the server once on the received files, with its own binlogs, unreachable for others; check; shut down.
+    """Start the server once on the received files and its own binlogs, unreachable for clients; check it; shut it down.
 
-    It must recover to exactly the recorded GTIDs. It keeps its identity: the restored server is the old server.
+    It must recover to exactly the recorded GTIDs. It keeps its identity, because the restored server is the old server.
     """
     if not work.is_first_run:
         be_mounted(work)
@@ -191,7 +195,7 @@ def _check_binlog(copy: Copy, recorded: Position) -> None:
 
 
 def look(work: ServerWork, expected: Position) -> Position:
-    """Start the server, unreachable for others, compare its GTIDs, shut it down, and return its position."""
+    """Start the server, unreachable for clients, compare its GTIDs, shut it down, and return its position."""
     copy = work.copy
     process = copy.process()
     alone = copy.identity(server_id=work.plan.server_id, port=None, access=Access.PRIVATE_SOCKET)
@@ -206,8 +210,10 @@ def look(work: ServerWork, expected: Position) -> Position:
 def take_up(work: ServerWork, step: TakeUp) -> None:
     """Prove that the server of the finished restore is still at its point, and snapshot its volumes.
 
-    ConsistencyError if it is not: somebody has written to it since. After a look around the volumes are rolled back to
-    the snapshots that were made of exactly this state.
+    After a look around the volumes are rolled back to the snapshots of exactly this state.
+
+    Raises:
+        ConsistencyError: the server is not at its point, because it was written to.
     """
     be_mounted(work)
     work.copy.process().kill_all()
@@ -231,6 +237,6 @@ def check(work: ServerWork, step: CheckServer) -> Position:
 
 
 def remove_all(plan: RestorePlan, copy: Copy) -> None:
-    """Remove the datasets that this restore made, with their snapshots. All other datasets stay."""
+    """Remove the datasets that this restore created, with their snapshots. All other datasets stay."""
     copy.process().kill_all()
     remove_datasets(plan)

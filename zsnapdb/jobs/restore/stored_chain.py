@@ -1,4 +1,4 @@
-"""What is stored of a backup and its chain: the chunks, known damage, and the keys of raw streams."""
+"""The stored chain of a backup: its chunks, known damage, and the keys of raw streams."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ DAMAGE = "damage"
 
 
 def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
-    """Return the finding that every chunk of a backup is in the repository with its size and its keys can be opened.
+    """Return the finding that all chunks of a backup exist with their sizes and that its keys can be opened.
 
-    One listing has the chunks and their sizes. DamagedError if a chunk is missing or has another size.
+    One listing has the chunks and their sizes.
+
+    Raises:
+        DamagedError: a chunk is missing or has another size.
     """
-    # A wrong key raises its error now and not after the download of the backups before.
+    # A wrong key causes its error now, not after the download of earlier backups.
     repository.ciphers(manifest)
     with naming_restorable(instance, repository, manifest.backup_id):
         for volume in manifest.volumes:
@@ -55,7 +58,7 @@ def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest)
 def judge_damage(instance: Instance, repository: Repository, backups: Sequence[str]) -> list[FitnessFinding]:
     """Return a warning for each known damage of this chain, which begins with the full backup.
 
-    A restore tries it all the same: it proves every chunk itself, and what checks recorded may be out of date.
+    A restore is tried all the same, because it proves every chunk and the records of checks may be outdated.
     """
     hint = "restore a backup that does not need it, see `zsnapdb list`; `zsnapdb verify --deep` checks again"
     damages = known_damage(repository, instance.name).of_chain(backups)
@@ -63,13 +66,13 @@ def judge_damage(instance: Instance, repository: Repository, backups: Sequence[s
 
 
 def is_damaged(findings: Sequence[FitnessFinding]) -> bool:
-    """Whether a finding says that the chain is known to be damaged."""
+    """Return whether a finding reports known damage of the chain."""
     return any(finding.what == DAMAGE and finding.severity is not Severity.OK for finding in findings)
 
 
 @contextlib.contextmanager
 def naming_restorable(instance: Instance, repository: Repository, damaged: str) -> Iterator[None]:
-    """Add to an error about a damaged chunk the newest backup that can still be restored: one without `damaged`."""
+    """Add the newest backup that needs no `damaged` one to an error about a damaged chunk."""
     try:
         yield
     except DamagedError as error:
@@ -88,17 +91,17 @@ def naming_restorable(instance: Instance, repository: Repository, damaged: str) 
 
 
 _MOST_TEXT = 4096
-"""More bytes than any key of ZFS has (a passphrase has at most 512)."""
+"""The limit in bytes is more than any ZFS key has (a passphrase has at most 512)."""
 
 
 def key_location(instance: Instance) -> str:
-    """Return where ZFS finds the key of what is received raw, as a value of keylocation: a file, else it is typed."""
+    """Return the keylocation for raw received datasets: the key file, else `prompt`."""
     file = instance.settings.encryption.key_file
     return "prompt" if file is None else f"file://{file}"
 
 
 def judge_key_file(instance: Instance, raw: tuple[str, ...]) -> list[FitnessFinding]:
-    """Return what is to be said about the key file, if these datasets are stored raw. Changes nothing."""
+    """Return the findings about the key file, if these datasets are stored raw; change nothing."""
     file = instance.settings.encryption.key_file
     trouble = None
     if file is not None and raw:
@@ -110,9 +113,12 @@ def judge_key_file(instance: Instance, raw: tuple[str, ...]) -> list[FitnessFind
 
 
 def judge_key(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
-    """Return what is to be said about the key of a backup: whether the file has the key that it had then.
+    """Return the findings about the key of a backup: whether the file has the key that it had then.
 
-    That is read in the first chunk of each raw volume. Changes nothing. DamagedError if a chunk is damaged.
+    The first chunk of each raw volume shows this. Nothing is changed.
+
+    Raises:
+        DamagedError: a chunk is damaged.
     """
     findings = judge_key_file(instance, manifest.raw)
     file = instance.settings.encryption.key_file
@@ -136,7 +142,7 @@ def _text(file: Path) -> bytes:
 
 
 def _is_opened(repository: Repository, manifest: Manifest, volume: VolumePart, text: bytes) -> bool:
-    """Whether the key opens the volume. A key in a form that is not known here is left to ZFS."""
+    """Return whether the key opens the volume. True for keys of unknown form, which ZFS checks."""
     stored = repository.chunks_of(manifest, volume.role)
     first = first_bytes(
         stored,

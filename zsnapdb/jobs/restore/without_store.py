@@ -1,7 +1,7 @@
-"""A restore while the store is away: from the sets on this host and the binlogs that the server still has.
+"""A restore while the store is unreachable: from the sets on this host and the remaining binlogs of the server.
 
-A stand-in takes the place of the repository: it lists no backup. Its binlog archive describes the server's own files;
-their bytes are copied and proved by these descriptions (`jobs/host/archived_binlogs.py`).
+A stand-in replaces the repository and lists no backup. Its binlog archive describes the server's own files. Their bytes
+are copied and proved by these descriptions (`jobs/host/archived_binlogs.py`).
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ from zsnapdb.store.local import LocalStore
 from zsnapdb.stream.chunks import Chunk, plain_hash, stream_hash
 
 _HISTORY = "19710102T000000Z-0000"
-"""The id that stands for the history of the binlogs on this host."""
+"""The id for the history of the binlogs on this host."""
 _CHUNK = 64 << 20
 _PIECE = 1 << 20
 
 
 def open_for_restore(instance: Instance, origin: RestoreOrigin) -> Repository:
-    """Open the repository. If its store is away, return the stand-in, provided that this host has a set to begin with.
+    """Open the repository. If its store is unreachable and this host has a set to begin with, return the stand-in.
 
-    UnreachableError if the store is away, and there is no such set or the repository was requested.
+    Raises:
+        UnreachableError: the store is unreachable, and there is no such set or the repository was requested.
     """
     try:
         return instance.open_repository()
@@ -58,22 +59,22 @@ def open_for_restore(instance: Instance, origin: RestoreOrigin) -> Repository:
 
 
 def reopen(instance: Instance, planned: RestorePlan) -> Repository:
-    """Open the repository that the plan was made with."""
+    """Open the repository with which the plan was made."""
     return _stand_in(instance) if planned.repository == IN_NO_REPOSITORY else instance.open_repository()
 
 
 def is_stand_in(repository: Repository) -> bool:
-    """Whether this is no repository, because the store is away."""
+    """Return whether this is the stand-in for an unreachable store."""
     return repository.id == IN_NO_REPOSITORY
 
 
 def archive_of(
     instance: Instance, repository: Repository, target: Target | None = None, only: Mapping[str, int] | None = None
 ) -> BinlogArchive:
-    """Return the binlog archive of the instance; of a stand-in, the binlogs that its server has on this host.
+    """Return the binlog archive of the instance; for a stand-in, the server's binlogs on this host.
 
-    A stand-in describes only the binlogs that lead to the target, or only those named, each up to its end of a
-    transaction (bytes): describing reads the bytes, and looks for that end if it is not known.
+    A stand-in describes the binlogs that lead to the target, or those named in `only`, each up to the given end
+    (bytes). A description reads these bytes, and looks for the last complete transaction if the end is not given.
     """
     if not is_stand_in(repository):
         return BinlogArchive(repository, instance.name)
@@ -82,7 +83,7 @@ def archive_of(
 
 
 def host_alone(instance: Instance) -> Repository | None:
-    """Return the stand-in, without a question to the store. None if this host has no set to begin with."""
+    """Return the stand-in without asking the store; None if this host has no set to begin with."""
     return _stand_in(instance) if local_snapshot.load(instance) else None
 
 
@@ -90,10 +91,10 @@ T = TypeVar("T")
 
 
 def stored_or_here(instance: Instance, make: Callable[[Repository], T], *, is_in_history: bool = False) -> T:
-    """Return a plan that is made with the repository, or with what is on this host if that does not reach the point.
+    """Return a plan made with the repository, or with this host alone if the repository does not reach the point.
 
-    What was committed a moment ago is in no archive yet, and in the server's own binlogs. `is_in_history`: the point is
-    in a named history of the archive, which this host alone does not know. The errors are those of the repository.
+    The archive does not have the latest commits yet, but the server's own binlogs do. `is_in_history`: the point is in
+    a named history of the archive, which this host alone does not know. The errors are those of the repository.
     """
     repository = open_for_restore(instance, RestoreOrigin.AUTO)
     try:
@@ -120,14 +121,14 @@ def _stand_in(instance: Instance) -> Repository:
 
 @dataclass(frozen=True)
 class _HostArchive(BinlogArchive):
-    """The binlogs of the server on this host, described as an archive does. `sets` are the sets here, oldest first."""
+    """The binlogs of the server on this host, described like an archive. `sets` are the sets here, oldest first."""
 
     sets: tuple[Manifest, ...]
     target: Target | None = None
     only: Mapping[str, int] | None = None
 
     def load(self) -> Archive:
-        """Return the server's binlogs, from the oldest that a local set needs. A binlog that is damaged ends them."""
+        """Return the server's binlogs, from the oldest that a local set needs up to the first damaged one."""
         if not self.sets:
             return Archive((), ())
         server = server_source(self.sets[-1]).server
@@ -157,7 +158,7 @@ class _HostArchive(BinlogArchive):
         return Archive((history,), tuple(files))
 
     def _first_number(self) -> int:
-        """Return the number of the oldest binlog that is needed; 0 if that is not known."""
+        """Return the number of the oldest needed binlog; 0 if that is not known."""
         known = []
         for manifest in self.sets:
             position = server_source(manifest).position
@@ -167,7 +168,7 @@ class _HostArchive(BinlogArchive):
         return first_binlog(known, self.target, server_source(self.sets[-1]).server.flavour)
 
     def fetch(self, file: ArchivedFile, target: Path) -> None:
-        """Fail: nothing can be fetched while the store is away."""
+        """Raise UnreachableError: nothing can be downloaded while the store is unreachable."""
         raise UnreachableError(
             f"binlog {file.name} is no longer on this host as it was, and the store is away: {target} was not written",
             hint="run the restore again, or wait until the store is back",
@@ -175,9 +176,9 @@ class _HostArchive(BinlogArchive):
 
 
 def _described(path: Path, keys: BinlogKeys, instance: str, server: ServerPart, end: int | None) -> ArchivedFile | None:
-    """Return the description of a binlog on this host up to `end`. None if it has no transaction yet, or is shorter.
+    """Return the description of a binlog on this host up to `end`; None if it has no transaction yet, or is shorter.
 
-    `end` None: to its last complete transaction. Otherwise the transactions in it are not looked at.
+    `end` None: up to its last complete transaction. With an `end`, its transactions are not read.
     """
     with open_binlog(path, keys) as file:
         head = read_head(file, path.name)

@@ -1,1 +1,1 @@
-"""Journalled steps: the journal, the executor, and which exchanges of production are under way."""
+"""Journalled steps: the journal, the executor, and the exchanges of production that are in progress."""

@@ -1,7 +1,7 @@
 """The journals of plans of steps: a file with the plan and its finished steps, durably written after every step.
 
-<folder>/<target dataset, / as %>.json             a plan that is under way
-<folder>/done/<restore id>.json                    a finished one, with the seconds of each step
+- `<folder>/<target dataset, / as %>.json`: an unfinished plan
+- `<folder>/done/<restore id>.json`: a finished one, with the seconds of each step
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Done:
-    """A finished step: when it finished (UTC), and how long it took in seconds."""
+    """A finished step: its end (UTC) and its duration in seconds."""
 
     step: str
     finished: datetime
@@ -37,14 +37,14 @@ P_co = TypeVar("P_co", bound="AnyRestorePlan", covariant=True)
 
 @dataclass(frozen=True)
 class StepJournal(Generic[P_co]):
-    """A plan that is carried out: the plan and its finished steps, in order. `run_id` is the run that began it."""
+    """The journal of a plan: the plan and its finished steps, in order. `run_id` is the run that began it."""
 
     plan: P_co
     done: tuple[Done, ...] = ()
     run_id: str = ""
 
     def is_done(self, step: str) -> bool:
-        """Whether the step of that name is finished."""
+        """Return whether the step of that name is finished."""
         return any(done.step == step for done in self.done)
 
     def with_done(self, done: Done) -> Self:
@@ -53,7 +53,7 @@ class StepJournal(Generic[P_co]):
 
     @property
     def top(self) -> str:
-        """The dataset that the plan makes."""
+        """The dataset that the plan creates."""
         return self.plan.top
 
     @property
@@ -77,7 +77,10 @@ class JournalFolder(Generic[J]):
 
     folder: Path
     form: Callable[[], TypeAdapter[J]]
-    """Makes the schema of a journal, where there is one: that takes longer than to find none."""
+    """Creates the schema of a journal.
+
+    It is called only for an existing journal, because it takes longer than a lookup.
+    """
 
     def path(self, top: str) -> Path:
         """Return the path of the journal of a restore to this dataset."""
@@ -109,14 +112,22 @@ class JournalFolder(Generic[J]):
         return tops(self.folder)
 
     def all_under_way(self) -> list[J]:
-        """Return the journals of all unfinished restores. DamagedError if one cannot be read."""
+        """Return the journals of all unfinished restores.
+
+        Raises:
+            DamagedError: a journal cannot be read.
+        """
         journals = [self.read(top) for top in self.tops()]
         return [journal for journal in journals if journal is not None]
 
     def find(self, instance: str, top: str | None) -> J:
-        """Return the restore under way to `top`, or the only one of the instance. NotThere names those under way.
+        """Return the unfinished restore to `top`, or the only one of the instance.
 
-        DamagedError if the journal of `top` cannot be read. One of another target stands in nobody's way.
+        Unreadable journals of other targets are no obstacle.
+
+        Raises:
+            UnknownNameError: there is no single one; the hint names the unfinished restores.
+            DamagedError: the journal of `top` cannot be read.
         """
         own = None if top is None else self.read(top)
         known = self.readable(instance) if top is None else [own] if own is not None else []
@@ -132,11 +143,11 @@ class JournalFolder(Generic[J]):
         return known[0]
 
     def readable(self, instance: str) -> list[J]:
-        """Return the journals of the instance's unfinished restores, without those that cannot be read."""
+        """Return the journals of the instance's unfinished restores, without unreadable ones."""
         return [journal for journal in self._readable_and_torn()[0] if journal.plan.instance == instance]
 
     def _readable_and_torn(self) -> tuple[list[J], list[str]]:
-        """Return the journals of all unfinished restores, and the paths of those that cannot be read."""
+        """Return the journals of all unfinished restores, and the paths of unreadable journals."""
         journals, torn = [], []
         for top in self.tops():
             try:
@@ -159,12 +170,12 @@ class JournalFolder(Generic[J]):
         return journals
 
     def finish(self, journal: J) -> None:
-        """Keep the journal as that of a finished restore."""
+        """Keep the journal as the journal of a finished restore."""
         self._write(self.folder / "done" / f"{journal.plan.restore_id}.json", journal)
         self.forget(journal.top)
 
     def forget(self, top: str) -> None:
-        """Remove the journal of a restore that was given up."""
+        """Remove the journal of an abandoned restore."""
         self.path(top).unlink(missing_ok=True)
 
     def _write(self, path: Path, journal: J) -> None:
@@ -178,10 +189,14 @@ class JournalFolder(Generic[J]):
 
 
 Handlers = Mapping[type, Callable[[Any, Any], object]]
-"""What carries out a step, by the type of the step. It gets the work under way and the step."""
+"""The function that executes a step, by the type of the step. Its arguments are the current work and the step."""
 
 
 def run_steps(work: Any, steps: Any, handlers: Handlers) -> None:
-    """Carry out these steps without a journal. KeyError, before anything is done, for a step without a handler."""
+    """Execute these steps without a journal.
+
+    Raises:
+        KeyError: a step has no handler; nothing was executed.
+    """
     for step, handler in [(step, handlers[type(step)]) for step in steps]:
         handler(work, step)

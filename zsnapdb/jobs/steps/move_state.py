@@ -1,6 +1,6 @@
-"""What is known of a move of files: its record on this host, and what the kernel and ZFS say of it.
+"""The state of a move of files: its record on this host, and the observations of the kernel and ZFS.
 
-The record says what was certainly reached. It is durable before the step that it allows is begun.
+The record contains the phases that were certainly reached. It is durable before the next step begins.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _SHOW_SECONDS = 30.0
 class MoveRecord:
     """A move that began. Each field stays empty until it is known.
 
-    `created` are the GUIDs of the datasets that this move created, `copied` those of their snapshots with the compared
-    copies, both in the order of the datasets. `source` is the fingerprint of the old files when they were compared.
-    `words` is the command line of the server on its old files.
+    `created` are the GUIDs of the datasets that this move created. `copied` are the GUIDs of their snapshots with the
+    compared copies. Both have the order of the datasets. `source` is the fingerprint of the old files at the
+    comparison. `words` is the command line of the server on its old files.
     """
 
     move: ServerMove
@@ -57,14 +57,17 @@ def _form() -> TypeAdapter[MoveRecord]:
 
 
 def journal() -> Path:
-    """Return the file that has a move which began and did not end."""
+    """Return the file with the record of an unfinished move."""
     return Path(MOVE_RECORD)
 
 
 def recorded() -> MoveRecord | None:
-    """Return the record of a move that was interrupted, None if there is none. DamagedError if its file is no record.
+    """Return the record of an interrupted move; None if there is none.
 
-    A record of a release that wrote no phases has the phase UNKNOWN: it proves nothing.
+    A record of a release without phases has the phase UNKNOWN and proves nothing.
+
+    Raises:
+        DamagedError: the file is no record.
     """
     try:
         text = journal().read_bytes()
@@ -80,7 +83,7 @@ def recorded() -> MoveRecord | None:
 
 
 def write(record: MoveRecord) -> MoveRecord:
-    """Replace the record. It is durable on return."""
+    """Replace the record, durable on return, and return it."""
     whole_file.replace(journal(), _form().dump_json(record))
     return record
 
@@ -93,9 +96,9 @@ def remove() -> None:
 
 @dataclass(frozen=True)
 class MovedServer:
-    """Where the server of a move runs. `listens`: it accepts connections, so it has recovered. `pid` 0: no process.
+    """The place in which the server of a move runs. `listens`: it accepts connections, so it has recovered.
 
-    `state` is that of its unit, in systemd's words.
+    `pid` 0: no process. `state` is the systemd state of its unit.
     """
 
     place: ServedPlace
@@ -111,9 +114,10 @@ class MovedServer:
 
 
 def is_moved(socket: Path | None) -> bool:
-    """Whether `zsnapdb setup` moves the files of the server with this socket, and the server runs nowhere.
+    """Return whether `zsnapdb setup` is moving the files of the server with this socket, and the server runs nowhere.
 
-    DamagedError if the record of the move cannot be read.
+    Raises:
+        DamagedError: the record of the move cannot be read.
     """
     started = recorded()
     if started is None or str(socket) not in started.move.server.sockets:
@@ -122,9 +126,9 @@ def is_moved(socket: Path | None) -> bool:
 
 
 def running_server(move: ServerMove) -> MovedServer:
-    """Return where the server runs, by the working directory that the kernel has for its process.
+    """Return the place in which the server runs, by the working directory of its process.
 
-    A process that runs on the copies counts whatever its unit is, as does one on the old files.
+    A process on the copies or on the old files counts whatever its unit is.
     """
     words = ["systemctl", "show", "--property=MainPID", "--property=ActiveState", move.files.service]
     shown = dict(line.partition("=")[::2] for line in command.run(words, timeout=_SHOW_SECONDS).split("\n"))
@@ -138,7 +142,7 @@ def running_server(move: ServerMove) -> MovedServer:
         if discovery.service_of(process.pid) == move.files.service:
             return _running(process, place, state)
     if main.isdigit() and main != "0":
-        # A process that is about to become a server, or one that sees other mounts than this one.
+        # A process that is about to become a server, or a process with other mounts than this one.
         with contextlib.suppress(OSError):
             place = _place(int(main), move)
             return MovedServer(place, int(main), os.readlink(f"/proc/{main}/cwd"), state=state)
@@ -163,7 +167,7 @@ def _works_in(pid: int, folder: str) -> bool:
 
 
 def observe(record: MoveRecord) -> MoveFacts:
-    """Return what is found of the move. Nothing changes. What is written so far is on the disks afterwards."""
+    """Return the observed state of the move; change nothing. Earlier writes are on the disks afterwards."""
     move, server = record.move, running_server(record.move)
     is_there = [datasets.exists(new.name) for new in move.datasets]
     switched = _is_switched(move, has_dataset=is_there[0])
@@ -179,7 +183,10 @@ def observe(record: MoveRecord) -> MoveFacts:
 
 
 def _is_switched(move: ServerMove, *, has_dataset: bool) -> bool:
-    """Whether the server would start on the copies: the rename is the last step before that, or the option file."""
+    """Return whether the server would start on the copies:
+
+    the rename or the option file is the last step before that.
+    """
     if not move.is_renaming:
         return os.path.lexists(move.fragment)
     name = move.datasets[0].name
@@ -189,7 +196,7 @@ def _is_switched(move: ServerMove, *, has_dataset: bool) -> bool:
 
 
 def _in_the_way(move: ServerMove) -> str:
-    """Return the mount point of the copies if files of others are there, "" if not."""
+    """Return the mount point of the copies if foreign files are there, else ""."""
     place = move.places.mount
     if is_mounted(place, move.datasets[0].name) or not os.path.lexists(place):
         return ""
@@ -197,13 +204,16 @@ def _in_the_way(move: ServerMove) -> str:
 
 
 def is_mounted(path: str, dataset: str) -> bool:
-    """Whether the dataset is what is mounted at the path."""
+    """Return whether the dataset is mounted at the path, as the last mount there."""
     last = {entry.path: entry for entry in mounted()}
     return path in last and last[path].fstype == "zfs" and last[path].source == dataset
 
 
 def _copies(record: MoveRecord, is_there: list[bool]) -> CopiesState:
-    """Return what is in the datasets. `is_there`: which of them exist; a move may be killed between their creations."""
+    """Return the state of the datasets' contents.
+
+    `is_there` says which of them exist; a move may be killed between their creations.
+    """
     move, (has_logs, has_data) = record.move, is_there
     if not has_logs:
         return CopiesState.EMPTY
@@ -223,10 +233,10 @@ def _copies(record: MoveRecord, is_there: list[bool]) -> CopiesState:
 
 
 def since_compared(record: MoveRecord) -> CopiesState:
-    """Whether anything in the datasets was written after the snapshots that were made when the copies were compared.
+    """Return whether the datasets have changed since the snapshots that were taken at the comparison of the copies.
 
-    zfsprops(7), written@snapshot: what was written since the snapshot. It counts what is on the disks, so all is
-    brought there first, also what was written through memory maps (sync(1), -f).
+    The property written@snapshot (zfsprops(7)) counts only blocks on the disks. So all writes, including those through
+    memory maps, are brought there first (sync(1), -f).
     """
     names = {new.name for new in record.move.datasets}
     for entry in mounted():
@@ -244,7 +254,7 @@ def since_compared(record: MoveRecord) -> CopiesState:
 
 
 def sync_pool(move: ServerMove) -> None:
-    """Have all that was written to the pool of the copies on its disks."""
+    """Bring all earlier writes to the pool of the copies to its disks."""
     command.run(["zpool", "sync", move.datasets[0].name.partition("/")[0]], timeout=_SYNC_SECONDS)
 
 
@@ -253,12 +263,12 @@ def _old(record: MoveRecord, *, is_switched: bool) -> OldState:
     if not os.path.isdir(place):
         return OldState.GONE
     if not record.source or not is_switched:
-        # The server may run on them: they change at any moment.
+        # The server may run on them and change them at any moment.
         return OldState.UNPROVED
     return OldState.SAME if tree_copy.fingerprint(Path(place)) == record.source else OldState.CHANGED
 
 
 def with_created(record: MoveRecord) -> MoveRecord:
-    """Write down which datasets this move created. What was copied before does not count any more."""
+    """Record the datasets that this move created. Earlier copies do not count any more."""
     guids = tuple(datasets.guid(new.name) for new in record.move.datasets)
     return write(replace(record, phase=MovePhase.PLANNED, created=guids, copied=(), source=""))

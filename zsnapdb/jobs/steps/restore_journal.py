@@ -1,4 +1,4 @@
-"""The journals of restores of servers and of machines, and what a restore changed at the server that it replaces."""
+"""The restore journals of servers and machines, and the changes of a restore on the replaced server."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from zsnapdb.planning.restore.plan import MachineRestorePlan, RestorePlan
 
 @dataclass(frozen=True)
 class OldServer:
-    """What a rewind changed at the server that it replaces. Whoever gives the rewind up takes it back.
+    """The changes of a rewind on the server that it replaces. An abandoned rewind reverts them.
 
-    `option_file` is the file with the new server_id, and `option_text` what was in it before (None: it did not exist).
-    `stopped` is since when the server is down (UTC); None: it was not stopped, or a server runs again. `down` is for
-    how many seconds it was down before that.
+    `option_file` is the file with the new server_id, and `option_text` its former content (None: it did not exist).
+    `stopped` is the time since which the server is down (UTC); None: it was not stopped, or a server runs again. `down`
+    is its earlier downtime in seconds.
     """
 
     option_file: str | None = None
@@ -34,7 +34,7 @@ class OldServer:
     down: float = 0.0
 
     def stopped_at(self, moment: datetime) -> OldServer:
-        """Return the record of a server that is stopped from that moment on, unless it was stopped before."""
+        """Return the record of a server that is stopped from that moment on. An earlier stop stays."""
         return self if self.stopped is not None else replace(self, stopped=moment)
 
     def up_at(self, moment: datetime) -> OldServer:
@@ -42,16 +42,16 @@ class OldServer:
         return replace(self, stopped=None, down=self.seconds_down(moment))
 
     def seconds_down(self, moment: datetime) -> float:
-        """Return for how many seconds users had no server, over all runs, up to that moment."""
+        """Return the seconds in which users had no server, over all runs, up to that moment."""
         now = (moment - self.stopped).total_seconds() if self.stopped is not None else 0.0
         return self.down + max(0.0, now)
 
 
 @dataclass(frozen=True)
 class RestoreJournal(StepJournal[RestorePlan]):
-    """The journal of a restore of a server. `old_server`: what a rewind changed at the old server."""
+    """The journal of a restore of a server. `old_server` are the changes of a rewind on the old server."""
 
-    # Said again: pydantic reads no argument of a generic dataclass.
+    # Declared again, because pydantic reads no argument of a generic dataclass.
     plan: RestorePlan
     old_server: OldServer | None = None
 
@@ -68,7 +68,11 @@ class Journals(JournalFolder[RestoreJournal]):
         super().__init__(folder, _form)
 
     def under_way(self, instance: str) -> list[RestoreJournal]:
-        """Return the journals of the instance's unfinished restores. DamagedError if a journal cannot be read."""
+        """Return the journals of the instance's unfinished restores.
+
+        Raises:
+            DamagedError: a journal cannot be read.
+        """
         return [journal for journal in self.all_under_way() if journal.plan.instance == instance]
 
     def history(self, instance: str) -> list[RestoreJournal]:
@@ -76,7 +80,11 @@ class Journals(JournalFolder[RestoreJournal]):
         return [journal for journal in self.finished() if journal.plan.instance == instance]
 
     def note(self, top: str, old_server: OldServer) -> None:
-        """Write durably what was changed at the old server. NotThere if no restore to this dataset is under way."""
+        """Record the changes on the old server durably.
+
+        Raises:
+            UnknownNameError: there is no unfinished restore to this dataset.
+        """
         journal = self.read(top)
         if journal is None:
             raise UnknownNameError(
@@ -98,16 +106,16 @@ def _machine_form() -> TypeAdapter[MachineJournal]:
 
 
 class MachineJournals(JournalFolder[MachineJournal]):
-    """The journals of restores of machines, in a folder of their own below that of all journals."""
+    """The restore journals of machines, in a separate folder below the folder of all journals."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / "machines", _machine_form)
 
 
 def under_way(instance: Instance) -> tuple[ExchangeFact, ...]:
-    """Return what replaces the server of the instance on this host, by the journals, and whether a server runs.
+    """Return the unfinished replacements of the instance's server on this host, and whether a server runs.
 
-    A journal that cannot be read, or may not be read by this account, is left out: `restore` names it.
+    A journal that is unreadable, or not readable for this account, is left out: `restore` names it.
     """
     try:
         journals = Journals(instance.restores).under_way(instance.name)
@@ -119,12 +127,12 @@ def under_way(instance: Instance) -> tuple[ExchangeFact, ...]:
 def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
     plan, old = journal.plan, journal.old_server
     step = plan.promotion
-    # A rewind knows how the server is stopped and started; who restores with --handover promote does it himself.
+    # A rewind knows how to stop and start the server; a user of --handover promote does it by hand.
     is_rewind = old is not None or (step is not None and step.unit is not None)
     onward = f"zsnapdb rewind {plan.instance} --resume" if is_rewind else f"zsnapdb restore {plan.instance} --resume"
     back = f"zsnapdb restore {plan.instance} --abandon --target {plan.layout.top}"
     was_stopped = old.stopped if old is not None else None
-    # Who stops the server himself does so before the last step. A rewind notes that it stops the server.
+    # A user who stops the server by hand does so before the last step. A rewind records that it stops the server.
     is_last = not is_rewind and all(journal.is_done(one.name) for one in plan.steps[:-1])
     if not (was_stopped is not None or is_last) or _is_served(Path(plan.variables["datadir"])):
         return ExchangeFact(plan.created, None, (onward, back), ExchangedServer.RUNS)
@@ -135,18 +143,19 @@ def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
 
 
 def _is_served(datadir: Path) -> bool:
-    """Whether a server runs there. It may have been started by hand, or between two lines of a run that was killed."""
+    """Return whether a server runs there. It may have been started by hand, or just before its run was killed."""
     try:
         return serving(datadir) is not None
     except PreflightError:
-        # Several do.
+        # Several servers run there.
         return True
 
 
 def claimed(journals: Journals) -> dict[str, str]:
-    """Return every dataset that belongs to a restore under way, and that restore's instance: no other run may touch it.
+    """Return every dataset that belongs to an unfinished restore, with its instance. No other run may use these.
 
-    DamagedError if a journal cannot be read: then it is not known what belongs to its restore.
+    Raises:
+        DamagedError: a journal cannot be read, so the datasets of its restore are not known.
     """
     names = {}
     for journal in journals.all_under_way():

@@ -1,12 +1,13 @@
-"""Makes a full backup of a chain in the repository: receive it into scratch datasets, send the last snapshots again.
+"""The consolidation of a chain into a full backup: receive it into scratch datasets, send the last snapshots again.
 
-The source is not asked. The received snapshots have the GUIDs of the originals, so the next increment of the source
+The source is not used. The received snapshots have the GUIDs of the originals, so the next increment of the source
 applies to the new full backup.
 
 Invariants:
-- The manifest is written last, as the only writer of the instance. What a killed run left in the repository are chunks
-  of no backup, which `prune` sweeps; what it left in the pool is removed by the next run (`scratch.py`).
-- Receiving and sending need no writer's lease, so backups of the source go on meanwhile.
+
+- The manifest is written last, as the only writer of the instance. A killed run leaves chunks without a backup in the
+  repository, which `prune` sweeps. The next run removes its remains in the pool (`scratch.py`).
+- Receiving and sending need no writer's lease, so backups of the source continue meanwhile.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from zsnapdb.stream.chunks import Body
 from zsnapdb.zfs import datasets, version
 
 _COMMIT_PATIENCE = 3600.0
-"""For how many seconds a run waits at its end for a backup or a prune: else the work of the whole run is lost."""
+"""The time in seconds that a run waits at its end for a backup or a prune. Otherwise all its work would be lost."""
 
 
 @dataclass(frozen=True)
 class ConsolidatePlan:
-    """What a consolidation will do: the chain to receive, the full backup first, and the id of the new backup.
+    """The plan of a consolidation: the chain to receive, the full backup first, and the id of the new backup.
 
-    `findings` are about the pool and the stored chain; `reasons` say why this chain.
+    `findings` are about the pool and the stored chain; `reasons` explain the choice of this chain.
     """
 
     instance: str
@@ -61,7 +62,7 @@ class ConsolidatePlan:
 
     @property
     def original(self) -> Manifest:
-        """The backup whose snapshots the new one has too."""
+        """The backup whose snapshots the new one also has."""
         return self.chain[-1]
 
     @property
@@ -76,7 +77,7 @@ class ConsolidatePlan:
 
 @dataclass(frozen=True)
 class ConsolidateResult:
-    """A full backup that is in the repository; how long its chain took to receive and to send again, in seconds."""
+    """A full backup in the repository, and the durations of receiving its chain and sending it again, in seconds."""
 
     plan: ConsolidatePlan
     manifest: Manifest
@@ -85,10 +86,10 @@ class ConsolidateResult:
 
 
 class _Work(ReceivingWork[ConsolidatePlan]):
-    """A consolidation under way. It is never continued: each run has a new scratch place."""
+    """A consolidation in progress. It is never continued: each run has a new scratch place."""
 
     def manifest(self, backup_id: str) -> Manifest:
-        """Return the manifest of a backup of the chain, as it was planned."""
+        """Return the planned manifest of a backup of the chain."""
         return next(manifest for manifest in self.plan.chain if manifest.backup_id == backup_id)
 
 
@@ -104,7 +105,11 @@ class _LeasedChunks:
         return self.chunks.associated(index, last=last)
 
     def put_chunk(self, index: int, body: Body, sha256: str) -> None:
-        """Store the chunk. LeaseError if another run has taken over."""
+        """Store the chunk.
+
+        Raises:
+            LeaseError: another run has taken over the lease.
+        """
         self.lease.check()
         self.chunks.put_chunk(index, body, sha256)
 
@@ -114,10 +119,14 @@ class _LeasedChunks:
 
 
 def plan(instance: Instance, repository: Repository, requested: str) -> ConsolidatePlan:
-    """Return the plan; nothing is changed.
+    """Return the plan; change nothing.
 
-    `requested` is the id of a backup, or `latest`. The errors are those of `consolidation.choose`; ConfigError if a key
-    is missing, PreflightError if no pool fits, DamagedError if a chunk is missing.
+    `requested` is the id of a backup, or `latest`. The errors are also those of `consolidation.choose`.
+
+    Raises:
+        ConfigError: a key is missing.
+        PreflightError: no pool fits.
+        DamagedError: a chunk is missing.
     """
     repository.check_writable()
     known, checked = host_record.stored(instance, repository)
@@ -152,15 +161,18 @@ def consolidate(settings: Settings, instance: Instance, requested: str) -> Conso
 def execute(
     settings: Settings, instance: Instance, repository: Repository, planned: ConsolidatePlan
 ) -> ConsolidateResult:
-    """Carry out exactly this plan. Afterwards the new full backup is in the repository, and no scratch dataset is left.
+    """Execute exactly this plan. Afterwards the new full backup is in the repository, and no scratch dataset is left.
 
-    After an error no backup was added or changed. PreflightError, before anything is made, if the pool does not fit.
-    NotThere if the chain was removed meanwhile.
+    After an error no backup was added or changed.
+
+    Raises:
+        PreflightError: the pool does not fit; nothing was created.
+        NotThere: the chain was removed meanwhile.
     """
     error = objection(planned.findings)
     if error is not None:
         raise error
-    # The only consolidation of the instance, on all hosts.
+    # The lock for consolidations of the instance, on all hosts.
     only = lease(
         repository,
         f"{instance.name}/consolidate",
@@ -205,7 +217,7 @@ def _receive(work: _Work) -> None:
 
 
 def _send(instance: Instance, repository: Repository, planned: ConsolidatePlan, alone: WriterLease) -> Manifest:
-    """Store full streams of the received snapshots. Return the manifest of the new backup, which is not written yet."""
+    """Store full streams of the received snapshots. Return the manifest of the new backup; it is not written yet."""
     key = repository.keyring.new_key("1") if repository.keyring.is_encrypting else None
     volumes = tuple(_sent(instance, repository, planned, volume, alone, key) for volume in planned.original.volumes)
     known, checked = host_record.stored(instance, repository)
@@ -248,7 +260,8 @@ def _sent(
 def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan, manifest: Manifest) -> None:
     """Write the manifest as the only writer of the instance, after every chunk is confirmed.
 
-    NotThere if the original was removed meanwhile: it was no longer wanted.
+    Raises:
+        NotThere: the original was removed meanwhile, so the new backup is not wanted either.
     """
     patient = instance.waiting(max(instance.wait, _COMMIT_PATIENCE))
     doing = "storing a consolidated backup of"
@@ -276,7 +289,7 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
 
 
 def _forget(repository: Repository, planned: ConsolidatePlan) -> None:
-    """Remove the chunks of a consolidation that failed, unless its manifest was written. `prune` sweeps what stays."""
+    """Remove the chunks of a failed consolidation, unless its manifest was written. `prune` sweeps the rest."""
     with contextlib.suppress(RepositoryError):
         if not repository.exists(layout.manifest(planned.instance, planned.backup_id)):
             sizes = repository.sizes(layout.chunks_of_backup(planned.instance, planned.backup_id))

@@ -1,4 +1,4 @@
-"""Delivers a table or schema from an ephemeral server: into a dump file, or into a live server under a new name."""
+"""The delivery of a table or schema from an ephemeral server: into a dump file, or a live server under a new name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ from zsnapdb.planning.trial.rescue import (
 
 _UNTIMED = "net_write_timeout = 3600 /*M!100500 , SESSION max_statement_time = 0*/"
 _LOADING = ("sql_safe_updates = 0", "completion_type = 0", "autocommit = 1", "net_read_timeout = 3600", _UNTIMED)
-"""Settings of the session that loads, which a dump does not set: with completion_type = RELEASE its COMMIT ends it."""
+"""Settings of the loading session that a dump does not set.
+
+With completion_type = RELEASE its COMMIT would end the session.
+"""
 _END_OF_DUMP = b"-- Dump completed"
 
 
@@ -57,14 +60,14 @@ class Tools:
     client: Path
 
     def objection_to_history(self, target_version: str | None) -> str | None:
-        """Return why the old versions of rows cannot be dumped for that server (None: a file), None if they can."""
+        """Return why the old versions of rows cannot be dumped for that server (None: a file); None if they can."""
         has_option = programs.has_option(self.dump, HISTORY_OPTION)
         return objection_to_history(self.dump.name, has_option=has_option, target_version=target_version)
 
 
 @dataclass(frozen=True)
 class DumpLogin:
-    """A live server as the client program logs in to it. `identity` are the variables by which it is recognized."""
+    """The login of the client program to a live server. `identity` are the variables that identify the server."""
 
     address: Address
     password: SecretStr
@@ -72,10 +75,13 @@ class DumpLogin:
 
 
 def _login(isolated: Isolated) -> contextlib.AbstractContextManager[Path]:
-    """Return the option file of the dump program, for a block. ConsistencyError if another server answers there.
+    """Return the option file of the dump program, for a block.
 
-    The ephemeral server takes every account, for it runs without accounts (Access.PRIVATE_SOCKET). Any other server
-    refuses this one, whose name and password are made here.
+    The ephemeral server accepts every account, because it runs without access control (Access.PRIVATE_SOCKET). Any
+    other server refuses this account, whose name and password are random.
+
+    Raises:
+        ConsistencyError: another server answers there.
     """
     with isolated.session() as session:
         session.query(global_statement())
@@ -90,13 +96,13 @@ def _login(isolated: Isolated) -> contextlib.AbstractContextManager[Path]:
 
 
 def _argv(isolated: Isolated, tools: Tools, login: Path, words: Sequence[str]) -> list[str]:
-    # A dump must not drop a table: it may be loaded into a server that has a table of that name.
+    # A dump must not drop a table, because the server that loads it may have a table of that name.
     common = ["--skip-add-drop-table", "--single-transaction", "--quick", "--hex-blob", "--no-tablespaces"]
     return [str(tools.dump), f"--defaults-file={login}", *common, *family(isolated.copy.flavour).dump_options, *words]
 
 
 def write_file(isolated: Isolated, tools: Tools, dump: DumpRuns, path: Path, timeout: float) -> None:
-    """Dump into a new file, readable only by its owner.
+    """Dump into a new file that only its owner can read.
 
     The file gets its name only when it is complete. An existing file is never overwritten.
     """
@@ -124,13 +130,16 @@ def write_file(isolated: Isolated, tools: Tools, dump: DumpRuns, path: Path, tim
 
 
 def load(isolated: Isolated, tools: Tools, dump: DumpRuns, login: DumpLogin, schema: str, timeout: float) -> None:
-    """Dump from the ephemeral server into the schema of the live server. `timeout` is in seconds, for each run."""
+    """Dump from the ephemeral server into the schema of the live server.
+
+    `timeout` is the limit of each run in seconds.
+    """
     with (
         client_file(login.address, login.password, only_on_server(login.identity, *_LOADING)) as target,
         _login(isolated) as source,
     ):
-        # In binary mode a client that reads a pipe knows no commands of its own but `delimiter` (refman 8.4, "mysql
-        # Client Options"; MariaDB, "mariadb Command-Line Client"): the text of a dump cannot run a program here.
+        # In binary mode a client that reads a pipe knows only its own command `delimiter` (refman 8.4, "mysql Client
+        # Options"; MariaDB, "mariadb Command-Line Client"). So the text of a dump cannot run a program here.
         options = ("--default-character-set=utf8mb4", "--binary-mode", "--local-infile=0")
         client = [str(tools.client), f"--defaults-file={target}", *options, "--", schema]
         for words in dump.runs:
@@ -138,14 +147,17 @@ def load(isolated: Isolated, tools: Tools, dump: DumpRuns, login: DumpLogin, sch
 
 
 _AWAY = "zsnapdb_rescue"
-"""The schema of the ephemeral server to which a table is moved, so that it can have its new name there."""
+"""The schema of the ephemeral server to which a table is moved so that it can get its new name there."""
 _LISTED = 30
-"""How many of the existing tables a hint names."""
+"""The number of existing tables that a hint names."""
 
 
 @dataclass(frozen=True)
 class Delivered:
-    """What was delivered: where, by which transport and why, the rows of each counted table, and what was left out."""
+    """The result of a delivery:
+
+    the place, the transport with its reason, the rows of each counted table, the omissions.
+    """
 
     where: str
     choice: TransportChoice
@@ -182,7 +194,7 @@ def check_there(session: Session, original: TableName) -> None:
 
 
 def to_file(isolated: Isolated, tools: Tools, original: TableName, path: Path, timeout: float) -> Delivered:
-    """Dump into a new file, readable only by its owner; everything of a schema, or a table without its triggers.
+    """Dump into a new file that only its owner can read: a complete schema, or a table without its triggers.
 
     The file gets its name only when it is complete. An existing file is never overwritten.
     """
@@ -220,7 +232,7 @@ def _is_by_transaction(session: Session, table: CatalogueTable) -> bool:
 
 
 def _no_history(chosen: Iterable[CatalogueTable], tools: Tools, target: Target | None) -> str | None:
-    """Return why the old versions of rows cannot be dumped; asked only where a table has some."""
+    """Return why the old versions of rows cannot be dumped; None if they can, or if no table has any."""
     if not any(table.is_versioned for table in chosen):
         return None
     return tools.objection_to_history(None if target is None else target.kind.version)
@@ -239,12 +251,15 @@ class Target:
 
     @property
     def login(self) -> DumpLogin:
-        """How the client program logs in to it."""
+        """The login of the client program to it."""
         return DumpLogin(self.address, self.password, global_variables(self.session, IDENTITY))
 
 
 def check_rights(target: Target, name: TableName, requested: Transport | None) -> None:
-    """Raise PreflightError if the account may not make, fill and drop what is delivered. It may have roles unseen."""
+    """Raise PreflightError if the account may not create, fill and drop the delivered objects.
+
+    Roles may be invisible.
+    """
     needed = {"CREATE", "DROP", "INSERT", "SELECT"} | ({"ALTER"} if requested is Transport.TABLESPACE else set())
     lacking = accounts.lacking_on(target.session, name.schema, needed)
     if not lacking:
@@ -258,7 +273,7 @@ def check_rights(target: Target, name: TableName, requested: Transport | None) -
 
 
 def check_free(target: Target, name: TableName) -> None:
-    """Raise ExistsError if the name is taken on the live server, PreflightError if a table's schema does not exist."""
+    """Raise ExistsError if the live server has the name, PreflightError if it lacks the table's schema."""
     has_schema = schema_catalogue.has_schema(target.session, name.schema)
     if name.table is None:
         if has_schema:
@@ -287,7 +302,7 @@ def table_to_server(
     requested: Transport | None,
     here: ServerKind,
 ) -> Delivered:
-    """Put the table into the live server under its new name, which was free. On an error nothing of it stays there.
+    """Put the table into the live server under its new name, which was unused. On an error nothing of it stays there.
 
     Foreign keys and triggers are left out, because they would connect the table with other tables of the live server.
     """
@@ -302,7 +317,7 @@ def table_to_server(
         definition = transfer.definition(session, moved)
         file = target.datadir / name.schema / f"{name.table}.ibd"
         if requested is Transport.TABLESPACE:
-            # Then the binlog must not name the table: readers of the binlog would not have the file.
+            # The binlog must not name the table, because readers of the binlog would not have the file.
             stop_logging(target.session)
             left_out.append(
                 "the binlog: replicas of the server, and a recovery from its binlogs, will not have the table"
@@ -334,7 +349,11 @@ def _sequence_to_server(
     requested: Transport | None,
     left_out: tuple[str, ...],
 ) -> Delivered:
-    """Make a sequence on the live server that goes on where this one is. PreflightError for a tablespace."""
+    """Create a sequence on the live server that continues at the same value.
+
+    Raises:
+        PreflightError: the transport is a tablespace.
+    """
     if requested is Transport.TABLESPACE:
         raise PreflightError(f"{name} is a sequence, which cannot move as a tablespace", hint="leave --transport out")
     moved = TableName(sequence.schema, sequence.name)
@@ -371,7 +390,7 @@ def _import(
 
 
 def _copy_new(source: Path, target: Path, uid: int, gid: int) -> None:
-    """Copy a file durably to a name that is free; the server's account becomes its owner."""
+    """Copy a file durably to an unused name; the server's account becomes its owner."""
     with server_files.create(target) as new, server_files.open_to_read(source) as old:
         os.fchown(new.fileno(), uid, gid)
         os.fchmod(new.fileno(), 0o640)
@@ -381,7 +400,7 @@ def _copy_new(source: Path, target: Path, uid: int, gid: int) -> None:
 
 
 def _drop(target: Target, name: TableName, *, unlogged: bool) -> None:
-    """Drop what this run has created on the live server.
+    """Drop everything that this run has created on the live server.
 
     This uses a new session, because the other session may be lost.
     """
@@ -400,10 +419,12 @@ def _compare(
     here: TableName,
     with_history: frozenset[str] = frozenset(),
 ) -> int | None:
-    """Return how many rows the table has; for a sequence 1, for a table whose rows are elsewhere None.
+    """Return the number of rows of the table; for a sequence 1, for a table with rows in another place None.
 
     Old versions of rows count for the tables `with_history`.
-    ConsistencyError unless both servers count the same, and have the same next value of a sequence.
+
+    Raises:
+        ConsistencyError: the servers count differently, or a sequence has different next values.
     """
     if table.row_place is RowPlace.ELSEWHERE:
         return None
@@ -432,10 +453,10 @@ def _compare(
 def schema_to_server(
     isolated: Isolated, tools: Tools, original: TableName, name: TableName, target: Target
 ) -> Delivered:
-    """Put the schema's tables and sequences into the live server under the new name, which was free.
+    """Put the schema's tables and sequences into the live server under the new name, which was unused.
 
-    On an error nothing of it stays there. Old versions of rows go with their tables where both servers can.
-    Views, triggers, routines and events are left out, because they name the old schema.
+    On an error nothing of it stays there. Old versions of rows are included if both servers support that. Views,
+    triggers, routines and events are left out, because they name the old schema.
     """
     with isolated.session() as session:
         schema = schema_catalogue.content(session, original.schema)
@@ -458,7 +479,7 @@ def schema_to_server(
 
 
 def _code(schema: SchemaContent) -> Iterator[str]:
-    """Return what names the old schema and is left out for that."""
+    """Yield the views, routines, events and triggers. They are left out because they name the old schema."""
     yield from (f"view {view}" for view in schema.views)
     yield from schema.routines
     yield from (f"event {event}" for event in (*schema.events, *schema.hidden_events))

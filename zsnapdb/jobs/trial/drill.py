@@ -47,7 +47,7 @@ from zsnapdb.zfs import version
 DRILL = "drill"
 """The purpose of the scratch datasets."""
 BOOT = "boot"
-"""The kind of the step and of the check that a machine boots. Only drills of machines have them."""
+"""The kind of the step and the check of a machine's boot. Only drills of machines have them."""
 PAGES, START, TABLES, PROBES = "pages", "start", "tables", "probes"
 _UNCHECKED = "this host has no innochecksum: the checksums of the pages were not checked"
 
@@ -64,7 +64,7 @@ class DrillResult:
 class DrillRequest:
     """The requested drill: a point as for `restore`, or `random`, which the seed decides (None: a new seed).
 
-    `whole`: every page and every table is checked, and no sample. `accepts_older` and `history` are as for `restore`.
+    `whole`: every page and table is checked, not a sample. `accepts_older` and `history` are as for `restore`.
     """
 
     to: str = "latest"
@@ -89,7 +89,11 @@ class DrillDraw:
 
 
 def draw(instance: Instance, repository: Repository, request: DrillRequest) -> tuple[DrillDraw, str]:
-    """Return a new drill, and the point to restore to. NotThere if there is no backup."""
+    """Return a new drill, and the point to restore to.
+
+    Raises:
+        NotThere: there is no backup.
+    """
     drill_id = instance.host.new_backup_id()
     seed = seed_of(drill_id) if request.seed is None else request.seed
     to = choose_backup(scratch.choosable_ids(instance, repository), seed) if request.to == "random" else request.to
@@ -113,25 +117,26 @@ class DrillLog:
     notes: list[str] = field(default_factory=list)
     has_read_all_pages: bool = False
     damaged: dict[str, str] = field(default_factory=dict)
-    """Backups with damaged stored objects, and what was found."""
+    """Backups with damaged stored objects, and the findings."""
 
     @contextlib.contextmanager
     def step(self, kind: str, what: str, size: int = 0) -> Iterator[None]:
-        """Note how long the block took, if it ended without an error."""
+        """Record the duration of the block, if it ended without an error."""
         began = time.monotonic()
         yield
         self.steps.append(StepPart(kind=kind, what=what, seconds=round(time.monotonic() - began, 3), size=size))
 
     def add(self, kind: str, check: CheckOutcome) -> None:
-        """Note the result of a check."""
+        """Record the result of a check."""
         self.checks.append(CheckPart(kind=kind, what=check.what, outcome=check.outcome, finding=check.finding))
 
     def restored(
         self, instance: Instance, repository: Repository, backup_id: str, execute: Callable[[], Restored]
     ) -> Restored | None:
-        """Execute the restore, and return it. None, and the reason is noted, if the backup cannot be restored.
+        """Execute the restore, and return it. If the backup cannot be restored, record the reason and return None.
 
-        NotThere if the backup was removed from the repository since the plan: what is missing then is no damage.
+        Raises:
+            NotThere: the backup was removed from the repository since the plan; this is no damage.
         """
         try:
             with scratch.naming_removed(instance, repository, backup_id):
@@ -143,20 +148,20 @@ class DrillLog:
         return done
 
     def run(self, step: str, what: str, kind: str, checks: Iterable[CheckOutcome]) -> None:
-        """Note the results of checks, and how long they took together."""
+        """Record the results of checks, and their total duration."""
         with self.step(step, what):
             for check in checks:
                 self.add(kind, check)
 
     def note_no_probes(self, instance: Instance) -> None:
-        """Note that nothing says what the data must be."""
+        """Record that no probes are configured, so the meaning of the data was not checked."""
         self.notes.append(
             f"no probes are configured under [[instance.{instance.name}.drill.probe]]: the meaning of the data was"
             " not checked"
         )
 
     def failed(self, kind: str, what: str, error: ZsnapdbError) -> None:
-        """Note that something could not be restored or checked because of the error, which is about the backup."""
+        """Record that a restore or check failed because of the error, which concerns the backup."""
         hint = plugin_hint(error.message)
         outcome = Outcome.DAMAGED if isinstance(error, DamagedError) else Outcome.FAILED
         self.add(kind, CheckOutcome(what, outcome, f"{error.message} ({hint})" if hint else error.message))
@@ -197,7 +202,7 @@ class DrillLog:
 
 
 def _digest(instance: Instance, repository: Repository, backup_id: str) -> str | None:
-    """Return the digest of the backup's manifest; None if it cannot be read, or the drill was of a local set."""
+    """Return the digest of the backup's manifest; None if it cannot be read, or the drill used a local set."""
     try:
         return repository.digested_manifest(instance.name, backup_id)[1]
     except (DamagedError, NotThere):
@@ -206,9 +211,9 @@ def _digest(instance: Instance, repository: Repository, backup_id: str) -> str |
 
 @dataclass(frozen=True)
 class DrillPlan(DrillDraw):
-    """What a drill will do, and how it restores.
+    """The plan of a drill, with the plan of its restore.
 
-    `innochecksum` None: this host has none, and the configuration lets the drill go on without it.
+    `innochecksum` None: this host has none, and the configuration allows a drill without it.
     """
 
     restore: RestorePlan
@@ -217,10 +222,11 @@ class DrillPlan(DrillDraw):
 
 
 def plan(settings: Settings, instance: Instance, repository: Repository, request: DrillRequest) -> DrillPlan:
-    """Return the plan of a drill; nothing is changed.
+    """Return the plan of a drill; change nothing.
 
-    Raises an error for a point that does not exist, a broken chain, or a missing server program, or a missing
-    innochecksum that the configuration requires.
+    Raises:
+        ZsnapdbError: the point does not exist, the chain is broken, or the server program or a required innochecksum is
+            missing.
     """
     drawn, to = draw(instance, repository, request)
     accepts, history = request.accepts_older, request.history
@@ -243,7 +249,8 @@ def refuse_unfit(settings: Settings, instance: Instance, repository: Repository,
 def innochecksum_for(instance: Instance, flavour: Flavour, binary: Path) -> Path | None:
     """Return innochecksum of the server's family; None if there is none and `drill.pages` does not require it.
 
-    PreflightError if it is required and missing.
+    Raises:
+        PreflightError: it is required and missing.
     """
     try:
         return programs.find(programs.INNOCHECKSUM, instance.settings.server, flavour, binary)
@@ -261,10 +268,10 @@ def drill(settings: Settings, instance: Instance, request: DrillRequest) -> Dril
 
 
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> DrillResult:
-    """Carry out exactly this plan and store the evidence. Afterwards nothing of the copy is left, however it ended.
+    """Execute exactly this plan and store the evidence. Afterwards nothing of the copy is left, however it ended.
 
-    Every result about the restored server goes into the evidence, bad or good. An error is raised only for reasons that
-    say nothing about the backup: no repository, no space, no server program.
+    Every result about the restored server, bad or good, is in the evidence. An error is raised only for reasons that do
+    not concern the backup: no repository, no space, no server program.
     """
     log = DrillLog(instance.host.now(), server_version=planned.restore.server_version)
     with scratch.ephemeral(instance, planned.place, settings.restore.mount_root):
@@ -306,13 +313,13 @@ def _check_pages(copy: Copy, innochecksum: Path, planned: DrillPlan, timeout: fl
     for check, read in check_pages(copy, innochecksum, planned.budget, planned.seed, timeout):
         log.add("pages", check)
         size += read
-    # Replayed binlogs may have removed files that the backup has.
+    # Replayed binlogs may have removed files of the backup.
     log.has_read_all_pages = planned.budget is None and not planned.restore.replays
     log.steps.append(StepPart(kind=PAGES, what="innochecksum", seconds=round(time.monotonic() - began, 3), size=size))
 
 
 def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, log: DrillLog) -> None:
-    """Start the server, unreachable for others, check it, and end it."""
+    """Start the server, unreachable for clients, check it, and end it."""
     instance.events.tell("starting the server in isolation")
     try:
         with log.step(START, "the server, without network, replication, events"):
@@ -333,7 +340,7 @@ def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, lo
 
 
 def exit_code(evidence: Evidence) -> int:
-    """Return the exit code of a drill: 0 if it passed, else that of a failed check or of damage."""
+    """Return the exit code of a drill: 0 if it passed, else the code of a failed check or of damage."""
     return {Outcome.PASSED: 0, Outcome.FAILED: ConsistencyError.exit_code, Outcome.DAMAGED: DamagedError.exit_code}[
         evidence.outcome
     ]
@@ -345,16 +352,20 @@ def history(instance: Instance, count: int) -> list[Evidence]:
 
 
 def find(instance: Instance, drill_id: str) -> Evidence:
-    """Return the evidence of a drill: by its id, or `latest`. NotThere if there is no such drill."""
+    """Return the evidence of a drill, by its id or `latest`.
+
+    Raises:
+        NotThere: there is no such drill.
+    """
     return drills.read(instance.open_repository(), instance.name, drill_id)
 
 
 LOOKED_AT = 100
-"""In how many of the newest believed drills the run is looked for: each is an object of its own."""
+"""The number of newest trusted drills among which the run is looked up: each is a separate object."""
 
 
 def made(instance: Instance) -> DrillResult | None:
-    """Return the drill of this run. One whose evidence cannot be believed is none."""
+    """Return the drill of this run; None if there is none with trusted evidence."""
     try:
         repository = instance.open_repository()
     except NotThere:

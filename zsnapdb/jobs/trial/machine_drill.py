@@ -1,7 +1,7 @@
 """A drill of a virtual machine: restore it to scratch zvols, boot it without a network, ask it, remove all of it.
 
-The guest runs what others wrote. It reaches nothing: its links are down and its network leads nowhere. What it answers
-is read by its form.
+The guest runs programs of others. It reaches nothing: its links are down and its network leads nowhere. Its answers are
+parsed strictly.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ _LONGEST_ANSWER = 1000
 _UNANSWERED = (ServerError, CommandError, CommandTimeout, DamagedError)
 _TABLES_AT_ONCE, _MOST_TABLES = 50, 1_000_000
 _LONGEST_POSITION = 1 << 16
-"""Of what a guest says so many characters get into the evidence. A set of GTIDs of many servers is shorter."""
+"""The number of characters of a guest's answer in the evidence. A GTID set of many servers is shorter."""
 
 
 @dataclass(frozen=True)
 class InsideClient:
-    """The client of a server in a guest: its command line, and how many seconds an answer may take.
+    """The client of a server in a guest: its command line, and the limit of an answer in seconds.
 
-    It gets its statements by stdin, and its password from a file in the guest, if it needs one.
+    It gets its statements by stdin, and its password, if it needs one, from a file in the guest.
     """
 
     hypervisor: Agent
@@ -92,13 +92,20 @@ class InsideClient:
     def query(self, sql: str) -> Rows:
         """Return the rows of the answer.
 
-        ServerError if the client ends with an error, CommandError if the agent does not run it, CommandTimeout if there
-        is no answer in time, DamagedError if the agent's answer cannot be read.
+        Raises:
+            ServerError: the client ends with an error.
+            CommandError: the agent does not run it.
+            CommandTimeout: there is no answer in time.
+            DamagedError: the agent's answer cannot be read.
         """
         return self._ask(sql, time.monotonic() + self.timeout)
 
     def query_once_up(self, sql: str, patience: float) -> Rows:
-        """Return the rows of the answer, as soon as the server answers. ServerError after `patience` seconds."""
+        """Return the rows of the answer, as soon as the server answers.
+
+        Raises:
+            ServerError: there is no answer within `patience` seconds.
+        """
         deadline = time.monotonic() + patience
         while True:
             try:
@@ -130,9 +137,9 @@ class NotUpError(ServerError):
 
 
 def ask(client: InsideClient, patience: float, part: ServerInsidePart | None) -> InsideAnswer:
-    """Return what the server says of itself, as soon as it answers. The errors are those of `InsideClient`.
+    """Return the server's description of itself, as soon as it answers. The errors are those of `InsideClient`.
 
-    `part` is what the backup says of it (None: nothing).
+    `part` is its description in the backup (None: none).
     """
     known = questions.variables(client.query_once_up(questions.VARIABLES, patience))
     if not questions.has_binlog(known):
@@ -148,7 +155,11 @@ def ask(client: InsideClient, patience: float, part: ServerInsidePart | None) ->
 
 
 def _bound_position(flavour: Flavour, bound: BoundPart) -> Position:
-    """Return a bound of a manifest as a position. DamagedError if its GTIDs cannot be read."""
+    """Return a bound of a manifest as a position.
+
+    Raises:
+        DamagedError: its GTIDs cannot be read.
+    """
     try:
         return PositionPart(**dict(bound), source="manifest").position(flavour)
     except ValueError as error:
@@ -172,7 +183,7 @@ def _tables(client: InsideClient) -> Iterator[CatalogueTable]:
 
 
 def check_tables(client: InsideClient, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
-    """Let the server check about `budget` bytes of tables (None: all). Sequences are left out: nothing checks them."""
+    """Let the server check about `budget` bytes of tables (None: all), without sequences, which no statement checks."""
     listed = list(_tables(client))
     known = {table.quoted: table for table in listed if table.row_place in CHECKED and not table.is_sequence}
     chosen = [known[item.name] for item in sample_whole([sized(table) for table in known.values()], budget, seed)]
@@ -187,14 +198,14 @@ def check_tables(client: InsideClient, budget: int | None, seed: int) -> Iterato
 
 @dataclass(frozen=True)
 class DrilledMachine:
-    """The scratch copy of a drilled machine that exists now: its instance, and the dataset that contains it."""
+    """The existing scratch copy of a drilled machine: its instance, and the dataset that contains it."""
 
     instance: str
     container: str
 
 
 def copies(settings: Settings) -> Iterator[DrilledMachine]:
-    """Yield the copies of all instances that are machines, whether a drill is at work on them or not."""
+    """Yield the copies of all instances that are machines, whether a drill uses them or not."""
     for name, instance in settings.instance.items():
         if instance.vm is None:
             continue
@@ -212,11 +223,13 @@ def lock_name(copy: DrilledMachine) -> str:
 
 
 def ending(settings: Settings, connect: Connect = connected) -> scratch.EndUsers:
-    """Return what takes the power from the domains of a copy and lets libvirt forget them.
+    """Return the function that powers off and undefines the domains of a copy.
 
-    It is called before the datasets of the copy are destroyed. A domain is of the copy if its metadata name its own
-    UUID and the restore that is on the copy's datasets. No other domain is changed. PreflightError if libvirt does not
-    answer.
+    It is called before the datasets of the copy are destroyed. A domain belongs to the copy if its metadata name its
+    own UUID and the restore that is on the copy's datasets. No other domain is changed.
+
+    Raises:
+        PreflightError: libvirt does not answer.
     """
 
     def end(container: str) -> None:
@@ -246,10 +259,10 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class MachineDrillPlan(DrillDraw):
-    """What a drill of a machine will do: how it restores, and how many seconds the machine may take to boot.
+    """The plan of a drill of a machine: its restore, and the limit of the boot in seconds.
 
     `client` is the command line that asks the server inside (None: no server is known, so none is asked). `server` has
-    what the server had published around the snapshot (None: it was not locked, so nothing is known).
+    the positions that the server had published around the snapshot (None: it was not locked, so none are known).
     """
 
     restore: MachineRestorePlan
@@ -267,10 +280,10 @@ def plan(
     request: DrillRequest,
     connect: Connect = connected,
 ) -> MachineDrillPlan:
-    """Return the plan of a drill; nothing is changed.
+    """Return the plan of a drill; change nothing. The errors are also those of the plan of a restore.
 
-    The errors are those of the plan of a restore. PreflightError too if no domain can be defined of the backup, or if
-    the machine has no guest agent.
+    Raises:
+        PreflightError: no domain can be defined from the backup, or the machine has no guest agent.
     """
     drawn, to = draw(instance, repository, request)
     configured = instance.settings.vm
@@ -306,7 +319,7 @@ def plan(
 
 
 def refuse_unfit(work: MachineWork) -> None:
-    """Raise the error with which a drill by the plan of this work would be refused now; warnings go to its events.
+    """Raise the error with which a drill by this work's plan would be refused now; warnings go to its events.
 
     Nothing is changed.
     """
@@ -316,8 +329,8 @@ def refuse_unfit(work: MachineWork) -> None:
 def client_of(configured: tuple[str, ...] | None, server: ServerInsidePart | None) -> tuple[str, ...] | None:
     """Return the command line of the client in the guest; None if no server is known.
 
-    Without a setting it is the client of the server's family. The agent runs it as root, whom MariaDB lets in by its
-    socket, and MySQL only if its root has auth_socket.
+    Without a setting it is the client of the server's family. The agent runs it as root. MariaDB accepts root by its
+    socket; MySQL only if its root account has auth_socket.
     """
     if configured is not None or server is None:
         return configured
@@ -333,10 +346,10 @@ def drill(settings: Settings, instance: Instance, request: DrillRequest, connect
 
 
 def execute(work: MachineWork, planned: MachineDrillPlan, sleep: Sleep = time.sleep) -> DrillResult:
-    """Carry out exactly this plan and store the evidence. Afterwards nothing of the machine is left.
+    """Execute exactly this plan and store the evidence. Afterwards nothing of the machine is left.
 
-    What is found about the backup goes into the evidence. An error is raised only for reasons that say nothing about
-    the backup: no repository, no space, a libvirt that does not start machines.
+    Findings about the backup are in the evidence. An error is raised only for reasons that do not concern the backup:
+    no repository, no space, a libvirt that does not start machines.
     """
     instance, settings = work.instance, work.settings
     log = DrillLog(instance.host.now())
@@ -360,9 +373,10 @@ def _is_restored(work: MachineWork, planned: MachineDrillPlan, log: DrillLog) ->
 
 
 def _boot(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, log: DrillLog, sleep: Sleep) -> bool:
-    """Start the machine and wait for its agent. Return False, and note why, if it does not answer.
+    """Start the machine and wait for its agent. If it does not answer, record the reason and return False.
 
-    CommandError if libvirt does not start it, which says nothing about the backup.
+    Raises:
+        CommandError: libvirt does not start it, which does not concern the backup.
     """
     name = planned.define.domain
     work.events.tell(f"starting {name} without a network")
@@ -380,7 +394,7 @@ def _boot(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, 
 
 
 def _ask(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, log: DrillLog, sleep: Sleep) -> None:
-    """Ask the server inside, and note what is proved and what is not."""
+    """Ask the server inside, and record the proved and the unproved facts."""
     if planned.client is None:
         log.notes.append("pages and tables in the machine were not checked")
         log.notes.append(
@@ -429,7 +443,12 @@ def _note_position(planned: MachineDrillPlan, answer: InsideAnswer, log: DrillLo
 
 
 def _wait_for_agent(hypervisor: Hypervisor, planned: MachineDrillPlan, sleep: Sleep) -> None:
-    """Wait for the agent. ConsistencyError if the machine ends meanwhile, CommandTimeout if it does not answer."""
+    """Wait for the agent.
+
+    Raises:
+        ConsistencyError: the machine ends meanwhile.
+        CommandTimeout: the agent does not answer.
+    """
     deadline = time.monotonic() + planned.patience
     while not hypervisor.agent_answers(planned.define.uuid):
         known = hypervisor.find(planned.define.uuid)

@@ -75,7 +75,7 @@ class RescueRequest:
 
 @dataclass(frozen=True)
 class RescuePlan:
-    """What a rescue will do: from which backup, by which way, to which destination, under which name."""
+    """The plan of a rescue: the backup, the origin of the files, the destination, and the name there."""
 
     request: RescueRequest
     restore: RestorePlan
@@ -87,14 +87,14 @@ class RescuePlan:
 
     @property
     def way(self) -> str:
-        """Where the files of the ephemeral server come from."""
+        """The origin of the ephemeral server's files."""
         if self.local is not None or any(isinstance(step, CloneSnapshot) for step in self.restore.steps):
             return "clone of the snapshots on this host"
         return "restore from the repository"
 
     @property
     def into(self) -> str:
-        """Where it goes."""
+        """The destination of the table or schema."""
         where = self.request.destination.where
         if isinstance(where, DumpFile):
             return where.path
@@ -112,7 +112,11 @@ class RescueResult:
 
 
 def original_name(table: str | None, schema: str | None) -> TableName:
-    """Return the table or schema to rescue. UsageError unless exactly one of table and schema is named."""
+    """Return the table or schema to rescue.
+
+    Raises:
+        UsageError: not exactly one of table and schema is named.
+    """
     if table is not None and schema is None:
         return parse_table(table)
     if schema and table is None:
@@ -123,7 +127,11 @@ def original_name(table: str | None, schema: str | None) -> TableName:
 
 
 def transport(text: str) -> Transport | None:
-    """Return the requested transport, None for `auto`. UsageError for an unknown name."""
+    """Return the requested transport; None for `auto`.
+
+    Raises:
+        UsageError: the name is unknown.
+    """
     if text in ("auto", *Transport):
         return None if text == "auto" else Transport(text)
     raise UsageError(f"invalid --transport {text!r}", hint="choose from auto, tablespace, dump")
@@ -140,9 +148,11 @@ def destination(
 ) -> Destination:
     """Return the destination: a file, an address, or the server of a configured instance.
 
-    `user` is the account on the server of an instance, None for root: that of the instance may only read. `tls`
-    protects the connection to an address. A configured instance has its own settings. UsageError unless exactly one
-    destination is named.
+    `user` is the account on the server of an instance, None for root, because the instance's account may only read.
+    `tls` protects the connection to an address. A configured instance has its own settings.
+
+    Raises:
+        UsageError: not exactly one destination is named.
     """
     if into is not None and instance is None and user is None:
         return Destination(parse_destination(into), _read_password(password_file), tls)
@@ -161,7 +171,7 @@ def destination(
 
 
 def _read_password(path: Path | None) -> SecretStr:
-    """Return the password in the file, which contains nothing else; an empty password if no file is named."""
+    """Return the password in the file, which contains only the password; an empty password if no file is named."""
     if path is None:
         return SecretStr("")
     return password_in(path, "the password file")
@@ -181,9 +191,10 @@ def _own_set(instance: Instance, manifest: Manifest, place: scratch.Scratch) -> 
 
 
 def plan(settings: Settings, instance: Instance, repository: Repository, request: RescueRequest) -> RescuePlan:
-    """Return the plan of a rescue; nothing is changed.
+    """Return the plan of a rescue; change nothing.
 
-    Raises an error for a name that is taken, a backup that does not exist, or a missing program.
+    Raises:
+        ZsnapdbError: the name is in use, the backup does not exist, or a program is missing.
     """
     place = scratch.place(
         scratch.home(instance, scratch.datasets_of_newest(instance, repository)),
@@ -196,7 +207,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
         makes_parent=True,
         accepts_older=request.accepts_older,
         history=request.history,
-        # A rescue proves nothing about the repository: it takes what is near.
+        # A rescue proves nothing about the repository, so it uses the nearest origin.
         origin=RestoreOrigin.AUTO,
     )
     planned = restore_plan.make(settings, instance, repository, wanted)
@@ -272,7 +283,7 @@ def _target(request: RescueRequest, session: Session) -> Target:
 
 
 def plan_near(settings: Settings, instance: Instance, request: RescueRequest) -> RescuePlan:
-    """Return the plan of a rescue; nothing is changed. What is on this host alone counts where the archive ends."""
+    """Return the plan of a rescue; change nothing. If the archive does not reach the point, use this host alone."""
     return stored_or_here(
         instance,
         lambda repository: plan(settings, instance, repository, request),
@@ -314,7 +325,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
 
 
 def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
-    """Clone every volume's snapshot, outermost first. The command that makes a clone also marks the clone."""
+    """Clone every volume's snapshot, outermost first. The command that creates a clone also marks it."""
     mark = {scratch.SCRATCH_PROPERTY: planned.place.scratch_id}
     layout = planned.restore.layout
     if layout.top not in layout.datasets.values():

@@ -1,4 +1,4 @@
-"""Scratch datasets: made below a dataset of ours, marked, removed after use, and swept after a crash."""
+"""Scratch datasets: created below a dataset of zsnapdb, marked, removed after use, and swept after a crash."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from zsnapdb.zfs.owned import Mark
 SCRATCH_PROPERTY = f"{PROPERTY}:scratch"
 
 EndUsers = Callable[[str], None]
-"""Ends what uses the datasets in a container beside servers in a folder, before the datasets are destroyed."""
+"""Ends the users of a container's datasets, other than servers in a folder, before the datasets are destroyed."""
 
 
 def nobody(_container: str) -> None:
-    """End nothing: only servers in folders use the copy."""
+    """End nothing, because only servers in folders use the copy."""
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """A place for one copy: a dataset of ours that contains only the copy `top`."""
+    """A place for one copy: a dataset of zsnapdb that contains only the copy `top`."""
 
     scratch_id: str
     container: str
@@ -48,15 +48,18 @@ class Scratch:
 
     @property
     def top(self) -> str:
-        """The dataset of the copy. The last part of its name is that of the mount point."""
+        """The dataset of the copy. The last part of its name is also that of the mount point."""
         return f"{self.container}/{self.what}-{self.scratch_id}"
 
 
 def home(instance: Instance, volumes: tuple[str, ...]) -> str:
     """Return the dataset above the instance's scratch copies.
 
-    It lies below the configured dataset, else in the pool of the volumes, else in the only pool of this host.
-    PreflightError if the host has several pools and the instance uses none of them. NotThere if no volumes are known.
+    It is below the configured dataset, else in the pool of the volumes, else in the only pool of this host.
+
+    Raises:
+        PreflightError: the host has several pools and the instance uses none of them.
+        NotThere: no volumes are known.
     """
     configured = instance.settings.drill.dataset
     if configured is not None:
@@ -71,7 +74,7 @@ def home(instance: Instance, volumes: tuple[str, ...]) -> str:
 
 
 def place(home_dataset: str, scratch_id: str, what: str) -> Scratch:
-    """Return the place for a copy; nothing is made.
+    """Return the place for a copy; create nothing.
 
     Each purpose `what` has its own dataset there, so a long drill does not block a rescue.
     """
@@ -80,10 +83,10 @@ def place(home_dataset: str, scratch_id: str, what: str) -> Scratch:
 
 @contextlib.contextmanager
 def ephemeral(instance: Instance, place: Scratch, mount_root: Path, end_users: EndUsers = nobody) -> Iterator[None]:
-    """Make the place, and remove it with all in it, however the block ends.
+    """Create the place, and remove it with everything in it, however the block ends.
 
-    Copies that a killed run left are removed first. A lock allows one block per instance, purpose and host. So every
-    other marked dataset beside the place is a leftover.
+    Copies of killed runs are removed first. A lock allows one block per instance, purpose and host. So every other
+    marked dataset next to the place is a leftover.
     """
     home_dataset = place.container.rpartition("/")[0]
     with for_instance(instance, place.what, f"at a {place.what} of"):
@@ -121,11 +124,12 @@ def sweep(home_dataset: str, mount_root: Path, end_users: EndUsers = nobody) -> 
 
 
 def remove(container: str, mount_root: Path, end_users: EndUsers = nobody) -> None:
-    """End the servers on a scratch copy and destroy its datasets.
+    """End the servers on a scratch copy and destroy its datasets. A missing copy is no error.
 
-    NotOursError, and nothing is destroyed, if a dataset does not have our mark. A copy that does not exist is no error.
+    Raises:
+        NotOursError: a dataset does not have our mark; nothing was destroyed.
     """
-    # The copy has the mark of the restore that made it, all other datasets have the mark of this place.
+    # The copy has the mark of its restore; all other datasets have the mark of this place.
     marks = (Mark(SCRATCH_PROPERTY, container.rpartition("/")[2]), Mark(RESTORED_PROPERTY))
     members = owned.members_with(container, ["mountpoint"], *marks)
     end_users(container)
@@ -139,24 +143,24 @@ def remove(container: str, mount_root: Path, end_users: EndUsers = nobody) -> No
 
 
 def _remove_empty(folder: Path, mount_root: Path) -> None:
-    """Remove the mount point of a dataset, and the folders above that were made for it, if they are empty."""
+    """Remove the mount point of a dataset, and the folders that were created above it, if they are empty."""
     while folder != mount_root and folder.is_relative_to(mount_root) and not os.path.ismount(folder):
         try:
             folder.rmdir()
         except OSError:
-            # Not empty, or already removed: both are fine.
+            # Both a folder with content and a removed one are fine.
             return
         folder = folder.parent
 
 
 def choosable_ids(instance: Instance, repository: Repository) -> list[str]:
-    """Return the ids of the backups among which a drill may choose, oldest first."""
+    """Return the ids of the backups from which a drill may choose, oldest first."""
     _, checked = host_record.stored(instance, repository)
     return [name for name in repository.backup_ids(instance.name) if name not in checked.unchosen]
 
 
 def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str, ...]:
-    """Return the datasets of the newest backup whose manifest can be read, else those of the newest set on this host.
+    """Return the datasets of the newest backup with a readable manifest, else of the newest set on this host.
 
     Empty if there is neither.
     """
@@ -168,9 +172,10 @@ def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str,
 def execute(
     settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
 ) -> restoring.RestoreResult:
-    """Carry out exactly this plan. Afterwards the copy is at the plan's point, or an error says what is wrong.
+    """Execute exactly this plan. Afterwards the copy is at the plan's point, or an error says what failed.
 
-    NotThere if the planned backup was removed from the repository since: what is missing then is no damage.
+    Raises:
+        NotThere: the planned backup was removed from the repository since; this is no damage.
     """
     with naming_removed(instance, repository, None if planned.clones else planned.backup_id):
         return restoring.execute_without_journal(settings, instance, repository, planned)
@@ -180,7 +185,7 @@ def execute(
 def naming_removed(instance: Instance, repository: Repository, backup_id: str | None) -> Iterator[None]:
     """Raise NotThere instead of an error if the backup was removed from the repository since it was planned.
 
-    What is missing then is no damage. None: no backup of the repository is restored.
+    Then the missing objects are no damage. `backup_id` None: no backup of the repository is restored.
     """
     try:
         yield
@@ -193,7 +198,7 @@ def naming_removed(instance: Instance, repository: Repository, backup_id: str | 
 
 
 def evidence_of(restored: restoring.RestoreResult | MachineRestoreResult) -> tuple[StepPart, ...]:
-    """Return the finished steps of a restore as the evidence of a drill has them."""
+    """Return the finished steps of a restore in the form of a drill's evidence."""
     steps = ((restored.plan.step(part.step), part.seconds) for part in restored.done)
     return tuple(
         StepPart(kind=step.kind, what=step.describe(), seconds=seconds, size=size_of(step))

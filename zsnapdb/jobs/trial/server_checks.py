@@ -35,13 +35,13 @@ from zsnapdb.repository.drills import ALL_PAGES, Outcome
 
 _UNDO = ("undo_*", "undo[0-9]*", "*.ibu")
 CHECKED = (RowPlace.FILES, RowPlace.OTHER_TABLES)
-"""Where the rows of tables are that CHECK TABLE is asked about. Rows on other hosts must not be accessed by a drill."""
+"""The places of rows that CHECK TABLE may read. A drill must not access rows on other hosts."""
 _SMALLEST_TABLE = 16384
 
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """The result of one check: what was checked, the outcome, and the finding in words."""
+    """The result of one check: its subject, the outcome, and the finding as text."""
 
     what: str
     outcome: Outcome
@@ -51,7 +51,8 @@ class CheckOutcome:
 def tablespaces(copy: Copy) -> list[Sized]:
     """Return the InnoDB files of a copy that can be checked alone, by path.
 
-    Of a system tablespace in several files this is only the first file: the others have no header with the page size.
+    A system tablespace in several files contributes only its first file, because the others have no header with the
+    page size.
     """
     folders = {Path(copy.paths.translate(point)) for point, _ in copy.paths.pairs} | {copy.datadir}
     files = {file for folder in folders for pattern in ("*.ibd", *_UNDO) for file in folder.rglob(pattern)}
@@ -73,10 +74,9 @@ def _system_file(copy: Copy) -> Path:
 def check_pages(
     copy: Copy, innochecksum: Path, budget: int | None, seed: int, timeout: float
 ) -> Iterator[tuple[CheckOutcome, int]]:
-    """Check the checksums of about `budget` bytes of pages (None: all), and yield how many bytes each check read.
+    """Check the checksums of about `budget` bytes of pages (None: all), and yield the bytes that each check read.
 
-    The copy's server must not run.
-    A doublewrite buffer is left out: its pages are no data.
+    The copy's server must not run. A doublewrite buffer is left out, because its pages are no data.
     """
     page_size = int(copy.variables.get("innodb_page_size", "16384"))
     files = tablespaces(copy)
@@ -104,9 +104,9 @@ def check_pages(
 
 
 class Isolated:
-    """A server on a restored copy that only we can reach and that does nothing by itself.
+    """A server on a restored copy that only zsnapdb can reach and that does nothing by itself.
 
-    `timeout` is in seconds, for each answer.
+    `timeout` is the limit of each answer in seconds.
     """
 
     def __init__(self, copy: Copy, server_id: int, timeout: float) -> None:
@@ -115,10 +115,13 @@ class Isolated:
         self.identity = copy.identity(server_id=server_id, port=None, access=Access.PRIVATE_SOCKET)
 
     def start(self) -> ServerFacts:
-        """Start the server and return its facts. ServerError if it does not start.
+        """Start the server and return its facts.
 
-        It runs without accounts, so it does not load the storage engines that were installed as plugins. If the backup
-        does not say which plugins its server had, it is started again with those that its data name.
+        It runs without access control, so it does not load storage engines that were installed as plugins. If the
+        backup does not record the plugins of its server, it is started again with those that its data name.
+
+        Raises:
+            ServerError: the server does not start.
         """
         self.copy.remove_keys()
         with self.copy.start(self.identity, "root", SecretStr(""), self.copy.for_one_task) as session:
@@ -133,7 +136,7 @@ class Isolated:
             return probe(session)
 
     def session(self, *, of_users: bool = False) -> Session:
-        """Open a session that waits `timeout` seconds for each answer. `of_users`: see `Session.open`."""
+        """Open a session with the limit `timeout` for each answer. `of_users`: see `Session.open`."""
         return Session.open(
             Address(user="root", socket=Path(self.identity.socket)),
             SecretStr(""),
@@ -142,12 +145,16 @@ class Isolated:
         )
 
     def query_as_user(self, sql: str) -> Sequence[Sequence[object]]:
-        """Return the rows of a statement that the site wrote. ServerError if it fails."""
+        """Return the rows of a statement that the site wrote.
+
+        Raises:
+            ServerError: it fails.
+        """
         with self.session(of_users=True) as session:
             return session.query(sql)
 
     def is_running(self) -> bool:
-        """Whether the server's process exists."""
+        """Return whether the server's process exists."""
         return self.copy.process().pid() is not None
 
     def check(self, facts: ServerFacts) -> CheckOutcome:
@@ -171,7 +178,7 @@ class Isolated:
         self.copy.process().kill()
 
     def died(self, doing: str, error: ServerError) -> CheckOutcome:
-        """Return the check result for a server that ended during a query: InnoDB ends the server on a damaged page."""
+        """Return the check result for a server that ended during a query. InnoDB ends the server on a damaged page."""
         if self.is_running():
             return CheckOutcome(doing, Outcome.FAILED, error.message)
         log = self.copy.process().log_tail(400)
@@ -201,7 +208,7 @@ def sized(table: CatalogueTable) -> Sized:
 def check_tables(isolated: Isolated, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
     """Let the server check about `budget` bytes of tables (None: all). The checks end early if the server ends."""
     with isolated.session() as session:
-        # Tables of every type: their rows are in files of the server.
+        # Tables of every type whose rows are in files of the server.
         tables = {table.quoted: table for table in stored_tables(session) if table.row_place in CHECKED}
         for chosen in sample_whole([sized(table) for table in tables.values()], budget, seed):
             try:
@@ -213,7 +220,10 @@ def check_tables(isolated: Isolated, budget: int | None, seed: int) -> Iterator[
 
 
 def _objected(name: str, wrong: str) -> CheckOutcome:
-    """Return the outcome for a table that CHECK TABLE objects to. What the server cannot open is not damaged."""
+    """Return the outcome for a table to which CHECK TABLE objects.
+
+    A table that the server cannot open is not damaged.
+    """
     hint = plugin_hint(wrong) or ("give the server more files, memory or room" if lacks_resources(wrong) else "")
     if hint:
         return CheckOutcome(name, Outcome.FAILED, f"{wrong} ({hint})")
@@ -228,7 +238,8 @@ def check_probes(
 ) -> Iterator[CheckOutcome]:
     """Run the configured probes and judge the answers. A probe that cannot be run has failed.
 
-    `query` returns the rows of an answer, or raises one of the `failures`. `longest`: the characters of a finding.
+    `query` returns the rows of an answer, or raises one of the `failures`. `longest` is the limit of a finding in
+    characters.
     """
     for number, item in enumerate(probes, 1):
         what = item.name or f"probe {number}: {item.sql}"

@@ -1,1 +1,1 @@
-"""Which job of the agent runs now."""
+"""The jobs of the agent: when and in which order they run."""

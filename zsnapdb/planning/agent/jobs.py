@@ -1,8 +1,8 @@
 """The jobs that a configuration gives the agent, with the command and the times of each. Pure.
 
-Cron expressions are read as cron does (crontab(5)), for a scheduler that numbers weekdays otherwise. Cron's weekdays
-are 0 to 7, both 0 and 7 Sunday; a scheduler may count from Monday. So weekdays are given by name. A day of the month
-and a weekday that are both restricted each suffice; if one of them begins with `*`, both must match.
+Cron expressions have the meaning of crontab(5). Cron's weekdays are 0 to 7, where 0 and 7 are Sunday; a scheduler may
+count from Monday. So weekdays are given to it as names. If day of the month and weekday are both restricted, one of
+them suffices; if one begins with `*`, both must match.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SOME = re.compile(r"([0-7]|[a-z]{3})(?:-([0-7]|[a-z]{3})(?:/(\d{1,3}))?)?")
 
 @dataclass(frozen=True)
 class CronDays:
-    """The days of the month and the weekdays of a schedule, which must both match. Weekdays are names or `*`."""
+    """Days of the month and weekdays of a schedule, which must both match. Weekdays are names or `*`."""
 
     day: str
     weekday: str
@@ -34,7 +34,7 @@ class CronDays:
 
 @dataclass(frozen=True)
 class CronTimes:
-    """When a job runs: at these minutes, hours and months, on the days that match one of `days`."""
+    """The times of a job: these minutes, hours and months, on the days that match one of `days`."""
 
     minute: str
     hour: str
@@ -45,7 +45,7 @@ class CronTimes:
 def cron_times(expression: str) -> CronTimes:
     """Return the times of a cron expression of five fields.
 
-    ConfigError if the weekdays cannot be read; the other fields are as they stand.
+    Raises ConfigError if the weekdays are invalid; the other fields are not checked.
     """
     minute, hour, day, month, weekday = expression.split()
     try:
@@ -98,11 +98,11 @@ def _step(word: str | None) -> int:
 
 
 HOST = "_host"
-"""Stands for the instance of a job that is about the host. No instance has this name: names begin otherwise."""
+"""The value in place of the instance for a job of the host. No instance can have this name."""
 
 
 class JobKind(StrEnum):
-    """What a job does. ARCHIVE runs all the time; the others by a schedule."""
+    """The kinds of jobs. ARCHIVE runs all the time; the others by a schedule."""
 
     ARCHIVE = "archive"
     SNAPSHOT = "snapshot"
@@ -122,7 +122,7 @@ class JobKind(StrEnum):
 
 
 ASIDE = (JobKind.ARCHIVE, JobKind.SNAPSHOT, JobKind.POOL)
-"""The kinds of jobs that run beside every other job of their instance."""
+"""The kinds of jobs that run in parallel with every other job of their instance."""
 
 
 @dataclass(frozen=True, order=True)
@@ -134,7 +134,7 @@ class JobName:
 
     @property
     def own_instance(self) -> str | None:
-        """The instance; None: the job is of the host."""
+        """The instance (None: the job is of the host)."""
         return None if self.instance == HOST else self.instance
 
     def __str__(self) -> str:
@@ -143,7 +143,7 @@ class JobName:
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """A job: the words of its command after `zsnapdb`, and when it runs (None: all the time)."""
+    """A job: the arguments of `zsnapdb`, and its schedule (None: it runs all the time)."""
 
     name: JobName
     words: tuple[str, ...]
@@ -161,7 +161,7 @@ def jobs_of(settings: Settings) -> tuple[PlannedJob, ...]:
 
 
 def one_job(settings: Settings, kind: str, instance: str | None) -> PlannedJob:
-    """Return the configured job of that kind. ConfigError if there is none, or if several instances have one."""
+    """Return the configured job of that kind. Raises ConfigError if there is none, or if several instances have one."""
     known = [job for job in jobs_of(settings) if job.name.kind == kind and instance in (None, job.name.instance)]
     if len(known) == 1:
         return known[0]

@@ -1,4 +1,4 @@
-"""What the agent keeps about the runs of a job, and which job begins next. Pure."""
+"""The agent's records of runs, and the choice of the jobs that start next. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from zsnapdb.base.quantities import format_duration
 from zsnapdb.planning.agent.jobs import ASIDE, JobKind, JobName
 
 AGAIN = 60.0
-"""After how many seconds a job begins again that found another run at work, or a continuous job that ended."""
+"""The seconds after which a job starts again that found another run active, or a continuous job that ended."""
 MOST = 3600.0
-"""The longest time in seconds until a continuous job that keeps failing begins again."""
+"""The longest time in seconds until a continuous job that keeps failing starts again."""
 _STEADY = 600.0
 """A continuous job that ran for this many seconds was not failing."""
 
@@ -29,9 +29,8 @@ class _Kept(BaseModel):
 class RunRecord(_Kept):
     """The last run of a job. It served every time of the schedule up to `scheduled` (UTC).
 
-    `exit_code` is None while it runs, and negative if a signal ended it. Once it is finished, None means that the agent
-    ended it or died meanwhile: the run is made up for, and has not failed. `failures` counts failed runs since the last
-    good one.
+    `exit_code` is None while it runs, and negative if a signal ended it. After its end, None means that the agent ended
+    it or died: the run is made up for, and has not failed. `failures` counts failed runs since the last good one.
     """
 
     format: Literal[1] = 1
@@ -42,13 +41,13 @@ class RunRecord(_Kept):
     exit_code: int | None = None
     failures: Annotated[int, Field(ge=0)] = 0
     succeeded: AwareDatetime | None = None
-    """When the last good run ended."""
+    """The end of the last good run."""
     tail: Annotated[str, Field(max_length=20_000)] = ""
-    """The last lines that the run printed."""
+    """The last lines of its output."""
 
     @classmethod
     def begin(cls, before: RunRecord | None, run_id: str, scheduled: datetime, started: datetime) -> RunRecord:
-        """Return the record of a run that begins, after the last one (None: none is known)."""
+        """Return the record of a run that starts after the last one (None: unknown)."""
         failures, succeeded = (before.failures, before.succeeded) if before is not None else (0, None)
         return cls(run_id=run_id, scheduled=scheduled, started=started, failures=failures, succeeded=succeeded)
 
@@ -57,12 +56,12 @@ class RunRecord(_Kept):
         return self.finished is None
 
     def is_steady(self, now: datetime) -> bool:
-        """Whether the run goes on for so long that a continuous job does not count as failing any more."""
+        """Return whether it has run so long that a continuous job no longer counts as failing."""
         return self.is_running and (now - self.started).total_seconds() >= _STEADY
 
     @property
     def is_lost(self) -> bool:
-        """Whether the run did not come to its own end."""
+        """Whether the run was interrupted before its end."""
         return self.finished is not None and self.exit_code is None
 
     def ended(self, at: datetime, exit_code: int | None, tail: str, *, is_good: bool) -> RunRecord:
@@ -71,7 +70,7 @@ class RunRecord(_Kept):
             "finished": at,
             "exit_code": exit_code,
             "tail": tail,
-            # A run that found another one at work, or that was cut off, has neither succeeded nor failed.
+            # A run that found another one active, or that was interrupted, has neither succeeded nor failed.
             "failures": 0 if is_good else self.failures + (exit_code not in (None, BusyError.exit_code)),
             "succeeded": at if is_good else self.succeeded,
         }
@@ -79,7 +78,7 @@ class RunRecord(_Kept):
 
 
 class PauseRecord(_Kept):
-    """A pause of an instance: no job of it begins before `until` (UTC)."""
+    """A pause of an instance: none of its jobs starts before `until` (UTC)."""
 
     format: Literal[1] = 1
     until: AwareDatetime
@@ -87,7 +86,7 @@ class PauseRecord(_Kept):
 
 
 class GivenRecord(_Kept):
-    """When the fleet gave this host a job last (UTC)."""
+    """The time when the fleet last gave this host a job (UTC)."""
 
     format: Literal[1] = 1
     given: AwareDatetime
@@ -95,52 +94,52 @@ class GivenRecord(_Kept):
 
 @dataclass(frozen=True)
 class DueJob:
-    """A job and the time of its schedule that is to be served next."""
+    """A job and the next time of its schedule."""
 
     name: JobName
     scheduled: datetime
     begins: datetime
-    """When it may begin: the scheduled time and the jitter, or later after a run that found another one at work."""
+    """The earliest start: the scheduled time plus the jitter, or later after a run that found another one active."""
 
 
 def is_good(exit_code: int | None, *, warns_with_one: bool) -> bool:
-    """Whether an exit code is that of a good run. A job that judges ends with 1 for a warning."""
+    """Return whether the exit code is that of a good run. A job that judges ends with 1 for a warning."""
     return exit_code == 0 or (warns_with_one and exit_code == 1)
 
 
 def jitter(name: JobName, scheduled: datetime, longest: float) -> float:
-    """Return how many seconds later a run begins: from 0 to `longest`, always the same for the same run."""
+    """Return the delay of a run in seconds, from 0 to `longest`: always the same for the same run."""
     digest = hashlib.blake2b(f"{name}/{scheduled.isoformat()}".encode(), digest_size=8).digest()
     return longest * int.from_bytes(digest) / 2**64
 
 
 def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: float) -> float:
-    """Return for how many seconds the agent leaves a job to the fleet before it begins it by itself.
+    """Return the seconds for which the agent leaves a job to the fleet before it starts the job itself.
 
-    `record` is the last run, whoever began it; `given` is when the fleet gave this host the job last. A fleet that has
-    not done so since the last run is away: the agent goes on with its own times.
+    `record` is the last run of agent or fleet; `given` is when the fleet last gave this host the job. If that was
+    before the last run, the fleet is unreachable, and the agent keeps to its own times.
     """
     is_away = record is not None and (given is None or given < record.started)
     return 0.0 if is_away else longest
 
 
 def is_later(record: RunRecord, other: RunRecord) -> bool:
-    """Whether something is known of this run that happened after all that is known of the other."""
+    """Return whether the last known event of this run was after that of the other."""
     return (record.finished or record.started) > (other.finished or other.started)
 
 
 def before_clock(record: RunRecord, now: datetime) -> RunRecord:
-    """Return the record with no time after now. A clock that was set back stops no job."""
+    """Return the record with no time after now, so that a clock that was set back stops no job."""
     times = {"scheduled": record.scheduled, "started": record.started, "finished": record.finished}
     changes = {name: now for name, time in times.items() if time is not None and time > now}
     return record.model_copy(update=changes) if changes else record
 
 
 def again_after(record: RunRecord | None, *, is_continuous: bool) -> datetime | None:
-    """Return when the job begins again because of how its last run ended; None if its schedule alone decides.
+    """Return when the job starts again because of its last run. Return None if only its schedule decides.
 
-    A run that did not come to its own end is made up for at once. A job that found another run at work begins again
-    soon. A continuous job that keeps failing waits longer each time.
+    An interrupted run is made up for at once. A job that found another run active starts again soon. A continuous job
+    that keeps failing waits longer each time.
     """
     if record is None or record.finished is None:
         return None
@@ -162,10 +161,10 @@ def to_begin(
     pauses: Mapping[str, PauseRecord],
     now: datetime,
 ) -> tuple[DueJob, ...]:
-    """Return the jobs that begin now: of each instance the one that is due longest, if no other one of it is running.
+    """Return the jobs that start now: for each instance without a running job the one that is due longest.
 
-    `running` are the instances with a running job, `held` those of which none begins. Jobs that run beside all others
-    wait for none.
+    `running` are the instances with a running job, `held` those whose jobs do not start. Jobs of the kinds ASIDE do not
+    wait for others.
     """
     due = [job for job in due if job.name.instance not in held]
     beside = tuple(job for job in due if job.name.kind in ASIDE and _may_begin(job, pauses, now))
@@ -184,17 +183,17 @@ def _may_begin(job: DueJob, pauses: Mapping[str, PauseRecord], now: datetime) ->
 
 @dataclass(frozen=True)
 class KnownRun:
-    """A job of the agent and its last run; None if none is known."""
+    """A job of the agent and its last run (None: unknown)."""
 
     name: JobName
     last: RunRecord | None
 
 
 def not_ready(jobs: Sequence[KnownRun], stale: float, now: datetime) -> tuple[str, ...]:
-    """Return why not all is well; nothing if it is.
+    """Return the problems. Return nothing if all is well.
 
-    All is well if the objectives were judged within `stale` seconds, none was broken, and the last run of no job
-    failed. What is not known is not well. An archive that was begun again and goes on for long does not fail any more.
+    All is well if the objectives were judged within `stale` seconds, none was broken, and no job's last run failed. An
+    unknown state is a problem. An archive that was started again and has run long enough does not count as failing.
     """
     reasons = [
         f"{job.name} failed {job.last.failures} times in a row"

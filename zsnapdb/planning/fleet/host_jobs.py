@@ -1,4 +1,4 @@
-"""What a host does when it is asked: by its own configuration, not by what it is told. Pure."""
+"""Decisions of a host about a request, by its own configuration instead of the request's. Pure."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ _KINDS = {
 
 
 def job_name(verb: FleetVerb, instance: str) -> JobName:
-    """Return the job of the agent that is the same: both keep their runs under this name."""
+    """Return the agent's name of the same job. Both store their runs under this name."""
     return JobName(instance, _KINDS[verb])
 
 
 def is_shared(name: JobName, own: WorkerSettings) -> bool:
-    """Whether both the fleet and the agent of this host begin the job: the agent only if the fleet does not."""
+    """Return whether fleet and agent both start the job: the agent only if the fleet does not."""
     return name.kind is JobKind.BACKUP and own.fallback == "agent" and FleetVerb.BACKUP in own.verbs
 
 
 def words(request: JobRequest) -> tuple[str, ...]:
-    """Return the words of the command after `zsnapdb`. Only the two names in it are the engine's."""
+    """Return the arguments of `zsnapdb`. Only the instance and the run id come from the engine."""
     return (request.verb.value, request.instance, "--json", "--once", request.run_id)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a host does not do a job, and what becomes of it."""
+    """Why a host does not do a job, and how the job continues."""
 
     reason: str
     verdict: JobVerdict
 
 
 def not_now(request: JobRequest) -> JobVerdict:
-    """Return what becomes of a job that this host cannot do now: another one that may do it is asked at once."""
+    """Return how a job continues that this host cannot do now: at once on another possible host, or later here."""
     return JobVerdict.ELSEWHERE if request.host is None else JobVerdict.AGAIN
 
 
 def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: datetime) -> Refusal | None:
-    """Return why this host does not do it, None if it may.
+    """Return why this host does not do the job. Return None if it may.
 
-    What any host may do is given to another one that has the instance, and whose clock is right. A job of this host
-    that is of the future is given again: it is of now when the clock is set right.
+    A job for any host goes to another one that has the instance, and whose clock is right. A job of this host from the
+    future is given again, because it is timely once the clock is right.
     """
     never = JobVerdict.NEVER
     elsewhere = JobVerdict.ELSEWHERE if request.host is None else never
@@ -71,32 +71,32 @@ def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: d
 
 
 def of_the_past(last: RunRecord | None, now: datetime) -> RunRecord | None:
-    """Return the last run, None if it is of the future: a clock that was ahead wrote it, and it says nothing of now.
+    """Return the last run. Return None if it is from the future: a clock that was ahead wrote it.
 
-    Else no backup would be made until that time has come.
+    Otherwise no backup would be made until that time.
     """
     return last if last is not None and max(last.scheduled, last.started) <= now + CLOCKS else None
 
 
 def is_too_soon(request: JobRequest, last: RunRecord | None, own: WorkerSettings, now: datetime) -> bool:
-    """Whether the job began a moment ago as another run. A run that is tried again is never too soon."""
+    """Return whether another run of the job began within the spacing. A retry of the same run is never too soon."""
     if last is None or last.run_id == request.run_id:
         return False
     return 0 <= (now - last.started).total_seconds() < own.spacing
 
 
 def served_until(request: JobRequest, now: datetime) -> datetime:
-    """Return up to which time of its schedule the run serves, if it is good.
+    """Return the time of the schedule up to which the run serves, if it succeeds.
 
-    Not beyond the time in its id: a run that was done long ago is answered for now, and makes nothing.
+    It is not later than the time in the run id: a run of long ago is answered again, and makes no new backup.
     """
     return min(now, request.scheduled, run_id.time_of(request.run_id))
 
 
 def served_by(request: JobRequest, last: RunRecord | None) -> str:
-    """Return the run that has done the same job already, for this time or a later one; "" if none has.
+    """Return the run that has done the same job for this time or a later one. Return "" if there is none.
 
-    A backup that the agent made meanwhile serves every time of the schedule before it.
+    A backup that the agent made meanwhile serves every earlier time of the schedule.
     """
     if request.verb is not FleetVerb.BACKUP or last is None or last.is_running:
         return ""

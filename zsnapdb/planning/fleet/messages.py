@@ -1,6 +1,6 @@
-"""What the engine and the hosts tell each other. Each side parses what the other wrote; nothing else passes.
+"""The messages between the engine and the hosts. Each side parses the other's message; nothing else passes.
 
-A request has names alone, each of a pattern: never an option, a path or a statement. An answer has no output of other
+A request contains only names, each with a pattern: no option, path or statement. An answer contains no output of other
 programs, and no value of the configuration.
 """
 
@@ -17,39 +17,39 @@ from zsnapdb.config.engine import FleetHostName, FleetVerb
 from zsnapdb.config.fleet_jobs import BucketName, WindowSettings
 
 JOB = "zsnapdb-job"
-"""The name of the workflow of a job, and of the activity on a host."""
+"""The name of a job's workflow, and of the activity on a host."""
 SLOTS = "zsnapdb-slots"
 CONTROL = "control"
-"""The queue of workflows."""
+"""The queue of the workflows."""
 DRILL = "drill"
 ANY = "any"
-"""The queues that several hosts serve: drills, and what needs a repository alone."""
+"""The queues that several hosts serve: drills, and jobs that need only a repository."""
 OLDEST = timedelta(days=8)
-"""How long ago a run can have been planned that a host still does."""
+"""The greatest age of a planned run that a host still does."""
 CLOCKS = timedelta(minutes=5)
-"""How far clocks may be apart."""
+"""The allowed difference between clocks."""
 
 
 class _Message(BaseModel):
-    # A newer control may say more; an older host does what it knows.
+    # A newer control may send more fields; an older host ignores them.
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     format: Literal[1] = 1
 
 
 class JobRequest(_Message):
-    """What a host is asked to do. `scheduled` (UTC): the time of the schedule that the run serves."""
+    """A request to a host. `scheduled` (UTC) is the time of the schedule that the run serves."""
 
     verb: FleetVerb
     instance: InstanceName
     run_id: RunId
     scheduled: Moment
     host: FleetHostName | None = None
-    """None: any host may do it."""
+    """The host that must do it (None: any host)."""
 
 
 class JobProgress(_Message):
-    """How far a job has come. `step` is a text of zsnapdb."""
+    """The progress of a job. `step` is a text of zsnapdb."""
 
     host: FleetHostName
     step: Annotated[str, Field(max_length=80)] = ""
@@ -58,7 +58,7 @@ class JobProgress(_Message):
 
 
 class JobAnswer(_Message):
-    """How a job ended on a host. `served`: the run before it that had done the same already ("": none had)."""
+    """The result of a job on a host. `served`: the earlier run that had already done the job ("": none)."""
 
     host: FleetHostName
     exit_code: Annotated[int, Field(ge=-255, le=255)]
@@ -71,8 +71,8 @@ class JobAnswer(_Message):
 class FleetJob(_Message):
     """A job as control knows it. `host` None: any host of the queue `queue` may do it.
 
-    `timeout` and `heartbeat` are seconds: how long it may take, and after how long without a word its host counts as
-    dead. `run_id` None: that of the schedule's time.
+    `timeout` is the longest duration in seconds. A host that is silent for `heartbeat` seconds counts as dead. `run_id`
+    None: that of the schedule's time.
     """
 
     verb: FleetVerb
@@ -93,28 +93,28 @@ class FleetJob(_Message):
 
 
 class SlotsState(_Message):
-    """Who holds the slots of a bucket, and who waits for one, in order: ids of workflows."""
+    """The holders of a bucket's slots, and the waiting runs in order: ids of workflows."""
 
     bucket: BucketName
     limit: Annotated[int, Field(ge=1, le=1000)]
     holders: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     most: int = 0
-    """How many held one at once."""
+    """The greatest number of simultaneous holders so far."""
 
 
 def queue_of(host: str) -> str:
-    """Return the queue that this host alone serves."""
+    """Return the queue that only this host serves."""
     return f"host.{host}"
 
 
 def run_id_of(verb: FleetVerb, instance: str, scheduled: datetime) -> str:
-    """Return the id of the run that serves this time of a schedule: always the same, whoever begins it."""
+    """Return the id of the run for this time of a schedule. It is the same for every caller."""
     moment = scheduled.astimezone(UTC).replace(microsecond=0)
     digest = hashlib.blake2b(f"{verb.value}/{instance}/{moment.isoformat()}".encode(), digest_size=4)
     return f"{moment:%Y%m%dT%H%M%SZ}-{digest.hexdigest()}"
 
 
 def is_timely(scheduled: datetime, now: datetime) -> bool:
-    """Whether a host still does what was planned for this time. A server's past is no order."""
+    """Return whether a host still does a run that was planned for this time."""
     return now - OLDEST <= scheduled <= now + CLOCKS

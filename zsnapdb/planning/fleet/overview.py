@@ -1,7 +1,7 @@
-"""Judges the instances of a fleet by what repositories hold of them, and decides which are shown, in which order. Pure.
+"""Judges the instances of a fleet by their repositories, and selects and orders the rows of a view. Pure.
 
-The objectives are judged where everybody judges them (`planning/health/objectives.py`). What is added here is the one
-thing that only a fleet has: a host from which nothing comes any more.
+`planning/health/objectives.py` judges the objectives, as everywhere. This module adds the one judgement that only a
+fleet has: a host that is silent.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from zsnapdb.planning.health.facts import HealthFacts
 from zsnapdb.planning.health.objectives import Health, Judgement, Objective, Verdict, judge, worst
 
 HEARD = "heard"
-"""What is not met if a host is silent."""
+"""The name of the judgement on a silent host."""
 _CLOCKS = 300.0
-"""How many seconds clocks may differ. A sign of life from later than that proves nothing."""
+"""The allowed difference between clocks, in seconds. A sign of life from later than that proves nothing."""
 NOT_JUDGED = ("copies", "immutable_for")
-"""Objectives that need another repository, or a question about locks for each object: a fleet's view has neither."""
+"""Objectives that need another repository, or a request per object for locks. A fleet's view has neither."""
 
 
 @dataclass(frozen=True)
 class InstanceFacts:
-    """What a repository holds of an instance.
+    """The facts about an instance in a repository.
 
-    `host` and `objectives` are those of its newest backup; "" and None if that does not say. `heard` is the newest sign
-    of life: a backup, a drill, a record of evidence or the end of the archive. `oldest_point` is the first point that
-    can be restored. Sizes are in bytes.
+    `host` and `objectives` are those of its newest backup ("" and None: not recorded). `heard` is the newest sign of
+    life: a backup, a drill, an evidence record or the end of the archive. `oldest_point` is the first restorable point.
+    Sizes are in bytes.
     """
 
     instance: str
@@ -55,7 +55,7 @@ class InstanceFacts:
 
 @dataclass(frozen=True)
 class FleetReason:
-    """Why an instance is not good, what to do, and since when (UTC); None: it is not known since when.
+    """Why an instance is not good, the advice, and since when (UTC; None: unknown).
 
     `what` is the objective, or HEARD.
     """
@@ -71,8 +71,8 @@ class FleetReason:
 class FleetRow:
     """An instance in a repository, judged at a time.
 
-    `problem` is why it could not be read now: then the facts, if there are any, are of an earlier reading. `read` is
-    when they were read. `reasons` are those that are not met, the worst and oldest first.
+    `problem` is why it could not be read now; then its facts, if any, are from an earlier reading. `read` is the time
+    of that reading. `reasons` are the judgements that are not met, the worst and oldest first.
     """
 
     instance: str
@@ -90,20 +90,23 @@ class FleetRow:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the verdicts. What cannot be read is broken."""
+        """The worst of the verdicts. An unreadable instance is broken."""
         if self.problem or self.facts is None:
             return Verdict.BROKEN
         return worst(reason.verdict for reason in self.reasons)
 
     @property
     def is_drill_due(self) -> bool:
-        """Whether the objective about drills is not met, or will not be met soon."""
+        """Whether the objective of drills is not met, or is a warning."""
         judged = self.health.judgements if self.health is not None else ()
         return any(one.objective is Objective.DRILL and one.verdict is not Verdict.MET for one in judged)
 
     @property
     def exit_code(self) -> int:
-        """As that of `zsnapdb status`: 7 damaged, 6 nothing can be restored, else the rank of the verdict."""
+        """The code of a problem, else the code of `zsnapdb status`.
+
+        That is 7 for damage, 6 if nothing is restorable, else the rank of the verdict.
+        """
         if self.problem or self.facts is None:
             return self.problem_code or Verdict.BROKEN.rank
         if self.facts.health.damage:
@@ -112,14 +115,14 @@ class FleetRow:
 
     @property
     def since(self) -> datetime | None:
-        """Since when the worst verdict holds, as far as it is known."""
+        """The earliest known time since which the worst verdict holds."""
         known = [one.since for one in self.reasons if one.verdict is self.verdict and one.since is not None]
         return min(known, default=None)
 
 
 @dataclass(frozen=True)
 class HostState:
-    """A host: when a repository heard of it last (UTC), its instances, and whether that is too long ago."""
+    """A host: its last sign of life (UTC), its number of instances, and whether it is silent."""
 
     host: str
     heard: datetime | None
@@ -129,9 +132,9 @@ class HostState:
 
 @dataclass(frozen=True)
 class FleetCounts:
-    """How many instances there are, and of them: broken ones, those with a warning, and those whose drill is due.
+    """The number of instances, and how many are broken, have a warning, or have a due drill.
 
-    An instance that could not be read counts as broken. `stored_bytes` is what all take in the store.
+    An unreadable instance counts as broken. `stored_bytes` is the size of all in the store.
     """
 
     instances: int
@@ -154,7 +157,7 @@ def counts(rows: Iterable[FleetRow]) -> FleetCounts:
 
 
 def newest_sign(times: Iterable[datetime | None], at: datetime) -> datetime | None:
-    """Return the newest of signs of life, None if there is none. One from the future proves nothing."""
+    """Return the newest sign of life. Return None if there is none. A sign from the future proves nothing."""
     latest = at + timedelta(seconds=_CLOCKS)
     return max((time for time in times if time is not None and time <= latest), default=None)
 
@@ -176,9 +179,9 @@ def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[
 def row(
     facts: InstanceFacts, read: datetime, at: datetime, expected: ObjectiveSettings, silent: Mapping[str, HostState]
 ) -> FleetRow:
-    """Return the instance, judged now: by the objectives of its backups, else by the `expected` ones.
+    """Return the instance, judged now by the objectives of its backups, else by the `expected` ones.
 
-    `silent` are the hosts that were not heard of, by name.
+    `silent` are the silent hosts, by name.
     """
     health = judge(replace(facts.health, at=at), judged_by(facts.objectives or expected))
     reasons = [_reason(one, facts.health) for one in health.judgements if one.verdict is not Verdict.MET]
@@ -213,7 +216,7 @@ def _urgency(reason: FleetReason) -> tuple[int, float]:
 
 
 class SortKey(StrEnum):
-    """The orders of rows. RED: the worst first, and of those the one that is so for longest."""
+    """The orders of rows. RED: the worst first, and among equals the longest lasting first."""
 
     RED = "red"
     INSTANCE = "instance"
@@ -236,20 +239,20 @@ _ORDERS: Mapping[SortKey, Callable[[FleetRow], tuple[float | str, ...]]] = {
 
 
 def ordered(rows: Iterable[FleetRow], key: SortKey) -> tuple[FleetRow, ...]:
-    """Return the rows in that order; rows that are alike by instance, repository and host."""
+    """Return the rows in that order; equal rows by instance, repository and host."""
     return tuple(sorted(rows, key=lambda one: (*_ORDERS[key](one), one.instance, one.repository, one.host)))
 
 
 @dataclass(frozen=True)
 class Filter:
-    """What a row must be to be shown: red (not met), or with a name that a pattern matches."""
+    """The condition for a shown row: red (broken), or a name that matches a pattern."""
 
     field: str
     pattern: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Filter:
-        """Return the filter. UsageError if the text is none."""
+        """Return the filter. Raises UsageError if the text is invalid."""
         field, separator, pattern = text.partition("=")
         if field == "red" and not separator:
             return cls(field)
@@ -261,7 +264,7 @@ class Filter:
         )
 
     def passes(self, one: FleetRow) -> bool:
-        """Whether the row is shown."""
+        """Return whether the row is shown."""
         if self.field == "red":
             return one.verdict is Verdict.BROKEN
         return fnmatch.fnmatchcase(_NAMES[self.field](one), self.pattern)

@@ -1,4 +1,4 @@
-"""What becomes of a job of a fleet after an attempt: by the retry class of its end, and by who else may do it. Pure."""
+"""The continuation of a fleet job after an attempt, by the retry class of its end and by its possible hosts. Pure."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from zsnapdb.base.errors import ConfigError, PreflightError, RetryClass, UsageEr
 
 
 class JobVerdict(StrEnum):
-    """What becomes of a job after an attempt."""
+    """The continuation of a job after an attempt."""
 
     DONE = "done"
     AGAIN = "again"
     TWICE = "twice"
     NEVER = "never"
     ELSEWHERE = "elsewhere"
-    """A job that any host may do: this host cannot, and has changed nothing; another may."""
+    """A job for any host: this host cannot do it, and has changed nothing. Another host is tried."""
 
 
 _OF_A_HOST = frozenset({UsageError.exit_code, ConfigError.exit_code, PreflightError.exit_code})
-"""Exit codes that say that this host cannot do it. Nothing was changed."""
+"""Exit codes for causes on this host alone. The command changed nothing."""
 _OF_CLASSES = {
     RetryClass.AGAIN: JobVerdict.AGAIN,
     RetryClass.TWICE: JobVerdict.TWICE,
     RetryClass.NEVER: JobVerdict.NEVER,
 }
 _MOST = {JobVerdict.DONE: 1, JobVerdict.TWICE: 2, JobVerdict.NEVER: 1, JobVerdict.ELSEWHERE: 30}
-"""How many attempts there are at most; the others go on for as long as the job may take.
+"""The greatest number of attempts. Other verdicts are tried as long as the job may take.
 
-A job that so many hosts could not do is given again later: meanwhile it has no slot of its bucket.
+A job that 30 hosts could not do is given again later, and has no slot of its bucket meanwhile.
 """
 
 
 def verdict(exit_code: int, error_code: str, *, anywhere: bool) -> JobVerdict:
-    """Return what becomes of a job whose command ended with this exit code (negative: a signal ended it).
+    """Return the continuation of a job whose command ended with this exit code (negative: a signal ended it).
 
-    `error_code` is the stable code of its error, "" if it is not known. `anywhere`: any host may do the job.
+    `error_code` is the stable code of its error ("": unknown). `anywhere`: any host may do the job.
     """
     if exit_code == 0:
         return JobVerdict.DONE
     if exit_code < 0:
-        # Whatever ended it, such as a reboot or a lack of memory, the command did not decide it.
+        # A cause outside the command ended it, such as a reboot or a lack of memory.
         return JobVerdict.AGAIN
     if anywhere and exit_code in _OF_A_HOST:
         return JobVerdict.ELSEWHERE
@@ -48,6 +48,6 @@ def verdict(exit_code: int, error_code: str, *, anywhere: bool) -> JobVerdict:
 
 
 def is_final(kind: JobVerdict, attempt: int) -> bool:
-    """Whether no attempt follows the attempt of this number (from 1 on)."""
+    """Return whether no further attempt follows the one of this number (from 1 on)."""
     most = _MOST.get(kind)
     return most is not None and attempt >= most

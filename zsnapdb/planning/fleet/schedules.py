@@ -1,6 +1,6 @@
-"""Which schedules and limits the engine must have, and what differs from what it has, with the reason. Pure.
+"""The wanted schedules and limits of the engine, and the differences to the present ones, with reasons. Pure.
 
-What an operator of a fleet is told stands here too: a plan, runs of jobs, and schedules that were paused.
+The results for an operator of a fleet are here too: a plan, runs of jobs, and paused schedules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zsnapdb.planning.fleet.messages import FleetJob
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MOST = 8
-"""Windows that follow each other are looked at as one, so many at most: then a job begins."""
+"""The greatest number of consecutive windows that count as one: after them a job starts."""
 
 
 def windows_of(host: str, windows: Sequence[WindowSettings]) -> tuple[WindowSettings, ...]:
@@ -31,7 +31,7 @@ def windows_of(host: str, windows: Sequence[WindowSettings]) -> tuple[WindowSett
 
 
 def closed_until(windows: Sequence[WindowSettings], now: datetime) -> datetime | None:
-    """Return the end (UTC) of the windows in which this moment lies; None if it lies in none."""
+    """Return the end (UTC) of the windows that contain this moment. Return None if none does."""
     at = now
     for _ in range(_MOST):
         ends = [end for one in windows if (end := _end(one, at)) is not None]
@@ -49,7 +49,7 @@ def _end(window: WindowSettings, now: datetime) -> datetime | None:
         if _DAYS[day.weekday()] not in window.days:
             continue
         last = day + timedelta(days=1) if window.end < window.start else day
-        # A time that the clock repeats or leaves out is two moments: the window has both.
+        # A time that the clock repeats or skips is two moments: the window contains both.
         start, end = min(_at(day, window.start, zone)), max(_at(last, window.end, zone))
         if start <= now < end:
             return end
@@ -62,29 +62,29 @@ def _at(day: object, text: str, zone: ZoneInfo) -> list[datetime]:
 
 
 PREFIX = "zsnapdb/"
-"""The ids of schedules that are ours begin so. Others are left alone."""
+"""The beginning of the ids of zsnapdb's schedules. Other schedules are not touched."""
 _UNNAMED = "the jobs of the fleet do not name it any more"
 
 
 class FleetSchedule(FleetScheduleSettings):
-    """A schedule of the engine, and the job that it begins."""
+    """A schedule of the engine, and the job that it starts."""
 
     job: FleetJob
 
     @property
     def name(self) -> str:
-        """What it is called, however it is changed."""
+        """The name, which no change of the schedule alters."""
         return f"{PREFIX}{self.job.verb}/{self.job.instance}"
 
     @property
     def schedule_id(self) -> str:
-        """Its id in the engine: its name and a digest of all that it says. So what is there is known from ids alone."""
+        """The id in the engine: the name and a digest of the whole schedule. Ids alone show whether it is present."""
         digest = hashlib.blake2b(self.model_dump_json().encode(), digest_size=6).hexdigest()
         return f"{self.name}/{digest}"
 
 
 class FleetChangeKind(StrEnum):
-    """What is done to a schedule or a limit."""
+    """The kind of change to a schedule or a limit."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -93,7 +93,7 @@ class FleetChangeKind(StrEnum):
 
 @dataclass(frozen=True)
 class PresentSchedule:
-    """A schedule that the engine has. `document` describes it as it was applied; "" if that is not known."""
+    """A schedule of the engine. `document` describes it as it was applied ("": unknown)."""
 
     schedule_id: str
     document: str
@@ -106,7 +106,7 @@ class PresentSchedule:
 
     @property
     def schedule(self) -> FleetSchedule | None:
-        """What it was applied as; None if that cannot be read."""
+        """The applied schedule (None: it cannot be read)."""
         try:
             return FleetSchedule.model_validate_json(self.document)
         except ValidationError:
@@ -115,7 +115,7 @@ class PresentSchedule:
 
 @dataclass(frozen=True)
 class PresentLimit:
-    """The limit of a bucket that the engine keeps."""
+    """The limit of a bucket in the engine."""
 
     bucket: str
     limit: int
@@ -123,7 +123,7 @@ class PresentLimit:
 
 @dataclass(frozen=True)
 class FleetChange:
-    """A change, why it is made, and the wave of the rollout in which it is (from 1 on)."""
+    """A change, its reason, and its wave of the rollout (from 1 on)."""
 
     kind: FleetChangeKind
     name: str
@@ -131,9 +131,9 @@ class FleetChange:
     wave: int
     schedule: FleetSchedule | None = None
     stale: tuple[str, ...] = ()
-    """The ids of schedules that go when the new one is there. The new one is paused if one of them is."""
+    """The ids of schedules that are removed once the new one exists. The new one is paused if one of them is."""
     limit: int | None = None
-    """For a limit: the new one; `name` is the bucket then."""
+    """The new limit of the bucket `name` (None: the limit is removed, or the change is of a schedule)."""
 
     @property
     def is_limit(self) -> bool:
@@ -166,7 +166,7 @@ def _drills(settings: FleetJobsSettings) -> FleetScheduleSettings | None:
 
 
 def job_of(settings: FleetJobsSettings, verb: FleetVerb, instance: str) -> FleetJob:
-    """Return the job of a verb on a known instance. No window holds up what any host may do, such as a drill."""
+    """Return the job of a verb on a known instance. No window delays a job for any host, such as a drill."""
     own = settings.instance[instance]
     is_anywhere = verb is FleetVerb.DRILL or (verb is FleetVerb.VERIFY and settings.verify_anywhere)
     host = None if is_anywhere else own.host
@@ -183,7 +183,7 @@ def job_of(settings: FleetJobsSettings, verb: FleetVerb, instance: str) -> Fleet
 def changes(
     settings: FleetJobsSettings, present: Sequence[PresentSchedule], limits: Sequence[PresentLimit]
 ) -> tuple[FleetChange, ...]:
-    """Return what makes the engine's schedules and limits those of the settings, in the order of the rollout."""
+    """Return the changes from the engine's state to that of the settings, in the order of the rollout."""
     known: dict[str, list[PresentSchedule]] = {}
     for there in present:
         known.setdefault(there.name, []).append(there)
@@ -263,14 +263,14 @@ _KEYS = ("instance", "host", "verb", "bucket")
 
 @dataclass(frozen=True)
 class JobFilter:
-    """A filter such as instance=shop*: a key and a pattern as a shell has them."""
+    """A filter such as instance=shop*: a key and a shell pattern."""
 
     key: str
     pattern: str
 
     @classmethod
     def parse(cls, text: str) -> JobFilter:
-        """Return the filter. UsageError if the text is none."""
+        """Return the filter. Raises UsageError if the text is invalid."""
         key, separator, pattern = text.partition("=")
         if key not in _KEYS or not separator or not pattern:
             raise UsageError(
@@ -279,29 +279,29 @@ class JobFilter:
         return cls(key, pattern)
 
     def matches(self, job: FleetJob, home: str) -> bool:
-        """Whether the job is meant. `home` is the host of its instance ("": not known)."""
+        """Return whether the job matches. `home` is the host of its instance ("": unknown)."""
         value = {"instance": job.instance, "host": job.host or home, "verb": job.verb.value, "bucket": job.bucket or ""}
         return fnmatch.fnmatchcase(value[self.key], self.pattern)
 
 
 def is_meant(filters: Sequence[JobFilter], job: FleetJob, home: str) -> bool:
-    """Whether every filter matches the job."""
+    """Return whether every filter matches the job."""
     return all(one.matches(job, home) for one in filters)
 
 
 @dataclass(frozen=True)
 class FleetPlan:
-    """What `fleet apply` changes. `unchanged` counts the schedules and limits that are right already."""
+    """The changes of `fleet apply`. `unchanged` counts the schedules and limits that are right already."""
 
     changes: tuple[FleetChange, ...]
     unchanged: int
     left: int
-    """How many changes are of later waves, and are not made now."""
+    """The number of changes in later waves, which are not made now."""
 
 
 @dataclass(frozen=True)
 class PausedJob:
-    """A schedule that was paused or resumed. `note` says why."""
+    """A schedule that was paused or resumed. `note` is the reason."""
 
     name: str
     verb: str
@@ -326,10 +326,10 @@ class JobRun:
 
     @property
     def place(self) -> str:
-        """The host where it ended, or the only one that may do it; "" if any may."""
+        """The host where it ended, or the only one that may do it ("": any host may)."""
         return self.host or (self.job.host if self.job is not None else None) or ""
 
     @property
     def is_bad(self) -> bool:
-        """Whether it has ended, and not well."""
+        """Whether it ended without success."""
         return self.state not in ("running", "completed")

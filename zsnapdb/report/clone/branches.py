@@ -1,4 +1,4 @@
-"""Views of the branches of a clone: the list of them, a switch, a log of commits, the difference of two commits."""
+"""Views of a clone's branches: their list, a switch, a log of commits, the difference between two commits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BranchesView(TabularView, kind="clone-branches", document=documents.Branch
 
 
 class SwitchedView(View, kind="clone-switched", document=documents.SwitchedDocument, read_from="result"):
-    """A clone that was given another branch."""
+    """A clone that was switched to another branch."""
 
     result: SwitchedBranch
 
@@ -93,14 +93,14 @@ class BranchLogView(View, kind="clone-branch-log", document=documents.BranchLogD
 
     @property
     def begins(self) -> str | None:
-        """What the oldest commit followed; None if that is not known."""
+        """The parent of the oldest commit (None: unknown)."""
         return (self.seen.commits[self.line[-1]].parent if self.line else self.seen.info.backup_id) or None
 
 
 class BranchDifferenceView(
     View, kind="clone-branch-difference", document=documents.BranchDifferenceDocument, read_from="result"
 ):
-    """Two commits of a clone compared."""
+    """The comparison of two commits of a clone."""
 
     result: BranchDifference
 

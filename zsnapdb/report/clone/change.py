@@ -1,4 +1,4 @@
-"""Views of a changed clone, and of the plan of a change."""
+"""Views of a changed clone, and of plans for changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ChangedView(View, kind="clone-changed", document=documents.ChangedDocument
 
     info: CloneInfo
     done: str
-    """What was done, as a participle such as `started`."""
+    """The change, as a participle such as `started`."""
 
     def text(self) -> str:
         info = self.info
@@ -41,7 +41,7 @@ class ChangedView(View, kind="clone-changed", document=documents.ChangedDocument
 
 
 class ResetView(View, kind="clone-reset", document=documents.ResetDocument):
-    """A clone that was reset, and in which way."""
+    """A clone that was reset, and the way of the reset."""
 
     result: ResetClone
 
@@ -69,7 +69,7 @@ class ResetView(View, kind="clone-reset", document=documents.ResetDocument):
 
 
 class IntentionView(View, kind="clone-change-plan", document=documents.IntentionDocument):
-    """What a change would do."""
+    """The plan of a change."""
 
     intention: Intention
     what: str
@@ -79,13 +79,13 @@ class IntentionView(View, kind="clone-change-plan", document=documents.Intention
 
 
 class ResetPlanView(View, kind="clone-reset-plan", document=documents.ResetPlanDocument):
-    """What a reset would do."""
+    """The plan of a reset."""
 
     intention: ResetIntention
 
     @property
     def backup_id(self) -> str | None:
-        """The snapshot set of its data afterwards; None if it is taken at the reset."""
+        """The snapshot set of the data after the reset (None: it is taken at the reset)."""
         intention, plan = self.intention, self.intention.replaces
         return (plan.set_id or None) if plan is not None else (intention.slot or intention.info).backup_id
 
@@ -128,7 +128,7 @@ class ResetPlanView(View, kind="clone-reset-plan", document=documents.ResetPlanD
 
 
 class DetachPlanView(View, kind="clone-detach-plan", document=documents.DetachDocument):
-    """What detaching would cost."""
+    """The cost of detaching."""
 
     plan: DetachPlan
 
@@ -141,7 +141,7 @@ class DetachPlanView(View, kind="clone-detach-plan", document=documents.DetachDo
 
 
 class DetachedView(View, kind="clone-detached", document=documents.DetachDocument):
-    """A clone that was detached: it depends on no snapshot."""
+    """A clone that was detached. It depends on no snapshot."""
 
     plan: DetachPlan
 
@@ -164,7 +164,7 @@ class CommittedView(View, kind="clone-commit", document=documents.CommittedDocum
 
 
 class DestroyPlanView(View, kind="clone-destroy-plan", document=documents.DestroyDocument):
-    """What destroying a clone, or the clones of a set, would do."""
+    """The plan to destroy a clone, or the clones of a set."""
 
     plans: Sequence[DestroyPlan]
     name: str
@@ -175,7 +175,7 @@ class DestroyPlanView(View, kind="clone-destroy-plan", document=documents.Destro
 
 
 class DestroyedView(View, kind="clone-destroyed", document=documents.DestroyDocument):
-    """The clones that were destroyed."""
+    """Destroyed clones."""
 
     plans: Sequence[DestroyPlan]
     name: str
@@ -217,7 +217,7 @@ def _steps(plan: DestroyPlan) -> list[str]:
 
 
 def _heirs(plan: DestroyPlan) -> dict[str, str]:
-    """Return which clone takes over each commit, in words. It can be anybody's: only administrators read its name."""
+    """Return the clone that takes over each commit, in words. Only administrators read its name."""
     shows_all = audience.current_audience().sees_all
     return {
         commit: f"clone {heir}" if shows_all else "another clone" for commit, heir in plan.removal.steps.kept.items()
@@ -225,7 +225,7 @@ def _heirs(plan: DestroyPlan) -> dict[str, str]:
 
 
 class ReapView(View, kind="reap", document=documents.ReapDocument):
-    """What a sweep did."""
+    """The outcomes of a sweep."""
 
     outcomes: Sequence[ReapOutcome]
 
@@ -242,4 +242,4 @@ class ReapView(View, kind="reap", document=documents.ReapDocument):
 
 
 class ReapPlanView(ReapView, kind="reap-plan"):
-    """What a sweep would do."""
+    """The plan of a sweep."""

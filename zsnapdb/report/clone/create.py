@@ -1,4 +1,4 @@
-"""Views of new clones and sets of clones, of their plans, and of prepared snapshot sets."""
+"""Views of new clones and clone sets, their plans, and prepared snapshot sets."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _WAYS = {
 
 
 class CreatedView(View, kind="clone", document=documents.CreatedDocument):
-    """A new clone. `is_secret`: the password is not shown, as in what is recorded of the run."""
+    """A new clone. `is_secret`: the password is not shown, as in the record of the run."""
 
     result: Created
     is_secret: bool = False
 
     @property
     def password(self) -> str | None:
-        """The password of its user, if it is shown."""
+        """The password of its user (None: it is not shown)."""
         password = self.result.password
         return password.get_secret_value() if password and not self.is_secret else None
 
@@ -66,7 +66,7 @@ class CreatedView(View, kind="clone", document=documents.CreatedDocument):
 
 
 class HandOutPlanView(View, kind="clone-hand-out-plan", document=documents.HandOutPlanDocument):
-    """What handing a clone of the pool out would do."""
+    """The plan to hand out a clone of the pool."""
 
     slot: CloneInfo
     request: CloneRequest
@@ -98,7 +98,7 @@ def _masking_plan(plan: ClonePlan) -> list[str]:
 
 
 class ClonePlanView(View, kind="clone-plan", document=documents.ClonePlanDocument, read_from="plan"):
-    """What making a clone would do."""
+    """The plan of a new clone."""
 
     plan: ClonePlan
 
@@ -134,7 +134,7 @@ class ClonePlanView(View, kind="clone-plan", document=documents.ClonePlanDocumen
 
 
 class RemovedFormsView(View, kind="clone-prepared-removed", document=documents.RemovedFormsDocument):
-    """Prepared forms that are removed, or would be."""
+    """Prepared forms that were removed (`is_done`), or would be."""
 
     forms: tuple[ReusableSet, ...]
     is_done: bool
@@ -149,7 +149,7 @@ class RemovedFormsView(View, kind="clone-prepared-removed", document=documents.R
 
 
 class PreparedView(View, kind="clone-prepared", document=documents.PreparedDocument, read_from="prepared"):
-    """A snapshot set that was recovered, masked where clones are, and shut down cleanly."""
+    """A snapshot set that was recovered, masked if its clones must be, and shut down cleanly."""
 
     prepared: PreparedSet
 
@@ -170,7 +170,7 @@ def masking_lines(report: MaskingReport) -> list[str]:
 
 
 class CloneSetPlanView(View, kind="clone-set-plan", document=documents.CloneSetPlanDocument, read_from="plan"):
-    """What making a set of clones would do."""
+    """The plan of a new set of clones."""
 
     plan: SetPlan
 

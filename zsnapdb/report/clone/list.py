@@ -71,7 +71,7 @@ class CloneDetailView(View, kind="clone-detail", document=documents.CloneDetailD
 
     @property
     def branch(self) -> str | None:
-        """The branch that it is on; None if that cannot be read."""
+        """The branch that it is on (None: unknown)."""
         return current_of(self.info.branches)
 
     def text(self) -> str:
@@ -128,7 +128,7 @@ def masking(c: CloneInfo) -> str:
 
 
 def port(c: CloneInfo) -> str:
-    """Return where clients reach the clone, in words."""
+    """Return the address of the clone for clients, in words."""
     if c.kept_port is None:
         return f"port {c.port}"
     if c.is_led_to:
@@ -153,7 +153,7 @@ class AddressesView(TabularView, kind="clone-addresses", document=documents.Addr
 
 
 class LoginView(View, kind="clone-login", document=documents.LoginDocument, read_from="login"):
-    """How a client reaches a clone: a URL, or shell commands that set the environment of clients on this host."""
+    """The login of a clone: a URL, or shell commands that set the environment of clients on this host."""
 
     login: Login
     as_environment: bool = False

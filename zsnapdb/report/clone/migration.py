@@ -1,4 +1,7 @@
-"""View of what a migration does: text for people, Markdown for a comment on a pull request, a document for programs."""
+"""Views of a tested migration and of a rehearsed upgrade.
+
+A migration is shown as text for people, Markdown for a pull request, or a document for programs.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 
 _MOST_LINES = 200
-"""How many lines of the difference of the schema people are shown."""
+"""The greatest number of schema difference lines in the text."""
 
 
 class MigrationView(View, kind="migration-check", document=MigrationDocument, read_from="checked"):
-    """What a migration does; the last line is the verdict."""
+    """The effects of a migration; the last line is the verdict."""
 
     checked: CheckedMigration
     as_markdown: bool = False
@@ -39,7 +42,7 @@ class MigrationView(View, kind="migration-check", document=MigrationDocument, re
             yield "tables", f"{checked.unwatched} more were touched, and not watched"
 
     def _tables(self) -> list[tuple[str, ...]]:
-        """Return the rows: table, what is done to it, how long a read and a write wait."""
+        """Return the rows: the table, its changes, and how long a read and a write wait."""
         waits = {(one.table, one.access.value): f"{one.longest:.3f} s" for one in self.checked.findings.waits}
         return [
             (
@@ -80,7 +83,7 @@ class MigrationView(View, kind="migration-check", document=MigrationDocument, re
             yield "|---|---|---:|---:|"
             yield from (f"| {' | '.join(map(_cell, row))} |" for row in self._tables())
         if self.checked.difference:
-            # A fence longer than any run of backticks in the text ends where it should.
+            # The fence is longer than any run of backticks in the text, so the text cannot end it.
             fence = "`" * (3 + max(map(len, re.findall("`+", self.checked.difference)), default=0))
             yield from ("", f"{fence}diff", *self._difference(), fence)
 
@@ -97,7 +100,7 @@ def _load_text(load: LoadFindings) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return the text as Markdown shows it: names of tables and messages of servers are no markup."""
+    """Return the text escaped for Markdown: table names and server messages are no markup."""
     escaped = "".join(f"\\{one}" if one in "\\`*_{}[]<>()#+!|~&" else one for one in text)
     return " ".join(escaped.split())
 

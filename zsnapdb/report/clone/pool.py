@@ -1,4 +1,4 @@
-"""Views of the pool of an instance: what filling it does, and did."""
+"""Views of the filling of an instance's pool: the plan and the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _short(plan: PoolPlan) -> list[str]:
 
 
 class PoolPlanView(View, kind="clone-pool-plan", document=PoolDocument):
-    """What filling a pool would do."""
+    """The plan to fill a pool."""
 
     plan: PoolPlan
     made: None = None
@@ -33,7 +33,7 @@ class PoolPlanView(View, kind="clone-pool-plan", document=PoolDocument):
 
 
 class FilledPoolView(View, kind="clone-pool", document=PoolDocument):
-    """What filling a pool did."""
+    """A filled pool."""
 
     filled: FilledPool
 

@@ -1,6 +1,6 @@
 """Writers of query answers and table differences: as a table, CSV or one JSON document, row by row.
 
-A writer gets a function that writes text, then the rows, then the result that is known only after the rows.
+A writer gets a function that writes text, then the rows, and then the result, which is known only after the rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Beginning = TypedDict("_Beginning", {"from": MomentFields})
 Write = Callable[[str], object]
 
 _MEASURED_ROWS = 200
-"""The number of rows that decide how wide the columns of a table are; a wider cell after them shifts its line."""
+"""The number of rows that determine the widths of a table's columns. A wider cell after them shifts its line."""
 
 
 def text(value: Any) -> str:
@@ -134,7 +134,7 @@ class TableAnswer:
         _table_rows(columns, rows, self._write)
 
     def end(self, answer: Answer) -> None:
-        """Write what comes after the rows: nothing."""
+        """Write the end of the answer, which is empty here."""
 
 
 class CsvAnswer(TableAnswer):

@@ -1,1 +1,1 @@
-"""The state of a fleet."""
+"""Views of a fleet."""

@@ -1,4 +1,4 @@
-"""The state of a fleet: red first, with the reason and since when."""
+"""Views of a fleet: its state with red rows first, changes of its jobs, runs and pauses; and its metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from zsnapdb.serve.roles import Role, sees_all
 from zsnapdb.verbs.requests import FleetQuery
 
 _OLD_SECONDS = 600.0
-"""How old a reading may be before its age is said."""
+"""The age in seconds from which the text shows the age of a reading."""
 _LABELS = {Verdict.MET: "met", Verdict.WARNING: "warning", Verdict.BROKEN: "BROKEN"}
 
 
@@ -136,16 +136,20 @@ def _reason_text(reason: FleetReason) -> str:
 
 @dataclass(frozen=True)
 class FleetLook:
-    """Answers about the fleet of the configuration (None: the usual file). No repository is asked."""
+    """Answers about the fleet of the configuration (None: the usual file). No repository is read."""
 
     host: Host
     config: Path | None = None
     memory: SeenMemory = field(default_factory=SeenMemory)
 
     def __call__(self, asked: FleetQuery, role: Role) -> ResultAnswer:
-        """Return the rows that are asked for. UnknownNameError if no fleet is configured, ConfigError if wrongly.
+        """Return the requested rows.
 
-        The text of an error can name endpoint, bucket and folders: only who sees everything is told it.
+        The text of an error can name endpoint, bucket and folders, so only roles that see everything get it.
+
+        Raises:
+            UnknownNameError: no fleet is configured
+            ConfigError: the configuration of the fleet is invalid
         """
         file = self.config or Path(os.environ.get(fleet_config.VARIABLE, str(fleet_config.DEFAULT_PATH)))
         if not file.exists():
@@ -173,7 +177,7 @@ FLEET_METRICS = (READABLE, READ, HEARD, SILENT, OLDEST, STORED, BACKUPS)
 
 
 def samples(state: FleetState) -> Iterator[Sample]:
-    """Yield the samples of the repositories, the hosts, and the instances that are shown."""
+    """Yield the samples of the repositories, the hosts, and the shown instances."""
     yield Sample(BUILD, {"version": __version__}, 1)
     for repository in state.repositories:
         labels = {"repository": repository.name}
@@ -216,7 +220,7 @@ def _plan_parts(plan: FleetPlan, head: str) -> Sequence[Part]:
 
 
 class FleetApplyPlanView(TabularView, kind="fleet-apply-plan", document=FleetPlanDocument, read_from="plan"):
-    """What would be changed."""
+    """The plan of changes to the engine."""
 
     plan: FleetPlan
 
@@ -225,7 +229,7 @@ class FleetApplyPlanView(TabularView, kind="fleet-apply-plan", document=FleetPla
 
 
 class FleetAppliedView(TabularView, kind="fleet-apply", document=FleetPlanDocument, read_from="plan"):
-    """What was changed."""
+    """Changes that were made to the engine."""
 
     plan: FleetPlan
 
@@ -259,7 +263,7 @@ def run_line(run: JobRun) -> str:
 
 
 class JobRunsView(TabularView, kind="fleet-run", document=JobRunsDocument):
-    """Runs that were begun."""
+    """Runs that were started."""
 
     runs: Sequence[JobRun]
 
@@ -285,7 +289,7 @@ _FALLBACK = "a host whose agent has `fallback` begins its backups all the same: 
 
 
 class FleetPausedView(TabularView, kind="fleet-pause", document=PausedJobsDocument):
-    """Schedules that begin nothing now."""
+    """Schedules that are paused now."""
 
     jobs: Sequence[PausedJob]
 
@@ -299,7 +303,7 @@ class FleetPausedView(TabularView, kind="fleet-pause", document=PausedJobsDocume
 
 
 class FleetResumedView(TabularView, kind="fleet-resume", document=PausedJobsDocument):
-    """Schedules that begin their jobs again."""
+    """Schedules that were resumed."""
 
     jobs: Sequence[PausedJob]
 

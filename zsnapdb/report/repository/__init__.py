@@ -1,1 +1,1 @@
-"""Repositories as text and JSON."""
+"""Views of repositories."""

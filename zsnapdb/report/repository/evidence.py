@@ -1,4 +1,4 @@
-"""The evidence of an instance: for a person as text or as a page, for a program as a document."""
+"""Views of the evidence of an instance: text or a page for people, a document for programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHANGE = ("WHAT", "BEFORE", "AFTER", "RESULT", "WHO", "RUN")
 
 
 class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
-    """What was done in some days, whether the log of it is whole, and what is protected now."""
+    """The runs of some days, the state of their log, and the current protection."""
 
     report: EvidenceReport
 
@@ -36,7 +36,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
         return "\n\n".join(blocks)
 
     def html(self) -> str:
-        """Return a page of its own: it names no other address, and a browser prints it."""
+        """Return a complete page for printing, which loads nothing from other addresses."""
         log, shown = self.report.log, self.report.days
         period = f"{shown[0].day} to {shown[-1].day}" if shown else "no days"
         return page(f"Evidence of instance {log.instance}, {period}", self.sections())
@@ -97,7 +97,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
 
     @property
     def protection(self) -> list[tuple[str, str]]:
-        """What protects the backups, and who can read them, in words."""
+        """The protection of the backups and the keys that can read them, in words."""
         keep, lock, keys = self.report.keep, self.report.repository.object_lock, self.report.repository.encryption
         rules = keep.model_dump(exclude_defaults=True) if keep is not None else {}
         return [
@@ -128,7 +128,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
 
     @property
     def exceptions(self) -> Iterator[tuple[str, str]]:
-        """What an auditor asks about: an altered log, failed runs, damage, drills that cannot be read."""
+        """The events that an auditor asks about: an altered log, failed runs, damage, unreadable drills."""
         for finding in self.report.log.findings:
             yield "", finding.text
         for damage in self.report.protection.known_damage:
@@ -167,7 +167,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
 
 
 class EvidenceCheckView(View, kind="report-verify", document=EvidenceCheckDocument, read_from="log"):
-    """Whether the evidence log is whole."""
+    """The state of the evidence log: complete, or changed."""
 
     log: EvidenceLog
 
@@ -177,7 +177,7 @@ class EvidenceCheckView(View, kind="report-verify", document=EvidenceCheckDocume
 
 
 class EvidencePageView(View, kind="report-records", document=EvidencePageDocument, read_from="page"):
-    """Some records of the evidence log in a row."""
+    """Consecutive records of the evidence log."""
 
     page: EvidencePage
 
@@ -215,7 +215,7 @@ td { overflow-wrap: anywhere; }
 
 @dataclass(frozen=True)
 class Section:
-    """A titled table. Each row has as many cells as there are headings. `empty` stands for a table without rows."""
+    """A titled table. Each row has as many cells as there are headings. `empty` is shown for a table without rows."""
 
     title: str
     headings: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""A repository and its marker."""
+"""Views of a repository's marker, and of keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PLANNED = {
 
 
 class InitPlanView(View, kind="init-plan", document=InitDocument, read_from="plan"):
-    """What `init` would do."""
+    """The plan of `init`."""
 
     plan: InitPlan
     words: ClassVar[Mapping[InitStep, str]] = _PLANNED
@@ -54,7 +54,7 @@ class InitPlanView(View, kind="init-plan", document=InitDocument, read_from="pla
 
 
 class InitView(InitPlanView, kind="init"):
-    """What `init` has done."""
+    """The result of `init`."""
 
     words: ClassVar[Mapping[InitStep, str]] = _DONE
 
@@ -81,7 +81,7 @@ class KeysView(View, kind="keys", document=KeysDocument):
 
 
 class KeysPlanView(View, kind="keys-plan", document=KeysPlanDocument):
-    """The key files that would be written."""
+    """The plan of new key files."""
 
     identity: Path | None
     signing_key: Path | None

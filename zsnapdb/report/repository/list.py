@@ -1,4 +1,4 @@
-"""Views of the backups of an instance, of one backup, of pins, and of backups that a host adopts or forgets."""
+"""Views of backups, one backup, pins, and the backups that a host adopts or forgets."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def _chain_lines(chains: Mapping[str, Sequence[KnownDamage]]) -> list[str]:
-    """Return a line for each damage, and one for each other backup whose chain has it.
+    """Return a line for each damage, and one for each backup that needs a damaged one.
 
-    `chains` maps the ids of backups to the damage of their chains.
+    `chains` maps backup ids to the damage of their chains.
     """
     each = dict.fromkeys(damage for damages in chains.values() for damage in damages)
     lines = [f"damaged: {damage.describe()}" for damage in each]
@@ -116,7 +116,7 @@ class UnpinView(View, kind="unpin", document=documents.PinDocument):
 
 
 class AdoptView(View, kind="adopt", document=documents.AdoptDocument):
-    """The foreign backups with what is known of them, and what is adopted, or would be."""
+    """The foreign backups with their known facts, and the adopted ones (or those that would be)."""
 
     plan: AdoptPlan
     is_planned: bool = False

@@ -1,4 +1,4 @@
-"""A prune and its plan."""
+"""Views of prunes and copies, and of their plans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zsnapdb.report.view import View
 
 
 class PrunePlanView(View, kind="prune-plan", document=PrunePlanDocument, read_from="plan"):
-    """What a prune would do: a line per backup with reasons, the leftovers, the local datasets, and the freed space."""
+    """The plan of a prune: each backup with reasons, the leftovers, the local datasets, and the freed space."""
 
     plan: PrunePlan
 
@@ -78,7 +78,7 @@ class PrunePlanView(View, kind="prune-plan", document=PrunePlanDocument, read_fr
 
 
 def _chain_cost(plan: PrunePlan) -> str:
-    """Return what the chains cost, in words; empty if no backup stays only as a base."""
+    """Return the cost of the chains in words. Return "" if no backup stays only as a base."""
     cost = plan.chain_cost
     freed = size(cost.better.freed) if cost.better is not None else ""
     return cost.describe(len(plan.retention.kept), size(cost.size), freed)
@@ -89,7 +89,7 @@ def _foreign(count: int) -> str:
 
 
 def _afterlife(plan: PrunePlan) -> str:
-    """Return a note on how the store treats removed objects; empty if it frees their space at once."""
+    """Return a note on how the store treats removed objects. Return "" if it frees their space at once."""
     if plan.afterlife.keeps_versions is None:
         return (
             "it is not known whether the store keeps old versions of removed objects: the store did not allow reading"
@@ -128,7 +128,7 @@ class PruneView(View, kind="prune", document=PruneDocument, read_from="result"):
 
 
 class CopyPlanView(View, kind="copy-plan", document=CopyPlanDocument, read_from="plan"):
-    """What a copy would do."""
+    """The plan of a copy."""
 
     plan: CopyPlan
 

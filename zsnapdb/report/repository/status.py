@@ -1,4 +1,4 @@
-"""The recoverable points in time of an instance."""
+"""Views of the protection of instances: their recoverable points, objectives and notifications."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from zsnapdb.report.units import moment
 from zsnapdb.report.view import Labelled, Part, TabularView, missing_lines, spaced
 
 _LABEL_WIDTH = 14
-"""Of the labels of all lines of a status."""
+"""The width of the labels in a status."""
 
 
 def window_lines(window: Window) -> list[str]:
-    """Return a line per range and gap in the order of time, and why the newest state cannot be restored, if so."""
+    """Return a line per range and gap in the order of time.
+
+    Add why the newest state cannot be restored, if it cannot.
+    """
     lines = []
     for number, part in enumerate(window.ranges):
         backups = f"{len(part.backups)} backups" if len(part.backups) > 1 else f"backup {part.backups[0]}"
@@ -40,7 +43,7 @@ def window_lines(window: Window) -> list[str]:
 
 
 def _machine_lines(backups: Sequence[str]) -> list[str]:
-    """Return what can be restored of a virtual machine, if it is one: its backups, and no point between them."""
+    """Return the restorable backups of a virtual machine, without points between them. Return nothing for a server."""
     if not backups:
         return []
     span = backups[0] if len(backups) == 1 else f"{backups[0]} to {backups[-1]}"
@@ -48,7 +51,7 @@ def _machine_lines(backups: Sequence[str]) -> list[str]:
 
 
 class StatusView(TabularView, kind="status", document=InstanceStatusFields):
-    """The state of protection."""
+    """The protection of an instance."""
 
     status: ProtectionStatus
     failed_notifications: Sequence[tuple[str, FailedDelivery]] = ()
@@ -88,7 +91,7 @@ class StatusView(TabularView, kind="status", document=InstanceStatusFields):
 
 
 class AllStatusView(TabularView, kind="status-all", document=AllStatusDocument):
-    """The state of protection of several instances."""
+    """The protection of several instances."""
 
     states: Sequence[InstanceStatus]
     failed_notifications: Sequence[tuple[str, FailedDelivery]] = ()

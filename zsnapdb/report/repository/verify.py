@@ -1,4 +1,4 @@
-"""A verification and its plan."""
+"""Views of a verification and its plan."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _HOW = {Depth.LISTED: "by listing", Depth.READ: "by reading every byte"}
 
 
 _SHOWN = 20
-"""Most lines of damage printed per backup; JSON has all."""
+"""The greatest number of damage lines in the text per backup; JSON has all."""
 
 
 class VerifyPlanView(View, kind="verify-plan", document=VerifyPlanDocument, read_from="plan"):
-    """What a verification would check."""
+    """The plan of a verification."""
 
     plan: VerifyPlan
 

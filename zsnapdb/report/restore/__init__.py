@@ -1,1 +1,1 @@
-"""Restores and runbooks as text, HTML and JSON."""
+"""Views of restores, rewinds and runbooks."""

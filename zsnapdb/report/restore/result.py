@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RestorePlanView(View, kind="restore-plan", document=documents.RestorePlanDocument):
-    """What a restore would do, and the findings of its preflight."""
+    """The plan of a restore, and the findings of its preflight."""
 
     plan: RestorePlan
     findings: Sequence[FitnessFinding] = ()
@@ -48,7 +48,7 @@ class RestorePlanView(View, kind="restore-plan", document=documents.RestorePlanD
 
 
 def point_lines(requested: str, chosen: RestorePoint) -> list[str]:
-    """Return the requested point, the last transaction that is included, and the first that is left out."""
+    """Return the requested point, the last included transaction, and the first that is left out."""
     lines = [f"  point     {requested}"]
     if chosen.last is not None:
         lines.append(f"  last in   {chosen.last.describe()}")
@@ -69,7 +69,7 @@ def _step(step: Step) -> str:
 
 
 class RestoreView(View, kind="restore", document=documents.RestoreDocument, read_from="result"):
-    """A restore that is finished, or that was stopped before a step."""
+    """A restore that is finished, or was stopped before a step."""
 
     result: RestoreResult
 
@@ -105,7 +105,7 @@ class RestoreView(View, kind="restore", document=documents.RestoreDocument, read
 
 
 class AbandonedView(View, kind="restore-abandoned", document=documents.AbandonedDocument):
-    """An abandoned restore. `left` says how the server is that it was to replace; "" if it replaced none."""
+    """An abandoned restore. `left` is the state of the server that it was to replace ("": it replaced none)."""
 
     plan: RestorePlan
     left: str = ""
@@ -121,7 +121,7 @@ def _machine_step(step: MachineStep) -> str:
 
 
 class MachineRestorePlanView(View, kind="machine-restore-plan", document=documents.MachineRestorePlanDocument):
-    """What a restore of a machine would do, and the findings of its preflight."""
+    """The plan of a machine's restore, and the findings of its preflight."""
 
     plan: MachineRestorePlan
     findings: Sequence[FitnessFinding] = ()
@@ -143,7 +143,7 @@ class MachineRestorePlanView(View, kind="machine-restore-plan", document=documen
 
 
 class MachineRestoreView(View, kind="machine-restore", document=documents.MachineRestoreDocument, read_from="result"):
-    """A restore of a machine that is finished, or that was stopped before a step."""
+    """A machine's restore that is finished, or was stopped before a step."""
 
     result: MachineRestoreResult
 
@@ -176,7 +176,7 @@ class MachineAbandonedView(View, kind="machine-restore-abandoned", document=docu
 
 
 class ReplicasRebuiltView(View, kind="replicas-rebuilt", document=documents.ReplicasRebuiltDocument):
-    """Readers that somebody said are rebuilt."""
+    """Replicas that an operator confirmed as rebuilt."""
 
     instance: str
     readers: Sequence[NotedReader]
@@ -193,7 +193,7 @@ def _origin(plan: RestorePlan) -> str:
 
 
 def question(outage: Outage) -> str:
-    """Return what a person is asked before the server is stopped."""
+    """Return the question to the operator before the server is stopped."""
     plan = outage.plan
     following = plan.point.following
     lost = (
@@ -215,7 +215,7 @@ def _rebuilt(readers: SeenReaders | None) -> str:
 
 
 class RewindPlanView(View, kind="rewind-plan", document=documents.RewindPlanDocument):
-    """What a rewind would do, and the findings of its preflight."""
+    """The plan of a rewind, and the findings of its preflight."""
 
     planned: RewindPlan
     findings: Sequence[FitnessFinding] = ()
@@ -234,7 +234,7 @@ class RewindPlanView(View, kind="rewind-plan", document=documents.RewindPlanDocu
 
 
 class RewindView(View, kind="rewind", document=documents.RewindDocument, read_from="result"):
-    """A rewound server, or one that is prepared and waits."""
+    """A rewound server, or a prepared one that waits."""
 
     result: RewindResult
 

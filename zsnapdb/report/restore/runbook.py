@@ -1,4 +1,4 @@
-"""A runbook as Markdown, HTML and JSON."""
+"""Views of a runbook as Markdown, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zsnapdb.report.view import View
 
 
 def _expected(seconds: float | None) -> str:
-    """Return an expected duration for a person, without fractions of a second; `unknown` for None."""
+    """Return an expected duration for people, without fractions of a second. Return `unknown` for None."""
     if seconds is None:
         return "unknown"
     return format_duration(round(seconds)) if seconds >= 1 else "under 1 s"
@@ -50,7 +50,7 @@ def _facts(book: Runbook) -> list[str]:
 
 
 def _signers(book: Runbook) -> str:
-    """Return how a host without the configuration of this one proves the backups."""
+    """Return how a host with a new configuration can verify the backups."""
     if not book.signers:
         return "Nobody signs: a host without this one's records believes whoever can write to the repository."
     keys = ", ".join(f'"{key}"' for key in book.signers)
@@ -132,7 +132,7 @@ _STYLE = (
 
 
 def html(book: Runbook) -> str:
-    """Return the runbook as one HTML page without other files, fit for printing."""
+    """Return the runbook as one HTML page for printing, without other files."""
     plan = book.plan
     title = escape(f"Restore {plan.instance} to {plan.layout.top}")
     parts = [
@@ -175,7 +175,7 @@ def _list(items: list[str] | tuple[str, ...]) -> str:
 
 
 class RunbookView(View, kind="runbook", document=RunbookDocument, read_from="book"):
-    """A runbook: its text is Markdown, or a page of HTML."""
+    """A runbook as Markdown or as an HTML page."""
 
     book: Runbook
     as_html: bool = False

@@ -1,1 +1,1 @@
-"""Drills and rescues as text and JSON."""
+"""Views of drills, rescues and consolidations."""

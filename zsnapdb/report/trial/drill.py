@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DrillPlanView(View, kind="drill-plan", document=documents.DrillPlanDocument, read_from="plan"):
-    """What a drill would do."""
+    """The plan of a drill."""
 
     plan: DrillPlan
 
@@ -87,7 +87,7 @@ class EvidenceView(View, kind="drill", document=documents.DrillDocument):
 
 
 def _passed(evidence: Evidence) -> list[str]:
-    """Return the number of checks that passed by kind; of a machine the findings of those that are not tables."""
+    """Return the number of passed checks by kind. For a machine, return the finding of each check that is no table."""
     good = [check for check in evidence.checks if check.outcome is Outcome.PASSED]
     is_machine = any(check.kind == BOOT for check in evidence.checks)
     one_by_one = [check for check in good if is_machine and check.kind != "table"]
@@ -120,7 +120,7 @@ class DrillsView(TabularView, kind="drills", document=documents.DrillsDocument):
 class MachineDrillPlanView(
     View, kind="machine-drill-plan", document=documents.MachineDrillPlanDocument, read_from="plan"
 ):
-    """What a drill of a virtual machine would do."""
+    """The plan of a virtual machine's drill."""
 
     plan: MachineDrillPlan
 
@@ -157,7 +157,7 @@ class MachineDrillPlanView(
 
 
 class ConsolidatePlanView(View, kind="consolidate-plan", document=documents.ConsolidatePlanDocument, read_from="plan"):
-    """What a consolidation would do."""
+    """The plan of a consolidation."""
 
     plan: ConsolidatePlan
 
@@ -200,7 +200,7 @@ class ConsolidateView(View, kind="consolidated", document=documents.ConsolidateD
 
 
 class RescuePlanView(View, kind="rescue-plan", document=documents.RescueFields):
-    """What a rescue would do."""
+    """The plan of a rescue."""
 
     plan: RescuePlan
 
@@ -259,7 +259,7 @@ class RescueView(View, kind="rescue", document=documents.RescueDocument, read_fr
         )
 
     def _loading(self) -> list[str]:
-        """Say how the rows of a table come into a server beside the table that is there."""
+        """Return how to load the rows of a table into a server that still has the table."""
         plan = self.result.plan
         where = plan.request.destination.where
         if not isinstance(where, DumpFile) or plan.request.original.table is None:

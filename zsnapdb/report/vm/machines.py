@@ -1,4 +1,4 @@
-"""Views of machines: clones that are planned and made, the list, and what a command does to one."""
+"""Views of virtual machines: plans, new clones, lists, changes, and bases."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _INSIDE = {
 
 
 def inside(identity: GuestIdentity) -> str:
-    """Return what is said of every clone about the identity of its guest."""
+    """Return the text about the identity of a cloned guest."""
     return _INSIDE[identity]
 
 
 def state(seen: SeenMachine) -> str:
-    """Return what the machine does now, or the phase of a machine that is not complete."""
+    """Return the state of the machine, or its phase if it is not complete."""
     if seen.machine.phase is not CopyPhase.READY:
         return seen.machine.phase
     return seen.state
 
 
 class MachinesPlanView(View, kind="vm-clone-plan", document=documents.MachinesPlanDocument, read_from="plan"):
-    """What cloning machines would do."""
+    """The plan of cloned machines."""
 
     plan: MachinesPlan
 
@@ -102,7 +102,7 @@ class MachinesView(TabularView, kind="vms", document=documents.MachinesDocument)
 
 
 class MachineStepView(View, kind="vm-plan", document=documents.MachineStepDocument):
-    """What a command would do to a machine."""
+    """The plan of a command on a machine."""
 
     step: MachineStep
     verb: str
@@ -124,7 +124,7 @@ class MachineChangedView(View, kind="vm-changed", document=documents.MachineChan
 
 
 class MachineDestroyPlanView(View, kind="vm-destroy-plan", document=documents.MachineDestroyDocument):
-    """What destroying a machine would do."""
+    """The plan to destroy a machine."""
 
     name: str
     plan: MachineDestroyPlan | None
@@ -139,7 +139,7 @@ class MachineDestroyPlanView(View, kind="vm-destroy-plan", document=documents.Ma
 
 
 class MachineDestroyedView(MachineDestroyPlanView, kind="vm-destroyed"):
-    """A machine that was destroyed."""
+    """A destroyed machine."""
 
     def text(self) -> str:
         gone = "there is no virtual machine" if self.plan is None else "destroyed the virtual machine"
@@ -147,7 +147,7 @@ class MachineDestroyedView(MachineDestroyPlanView, kind="vm-destroyed"):
 
 
 class BasePlanView(View, kind="vm-base-plan", document=documents.BasePlanDocument, read_from="plan"):
-    """What making a base would do."""
+    """The plan of a new base."""
 
     plan: MachineBasePlan
 
@@ -164,7 +164,7 @@ class BasePlanView(View, kind="vm-base-plan", document=documents.BasePlanDocumen
 
 
 class BaseCreatedView(BasePlanView, kind="vm-base-created"):
-    """A base that was made."""
+    """A new base."""
 
     def text(self) -> str:
         name = self.plan.name
@@ -189,7 +189,7 @@ class BasesView(TabularView, kind="vm-bases", document=documents.BasesDocument):
 
 
 class BaseDestroyPlanView(View, kind="vm-base-destroy-plan", document=documents.BaseDestroyDocument):
-    """What removing a base would do."""
+    """The plan to remove a base."""
 
     name: str
     base: MachineBase | None
@@ -201,7 +201,7 @@ class BaseDestroyPlanView(View, kind="vm-base-destroy-plan", document=documents.
 
 
 class BaseDestroyedView(BaseDestroyPlanView, kind="vm-base-destroyed"):
-    """A base that was removed."""
+    """A removed base."""
 
     def text(self) -> str:
         return f"there is no base {self.name}" if self.base is None else f"the base {self.name} was destroyed"
