@@ -134,6 +134,25 @@ def test_package_names_the_python_releases_of_its_libraries(tree: Path) -> None:
         assert (tree / "DEBIAN" / name).stat().st_mode & 0o777 == 0o755
 
 
+ROLE = ROOT / "packaging" / "ansible" / "roles" / "zsnapdb"
+
+
+def test_role_reports_changes_and_hides_credentials() -> None:
+    tasks = (ROLE / "tasks" / "main.yml").read_text(encoding="utf-8").split("\n- name: ")
+    commands = [task for task in tasks if "ansible.builtin.command" in task]
+    assert commands
+    for task in commands:
+        changes = "--yes" in task
+        assert ("changed_when: false" in task) != changes, task
+        assert ("when: not ansible_check_mode" if changes else "check_mode: false") in task, task
+    (secret,) = [task for task in tasks if "credentials.j2" in task]
+    assert 'mode: "0600"' in secret
+    assert "no_log: true" in secret
+    named = re.findall(r"^(zsnapdb_\w+):", (ROLE / "defaults" / "main.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    used = "".join(path.read_text(encoding="utf-8") for path in ROLE.rglob("*.*") if path.parent.name != "defaults")
+    assert [name for name in named if name not in used] == []
+
+
 def write(folder: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
