@@ -328,7 +328,7 @@ def test_a_holder_that_is_killed_leaks_no_clone(lab: Lab) -> None:
     beats_file = Path("/run/zsnapdb/heartbeats/ci")
     made_at = beats_file.stat().st_mtime_ns
     holder = subprocess.Popen(["sleep", "600"])
-    beating = subprocess.Popen(["zsnapdb", "clone", "beat", "ci", "--while", str(holder.pid)])
+    beating = subprocess.Popen(["zsnapdb", "clone", "heartbeat", "ci", "--while", str(holder.pid)])
     try:
         # A busy host takes its time until somebody beats. Nobody looks for clones without beats before.
         beats, deadline = {made_at}, time.monotonic() + 300

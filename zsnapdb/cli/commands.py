@@ -175,8 +175,10 @@ COMMANDS: Mapping[str, Command | Group] = {
     "clone extend": Command("clone.life.extend", documents=_CHANGED, evidence=OF_CLONE),
     "clone protect": Command("clone.life.protect", documents=_CHANGED, evidence=OF_CLONE),
     "clone rename": Command("clone.life.rename", documents=_CHANGED, evidence=OF_CLONE),
-    "clone beat": Command("clone.life.beat", documents=_CHANGED),
-    "clone hold": Command("clone.life.hold", documents="clone.change:ResetView,ChangedView"),
+    "clone heartbeat": Command("clone.life.send_heartbeat", documents=_CHANGED),
+    "clone keep": Command("clone.life.keep", documents="clone.change:ResetView,ChangedView"),
+    "clone beat": Command("clone.life.send_heartbeat", documents=_CHANGED, hidden=True),
+    "clone hold": Command("clone.life.keep", documents="clone.change:ResetView,ChangedView", hidden=True),
     "clone commit": Command(
         "clone.life.commit", documents="clone.change:CommittedView,IntentionView", evidence=OF_CLONE
     ),

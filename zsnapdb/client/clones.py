@@ -57,11 +57,11 @@ class LocalClones:
         holder = self._holders.get(clone.id)
         if holder is None or not holder.is_there:
             return self._document(CloneReset, "reset", clone.name).undone
-        return parsed(CloneReset, holder.ask("reset", _SECONDS), f"`{self._words[-1]} hold`").undone
+        return parsed(CloneReset, holder.ask("reset", _SECONDS), f"`{self._words[-1]} keep`").undone
 
     def beat(self, clone: ReachableClone) -> None:
         """Say that the holder of the clone is there."""
-        self._run("beat", clone.name)
+        self._run("heartbeat", clone.name)
 
     def destroy(self, clone: ReachableClone) -> None:
         """Destroy the clone. One that is gone is no error."""
@@ -82,7 +82,7 @@ class LocalClones:
         options.setdefault("heartbeat", HEARTBEAT)
         made = self.create(instance, name, **options)
         try:
-            with holding([*self._words, "hold", made.name, "--json"]) as holder:
+            with holding([*self._words, "keep", made.name, "--json"]) as holder:
                 self._holders[made.id] = holder
                 yield made
         finally:

@@ -1,4 +1,4 @@
-"""The process that holds a clone for this program: `zsnapdb clone hold`, which beats, and resets the clone when asked.
+"""The process that keeps a clone: `zsnapdb clone keep` sends heartbeats, and resets the clone when asked.
 
 A test resets its clone in less time than a command needs to start. If this program is killed, stdin of the process
 ends, and with it the process.

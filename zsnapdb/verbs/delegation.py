@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.verbs.requests import COMMANDS, DelegatedCommand
+from zsnapdb.verbs.requests import COMMANDS, FORMER_NAMES, DelegatedCommand
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ def usage() -> str:
 
 def parse(argv: Sequence[str], caller: str, commands: Mapping[str, DelegatedCommand] = COMMANDS) -> DelegatedRequest:
     """Return the command line that zsnapdb runs for this caller. UsageError if a word of it is not known."""
-    command = commands.get(argv[0]) if argv else None
+    asked = FORMER_NAMES.get(argv[0], argv[0]) if argv else ""
+    command = commands.get(asked)
     if command is None:
         raise UsageError(f"unknown command {argv[0]!r}" if argv else "no command is given", hint=usage())
     values: dict[str, str] = {}
@@ -73,8 +74,8 @@ def parse(argv: Sequence[str], caller: str, commands: Mapping[str, DelegatedComm
     missing = [name for name in command.words if name not in values and not name.startswith("[")]
     if missing:
         raise UsageError(f"{missing[0]} is missing", hint=usage())
-    own = [f"--name={values['NAME']}", f"--owner={caller}"] if argv[0] == "create" else []
-    positional = [value for name, value in values.items() if name != "NAME" or argv[0] != "create"]
+    own = [f"--name={values['NAME']}", f"--owner={caller}"] if asked == "create" else []
+    positional = [value for name, value in values.items() if name != "NAME" or asked != "create"]
     return DelegatedRequest(
-        argv[0], values.get("NAME", ""), (*command.runs.split(), *own, *options.values(), *positional)
+        asked, values.get("NAME", ""), (*command.runs.split(), *own, *options.values(), *positional)
     )

@@ -201,10 +201,13 @@ COMMANDS: Mapping[str, DelegatedCommand] = {
         "clone reset", "give it its first data again", _NAME, {"--from": values.SOURCE, **_PLANNED}
     ),
     "extend": DelegatedCommand("clone extend", "extend its lease", _NAME, {"--ttl": values.DURATION, **_PLANNED}),
-    "beat": DelegatedCommand("clone beat", "say that you still use it", _NAME, _SHOWN),
-    "hold": DelegatedCommand("clone hold", "hold it for a program, which asks for resets on stdin", _NAME, _SHOWN),
+    "heartbeat": DelegatedCommand("clone heartbeat", "send a heartbeat for it", _NAME, _SHOWN),
+    "keep": DelegatedCommand("clone keep", "keep it for a program, which asks for resets on stdin", _NAME, _SHOWN),
     "destroy": DelegatedCommand("clone destroy", "destroy it", _NAME, _PLANNED),
 }
+
+FORMER_NAMES: Mapping[str, str] = {"beat": "heartbeat", "hold": "keep"}
+"""Former names of commands, which still work but are not shown."""
 
 SERVED: Mapping[str, DelegatedCommand] = {
     **COMMANDS,

@@ -23,7 +23,8 @@ repository = "here"
 url = "file://{folder}/backups"
 """
 ENDLESS = {
-    *(("agent",), ("agent", "run"), ("binlog", "archive"), ("clone", "hold"), ("mcp",), ("serve",), ("serve-helper",)),
+    *(("agent",), ("agent", "run"), ("binlog", "archive"), ("mcp",), ("serve",), ("serve-helper",)),
+    *(("clone", "hold"), ("clone", "keep")),
     *(("fleet", "control"), ("fleet", "dev"), ("fleet", "worker")),
 }
 """These work until they are told to end."""

@@ -91,7 +91,16 @@ repository = "here"
 url = "file://{folder}/repository"
 evidence = true
 """
-WITHOUT_END = {"agent", "fleet worker", "fleet control", "fleet dev", "serve", "serve-helper", "clone hold"}
+WITHOUT_END = {
+    "agent",
+    "fleet worker",
+    "fleet control",
+    "fleet dev",
+    "serve",
+    "serve-helper",
+    "clone hold",
+    "clone keep",
+}
 """These go on until a signal, and read the configuration again by design."""
 OTHER_FILE = {"fleet status", "setup"}
 """The first reads the configuration of a fleet; the second writes the configuration."""

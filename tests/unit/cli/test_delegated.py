@@ -28,7 +28,7 @@ from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import catalogue
 from zsnapdb.planning.restore.targets import ago, parse_target
 from zsnapdb.verbs.delegation import DelegatedRequest, parse
-from zsnapdb.verbs.requests import COMMANDS
+from zsnapdb.verbs.requests import COMMANDS, FORMER_NAMES
 
 RULE = Path(__file__).parents[3] / "configs" / "sudoers.d" / "zsnapdb-clone"
 DANGEROUS = (
@@ -214,7 +214,7 @@ def test_no_command_names_anything_of_others(
     assert len(set(seen)) == 1 or command == "create", seen
 
 
-@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"create", "list", "hold"}))
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"create", "list", "keep"}))
 @pytest.mark.parametrize("options", [(), ("--plan",), ("--json",)], ids=["text", "plan", "json"])
 def test_a_command_on_an_own_clone_names_nobody_who_made_a_clone_of_it(
     crowded: ClonePool,
@@ -325,3 +325,8 @@ def test_a_command_is_told_whose_clone_is_meant_and_changes_no_other(
     with pytest.raises(UnknownNameError, match="there is no clone mine"):
         delegated._run()
     assert pool.commands == []
+
+
+@pytest.mark.parametrize(("former", "present"), sorted(FORMER_NAMES.items()))
+def test_former_name_of_a_command_runs_the_present_one(former: str, present: str) -> None:
+    assert parse([former, "mine", "--json"], "ada") == parse([present, "mine", "--json"], "ada")

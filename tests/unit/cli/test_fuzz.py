@@ -39,7 +39,7 @@ VALUES = (
 ALWAYS: dict[tuple[str, ...], tuple[str, ...]] = {("binlog", "archive"): ("--once",), ("setup",): ("--plan",)}
 """What keeps a command from working without end, or on this machine."""
 WITHOUT = {
-    *(("agent",), ("agent", "run"), ("clone", "hold"), ("mcp",), ("serve",), ("serve-helper",)),
+    *(("agent",), ("agent", "run"), ("clone", "hold"), ("clone", "keep"), ("mcp",), ("serve",), ("serve-helper",)),
     *(("fleet", "control"), ("fleet", "dev"), ("fleet", "worker")),
 }
 """These work until they are told to end."""

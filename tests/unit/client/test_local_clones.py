@@ -24,7 +24,7 @@ def clones(tmp_path: Path) -> LocalClones:
         "import pathlib, sys\n"
         f"folder = pathlib.Path({str(tmp_path)!r})\n"
         "with open(folder / 'asked', 'a') as file: file.write(' '.join(sys.argv[1:]) + '\\n')\n"
-        "for line in sys.stdin if sys.argv[1] == 'hold' else ():\n"
+        "for line in sys.stdin if sys.argv[1] == 'keep' else ():\n"
         "    with open(folder / 'asked', 'a') as file: file.write('held: ' + line)\n"
         "    print((folder / 'reset').read_text().partition('\\n')[2], flush=True)\n"
         "code, _, text = (folder / sys.argv[1]).read_text().partition('\\n')\n"
@@ -34,7 +34,7 @@ def clones(tmp_path: Path) -> LocalClones:
     for verb, document in (
         ("create", CREATED),
         ("reset", {"undone": 2, "reason": None}),
-        ("hold", {}),
+        ("keep", {}),
         ("destroy", {}),
     ):
         answers(tmp_path, verb, document)
@@ -60,7 +60,7 @@ def test_a_clone_is_made_used_and_destroyed_also_after_an_error(clones: LocalClo
     with pytest.raises(ZeroDivisionError):
         use()
     create = "create main --name mine --at 2h --heartbeat 60s --json"
-    assert asked(tmp_path) == [create, "hold mine --json", "held: reset", "destroy mine --json"]
+    assert asked(tmp_path) == [create, "keep mine --json", "held: reset", "destroy mine --json"]
 
 
 def test_a_process_holds_a_clone_as_long_as_it_is_used_and_is_not_needed_for_a_reset(

@@ -70,7 +70,6 @@ TITLES = {
     "vms": "Virtual machines",
     "vm": "Virtual machines",
     "faq": "FAQ",
-    "freebsd": "FreeBSD",
     "json": "JSON",
     "http-api": "HTTP API",
 }

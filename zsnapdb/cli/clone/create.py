@@ -72,7 +72,7 @@ HeartbeatDuration = Annotated[
     typer.Option(
         "--heartbeat",
         metavar="DURATION",
-        help="The clone goes as soon as nobody has run `zsnapdb clone beat` for it that long, for example 60s.",
+        help="Destroy the clone after this long without `zsnapdb clone heartbeat`, such as 60s.",
         show_default=False,
     ),
 ]

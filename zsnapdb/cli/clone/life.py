@@ -208,7 +208,7 @@ def rename(
     show(report.ChangedView(lifecycle.rename(*on_host(config), name, new), "renamed"), json)
 
 
-def beat(
+def send_heartbeat(
     name: CloneName,
     process: Annotated[
         int | None,
@@ -224,7 +224,7 @@ def beat(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Say that the holder of a clone is there. A clone made with --heartbeat goes when nobody says so any more."""
+    """Send a heartbeat for a clone. `reap` destroys a clone with --heartbeat whose heartbeats have stopped."""
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
 
@@ -235,8 +235,8 @@ def beat(
     show(report.ChangedView(info, "in use"), json)
 
 
-def hold(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:
-    """Hold a clone for a program: beat for it, and reset it for each line `reset` on stdin, until stdin ends.
+def keep(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:
+    """Keep a clone for a program: send heartbeats, and reset the clone for each line `reset`, until stdin ends.
 
     Each reset is answered by a line with its document, or with that of an error.
     """
