@@ -44,6 +44,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "first-test.md"
 
 def printed_tests() -> str:
     """Return the tests that the page "First test" prints, for the table of this test."""
+    block: str
     (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     return block.replace("shop.orders", "plugin.things")
 
