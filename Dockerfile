@@ -1,10 +1,10 @@
 # The wheel is built in one stage and installed in the other, beside the ZFS user tools and the database clients.
 # `make image-trial` runs these steps in bare roots of Debian and tries the result, without any container engine.
 #
-# Backups, restores and clones need root, the host's /dev/zfs, its mounts (shared propagation) and the server's socket:
-#   docker run --privileged -v /dev/zfs:/dev/zfs -v /var/lib/mysql:/var/lib/mysql:rshared -v /run/mysqld:/run/mysqld \
-#     -v /etc/zsnapdb:/etc/zsnapdb:ro zsnapdb backup main
-# What only asks or tidies the repository needs neither (list, show, status, verify, prune, copy, report):
+# Backups, restores and clones need root, the host's /dev/zfs, processes, network and mounts (shared propagation), and the
+# folders of zsnapdb on the host: without these a backup is refused, because records, journals and locks would be lost
+# with the container. docs/containers.md has the whole command, and one for Kubernetes.
+# Commands that only read or tidy the repository need neither (list, show, status, verify, prune, copy, report):
 #   docker run --user zsnapdb -v /etc/zsnapdb:/etc/zsnapdb:ro zsnapdb status main
 # Restores, drills and clones start the server program of the image: MariaDB of this series, with innochecksum. MySQL and
 # other series are not in it: mount their programs and name them in [instance.NAME.server] binary, or restore on a host.
@@ -34,5 +34,7 @@ RUN sed -i 's/^Components: main$/Components: main contrib/' /etc/apt/sources.lis
 COPY --from=build /home/build/dist/*.whl /wheel/
 RUN python3 -m venv /opt/zsnapdb && /opt/zsnapdb/bin/pip install --no-cache-dir "$(echo /wheel/*.whl)[serve,fleet]" && rm -r /wheel \
     && ln -s /opt/zsnapdb/bin/zsnapdb /usr/local/bin/zsnapdb
+# systemd.io/CONTAINER_INTERFACE: zsnapdb refuses to keep records in the root of a container.
+ENV container=oci
 ENTRYPOINT ["zsnapdb"]
 CMD ["--help"]

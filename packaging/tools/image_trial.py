@@ -24,7 +24,7 @@ from tests.lab import host  # noqa: E402
 from tools import package_trial  # noqa: E402
 
 _BASE = re.compile(r"debian:(?P<suite>\w+)-slim(?: AS (?P<name>\w+))?")
-_KNOWN = ("FROM", "RUN", "COPY", "USER", "WORKDIR", "ENTRYPOINT", "CMD")
+_KNOWN = ("FROM", "RUN", "COPY", "USER", "WORKDIR", "ENV", "ENTRYPOINT", "CMD")
 _CONFIGURATION = """[instance.main]
 socket = "/run/none.sock"
 volumes = { data = "tank/none" }

@@ -1,4 +1,6 @@
-"""Test of the Debian package in a bare root of a release: apt installs it, it works, and a purge leaves nothing.
+"""Test of the Debian package in bare roots of releases: apt installs it, it works, and a purge leaves nothing.
+
+One package, built in the first root, is tried in all of them.
 
 `python3 packaging/tools/package_trial.py bookworm [trixie …]`, as root, on a machine with debootstrap and a mirror.
 """
@@ -31,7 +33,7 @@ _WORKS = (
     "test -f /usr/share/bash-completion/completions/zsnapdb",
     "test -f /usr/share/zsh/vendor-completions/_zsnapdb",
     "test -f /usr/share/fish/vendor_completions.d/zsnapdb.fish",
-    "mkdir -p /etc/cron.d; echo '# Written by zsnapdb setup' > /etc/cron.d/zsnapdb-main",
+    "echo '# Written by zsnapdb setup' > /etc/cron.d/zsnapdb-main",
     "test -d /var/lib/zsnapdb",
     "/usr/lib/zsnapdb/bin/python3 -c 'import zsnapdb.serve.web_server, zsnapdb.serve.id_tokens'",
     "/usr/lib/zsnapdb/bin/python3 -c 'import zsnapdb.fleet.worker, zsnapdb.fleet.control'",
@@ -66,7 +68,7 @@ def bare_root(suite: str, folder: Path) -> Path:
 
 
 def built(root: Path, folder: Path) -> Path:
-    """Return the package, built in a copy of the root with the Python of the release."""
+    """Return the package, built in a copy of the root for all Python releases."""
     maker = root.with_name(f"{root.name}-maker")
     subprocess.run(["cp", "-a", "--reflink=auto", str(root), str(maker)], check=True)
     binds = [host.Bind(ROOT, "/build/source"), host.Bind(folder, "/build/out")]
@@ -75,7 +77,7 @@ def built(root: Path, folder: Path) -> Path:
     run(maker, f"apt-get -q -y install {' '.join(_TOOLS)}")
     script = (
         "python3 -m venv /venv; cp -a /build/source /source; cd /source; /venv/bin/pip install -q hatchling .;"
-        " PYTHONPATH=packaging /venv/bin/python -m tools.debian_package /build/out --python /venv/bin/python"
+        " PYTHONPATH=packaging /venv/bin/python -m tools.debian_package /build/out"
     )
     run(maker, script, binds)
     shutil.rmtree(maker)
@@ -87,15 +89,13 @@ def listing(root: Path) -> set[str]:
     return {path for path in run(root, "find / -xdev").split("\n") if path and not path.startswith(_NOT_COMPARED)}
 
 
-def trial(suite: str, folder: Path) -> list[str]:
-    """Return the paths that a purge left in a root of the release, after the package was installed and used."""
-    root = bare_root(suite, folder)
-    package = built(root, folder)
-    run(root, "apt-get -q -y install python3")
+def trial(root: Path, package: Path) -> list[str]:
+    """Return the paths that a purge left in the root, after the package was installed and used."""
+    run(root, "apt-get -q -y install python3; mkdir -p /etc/cron.d")
     before = listing(root)
     began = time.monotonic()
-    run(root, f"apt-get -q -y install /build/{package.name}", [host.Bind(folder, "/build")])
-    print(f"{suite}: {package.name} installed in {time.monotonic() - began:.0f} s", flush=True)
+    run(root, f"apt-get -q -y install /build/{package.name}", [host.Bind(package.parent, "/build")])
+    print(f"{root.name}: {package.name} installed in {time.monotonic() - began:.0f} s", flush=True)
     for command in _WORKS:
         run(root, command)
     run(root, "apt-get -q -y purge zsnapdb")
@@ -107,11 +107,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suites", nargs="+", metavar="SUITE")
     left = 0
-    for suite in parser.parse_args().suites:
-        with tempfile.TemporaryDirectory() as folder:
-            rest = trial(suite, Path(folder))
-        left += len(rest)
-        print(f"{suite}: a purge left {len(rest)} paths", *rest[:20], flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        roots = [bare_root(suite, Path(folder)) for suite in parser.parse_args().suites]
+        package = built(roots[0], Path(folder))
+        for root in roots:
+            rest = trial(root, package)
+            left += len(rest)
+            print(f"{root.name}: a purge left {len(rest)} paths", *rest[:20], flush=True)
     return 1 if left else 0
 
 

@@ -43,7 +43,7 @@ def _build(cache: Cache, options: argparse.Namespace) -> int:
 
 
 def _demo(cache: Cache, options: argparse.Namespace) -> int:
-    lab = Lab.ready(cache)
+    lab = Lab.ready(cache, is_whole=False)
     codes, steps, checks = [], [], []
     for flavour in [options.flavour] if options.flavour else ["mysql", "mariadb"]:
         began = time.monotonic()

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -222,10 +222,28 @@ def _named(name: str) -> Product:
     return next(p for p in every if p.name == name)
 
 
-def build(cache: Cache, more: Sequence[Product] = ()) -> dict[str, Path]:
-    """Build the missing products, including `more`, and return the folder of each. A second call is instant."""
+SERVERS_ONLY = ("image-mysql", "image-mariadb")
+"""The products that a guest with a server needs, such as that of the demo. Their own needs follow."""
+
+
+def with_needs(names: Iterable[str], known: Sequence[Product]) -> list[Product]:
+    """Return the named products and all that they need, each after its dependencies."""
+    wanted, waiting = set[str](), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in wanted:
+            wanted.add(name)
+            waiting += next(product for product in known if product.name == name).needs
+    return [product for product in known if product.name in wanted]
+
+
+def build(cache: Cache, more: Sequence[Product] = (), *, is_whole: bool = True) -> dict[str, Path]:
+    """Build the missing products, including `more`, and return the folder of each. A second call is instant.
+
+    Unless `is_whole`, parts for virtual machines, the site and alert rules are left out.
+    """
     builder = Builder(cache)
-    todo = [*products(), *more]
+    todo = [*(products() if is_whole else with_needs(SERVERS_ONLY, products())), *more]
     if not all(cache.product(p.name, builder.key(p)).exists() for p in todo):
         host.require()
         with cache.lock():

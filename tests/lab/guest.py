@@ -74,10 +74,13 @@ class Lab:
         return tuple(sorted(self.images)) if self.server is not None else FLAVOURS[:2]
 
     @classmethod
-    def ready(cls, cache: Cache | None = None, *, processors: int = 1, server: str | None = None) -> Lab:
+    def ready(
+        cls, cache: Cache | None = None, *, processors: int = 1, server: str | None = None, is_whole: bool = True
+    ) -> Lab:
         """Build the missing products and return the lab. Its guests have one or two processors.
 
-        `server` names another release (servers.py) for guests of its flavour.
+        `server` names another release (servers.py) for guests of its flavour. Unless `is_whole`, only the products for
+        guests with a server are built.
         """
         from . import zfs_releases
         from .build import SMP_KERNEL, SMP_ZFS, build, several_processors
@@ -94,7 +97,7 @@ class Lab:
             more = zfs_releases.needed(zfs, server)
         if server is not None:
             more = [product(server), image(server), *more]
-        paths = build(cache, more)
+        paths = build(cache, more, is_whole=is_whole)
         of_server = {"mysql": "mysql", "mariadb": "mariadb"} if server is None else {SERVERS[server].flavour: server}
         images = {flavour: paths[zfs_releases.image_of(zfs, name)] for flavour, name in of_server.items()}
         _compile(paths["guest"])

@@ -88,11 +88,11 @@ def _write(guest: Guest, path: str, text: str) -> None:
 
 
 def package(lab: Lab, folder: Path) -> Path:
-    """Build the Debian package into the folder with the guests' Python. LabError if the build fails."""
+    """Build the Debian package into the folder. LabError if the build fails."""
     binds = [Bind(CHECKOUT, str(CHECKOUT)), Bind(folder, "/out")]
     binds += [Bind(CERTIFICATES.parent, "/etc/ssl/certs")] if CERTIFICATES.exists() else []
     python = "/opt/venv/bin/python"
-    argv = [python, "-m", "tools.debian_package", "/out", "--python", python]
+    argv = [python, "-m", "tools.debian_package", "/out"]
     env = {"PYTHONPATH": f"{CHECKOUT}/packaging:{CHECKOUT}", "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         in_root(lab.root, argv, binds, cwd=str(CHECKOUT), env=env, own_processes=True), capture_output=True, text=True

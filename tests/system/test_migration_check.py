@@ -21,6 +21,7 @@ import pymysql
 at = urlsplit(os.environ["DATABASE_URL"])
 shop = pymysql.connect(host=at.hostname, port=at.port, user=at.username, password=at.password, database="shop",
                        autocommit=True).cursor()
+assert (at.path, at.username) == ("/" + os.environ["ZSNAPDB_DATABASE"], os.environ["ZSNAPDB_USER"])
 def timed(*statements):
     began = time.monotonic()
     for one in statements:

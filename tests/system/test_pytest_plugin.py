@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,8 +39,19 @@ def test_hangs(zsnapdb_clone):
 """
 
 
+PAGE = Path(__file__).parents[2] / "docs" / "first-test.md"
+
+
+def printed_tests() -> str:
+    """Return the tests that the page "First test" prints, for the table of this test."""
+    block: str
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return block.replace("shop.orders", "plugin.things")
+
+
 def session(folder: Path, **environment: str) -> subprocess.Popen[str]:
     (folder / "test_theirs.py").write_text(TESTS)
+    (folder / "test_first.py").write_text(printed_tests())
     (folder / "pytest.ini").write_text("[pytest]\nzsnapdb_instance = main\n")
     words = [sys.executable, "-m", "pytest", "-q", "-p", "zsnapdb.client.pytest_plugin", "-p", "no:cacheprovider"]
     env = {**os.environ, **environment}
@@ -57,7 +69,7 @@ def test_a_session_of_tests_has_a_clone_and_each_test_clean_data(lab: Lab, tmp_p
         before = everything()
         own = session(tmp_path)
         out, _ = own.communicate(timeout=300)
-        assert (own.returncode, "4 passed" in out) == (0, True), out
+        assert (own.returncode, "6 passed" in out) == (0, True), out
         assert everything() == before
 
         hangs = tmp_path / "hangs"

@@ -14,7 +14,7 @@ from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show, show_errors
 
 if TYPE_CHECKING:
-    from zsnapdb.planning.fleet.schedules import JobFilter
+    from zsnapdb.planning.fleet.schedules import JobFilter, JobRun
 
 
 JobsFile = Annotated[
@@ -236,12 +236,15 @@ def run(
     verb: Annotated[str, typer.Argument(metavar="VERB", help="backup, drill or verify.")],
     where: Where = None,
     every: Everything = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until all runs end. Exit code 1 if a run failed.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Show the progress until all runs end. Exit code 1 if a run failed.")
+    ] = False,
     jobs: JobsFile = None,
     json: AsJson = False,
 ) -> None:
     """Start a job now on every instance selected by --where or --all, within the limits of buckets.
 
+    --wait shows each host's progress, and why a job waits or failed. Ctrl-C ends the wait alone: the runs go on.
     Needs the extra zsnapdb[fleet].
     """
     from zsnapdb.base.errors import INTERNAL, UsageError
@@ -255,10 +258,20 @@ def run(
     settings = load_jobs(jobs)
     with extra():
         from zsnapdb.fleet import orders
-    runs = orders.run(settings, FleetVerb(verb), filters, waits=wait)
+    try:
+        runs = orders.run(settings, FleetVerb(verb), filters, _tell_run if wait else None)
+    except KeyboardInterrupt:
+        tell(report.RUNS_GO_ON)
+        raise
     show(report.JobRunsView(runs), json)
     if any(one.is_bad for one in runs):
         raise typer.Exit(INTERNAL)
+
+
+def _tell_run(run: JobRun) -> None:
+    from zsnapdb.report.fleet import status as report
+
+    tell(report.run_line(run))
 
 
 def pause(

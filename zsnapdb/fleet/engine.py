@@ -11,6 +11,8 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.sdk.v1 import WorkflowMetadata
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import (
     Client,
     Schedule,
@@ -23,6 +25,7 @@ from temporalio.client import (
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowFailureError,
+    WorkflowQueryFailedError,
 )
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -30,7 +33,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from zsnapdb.fleet.connection import first_line
 from zsnapdb.fleet.specification import specification
 from zsnapdb.fleet.workflows import LIMIT, slots_id
-from zsnapdb.planning.fleet.messages import CONTROL, JOB, SLOTS, FleetJob, JobAnswer, SlotsState
+from zsnapdb.planning.fleet.messages import CONTROL, JOB, SLOTS, FleetJob, JobAnswer, JobProgress, SlotsState
+from zsnapdb.planning.fleet.progress import answer_text, progress_text
 from zsnapdb.planning.fleet.schedules import PREFIX, FleetSchedule, JobRun, PresentLimit, PresentSchedule
 
 CATCH_UP = timedelta(hours=24)
@@ -41,6 +45,11 @@ _AT_ONCE = 32
 _SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 _ASKED = 5
 """The number of attempts to start a run on an engine that does not answer in time."""
+_LOOK_SECONDS = 3.0
+"""How many seconds pass between two looks at a run that is watched."""
+_QUERY = "__temporal_workflow_metadata"
+"""The query of the client's library for the details that a workflow sets."""
+_QUERY_PATIENCE = timedelta(seconds=5)
 T = TypeVar("T")
 A = TypeVar("A")
 
@@ -143,12 +152,19 @@ class FleetEngine:
                 break
         return workflow_id
 
-    async def ended(self, workflow_id: str) -> JobRun:
-        """Wait for the end of the run, and return it."""
+    async def watch(self, workflow_id: str) -> AsyncIterator[JobRun]:
+        """Yield the run every few seconds, and once more after it has ended."""
         handle = self.client.get_workflow_handle(workflow_id, result_type=JobAnswer)
-        with contextlib.suppress(WorkflowFailureError):
-            await handle.result()
-        return await self._told(await handle.describe())
+        end = asyncio.ensure_future(handle.result())
+        try:
+            while not end.done():
+                yield await self._told(await handle.describe())
+                await asyncio.wait((end,), timeout=_LOOK_SECONDS)
+            with contextlib.suppress(WorkflowFailureError):
+                end.result()
+        finally:
+            end.cancel()
+        yield await self._told(await handle.describe())
 
     async def cancel(self, workflow_id: str) -> bool:
         """Ask the run to end. Return whether it was still running: a list of runs can be outdated."""
@@ -176,13 +192,40 @@ class FleetEngine:
         run = await self._run(execution)
         handle = self.client.get_workflow_handle(execution.id, run_id=execution.run_id, result_type=JobAnswer)
         if execution.status is WorkflowExecutionStatus.RUNNING:
-            return replace(run, message=_under_way(execution))
+            return replace(run, message=await self._running_message(execution))
         try:
             answer = await handle.result(follow_runs=False)
         except WorkflowFailureError as error:
             return replace(run, message=_cause(error))
-        served = f"run {answer.served} had done it" if answer.served else ""
-        return replace(run, host=answer.host, message=served)
+        return replace(run, host=answer.host, message=answer_text(answer))
+
+    async def _running_message(self, execution: WorkflowExecutionDescription) -> str:
+        """Return the progress of a running run and the failure before it, or the reason why it waits."""
+        for one in execution.raw_description.pending_activities:
+            if one.activity_type.name != JOB:
+                continue
+            if one.state == _SCHEDULED and one.attempt == 1:
+                return f"waits for a host that serves queue {one.activity_options.task_queue.name}"
+            return _attempt_text(one, await self._progress(one))
+        return await self._details(execution)
+
+    async def _progress(self, activity: PendingActivityInfo) -> str:
+        """Return the progress that the host reported last; "" if it reported none that can be read."""
+        payloads = list(activity.heartbeat_details.payloads)
+        try:
+            (progress,) = await self.client.data_converter.decode(payloads, [JobProgress])
+        except (ValueError, RuntimeError):
+            return ""
+        return progress_text(progress)
+
+    async def _details(self, execution: WorkflowExecutionDescription) -> str:
+        """Return the reason that the workflow itself gives for its wait: control answers for it."""
+        handle = self.client.get_workflow_handle(execution.id, run_id=execution.run_id)
+        try:
+            known = await handle.query(_QUERY, result_type=WorkflowMetadata, rpc_timeout=_QUERY_PATIENCE)
+        except (RPCError, WorkflowQueryFailedError):
+            return "waits: `zsnapdb fleet control` does not answer"
+        return known.current_details or "waits"
 
     async def _run(self, execution: WorkflowExecution) -> JobRun:
         state = execution.status.name.lower().replace("_", " ") if execution.status is not None else "unknown"
@@ -205,15 +248,14 @@ async def _is_there(asked: Awaitable[None]) -> bool:
     return True
 
 
-def _under_way(execution: WorkflowExecutionDescription) -> str:
-    """Return the attempt of a run, and why the previous one failed."""
-    for one in execution.raw_description.pending_activities:
-        if one.activity_type.name == JOB and one.state == _SCHEDULED and one.attempt == 1:
-            return f"waits for a host that serves queue {one.activity_options.task_queue.name}"
-        if one.activity_type.name == JOB:
-            failed = f", the last failed: {one.last_failure.message[:300]}" if one.last_failure.message else ""
-            return f"attempt {one.attempt}{failed}"
-    return "waits"
+def _attempt_text(activity: PendingActivityInfo, progress: str) -> str:
+    """Return the attempt number, its progress, and the failure of the attempt before it."""
+    parts = [f"attempt {activity.attempt}"]
+    if progress and activity.state != _SCHEDULED:
+        parts.append(progress)
+    if activity.last_failure.message:
+        parts.append(f"the last failed: {activity.last_failure.message[:300]}")
+    return ", ".join(parts)
 
 
 def _cause(error: BaseException) -> str:

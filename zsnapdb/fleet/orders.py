@@ -118,9 +118,11 @@ async def _make(engine: FleetEngine, change: FleetChange) -> None:
 
 
 def run(
-    settings: FleetJobsSettings, verb: FleetVerb, filters: Sequence[JobFilter], *, waits: bool
+    settings: FleetJobsSettings, verb: FleetVerb, filters: Sequence[JobFilter], tell: Callable[[JobRun], None] | None
 ) -> tuple[JobRun, ...]:
-    """Start the verb now on each selected instance. With `waits` return after all runs have ended.
+    """Start the verb now on each selected instance. With `tell` return after all runs have ended.
+
+    `tell` gets each run whenever its state or message has changed.
 
     Raises UsageError if no instance is selected.
     """
@@ -132,12 +134,23 @@ def run(
 
     async def begun(engine: FleetEngine) -> tuple[JobRun, ...]:
         names = await each(chosen, engine.begin)
-        if waits:
-            return tuple(await asyncio.gather(*(engine.ended(name) for name in names)))
+        if tell is not None:
+            return tuple(await asyncio.gather(*(_watched(engine, name, tell) for name in names)))
         at = datetime.now(UTC)
         return tuple(JobRun(name, job, "running", at, None) for job, name in zip(chosen, names, strict=True))
 
-    return _ask(settings, f"beginning {verb}", begun, waits=waits)
+    return _ask(settings, f"beginning {verb}", begun, waits=tell is not None)
+
+
+async def _watched(engine: FleetEngine, workflow_id: str, tell: Callable[[JobRun], None]) -> JobRun:
+    """Return the run when it has ended. `tell` gets it whenever its state or message has changed."""
+    last: JobRun | None = None
+    async for one in engine.watch(workflow_id):
+        if last is None or (one.state, one.message) != (last.state, last.message):
+            tell(one)
+        last = one
+    assert last is not None
+    return last
 
 
 def pause(settings: FleetJobsSettings, filters: Sequence[JobFilter], reason: str) -> tuple[PausedJob, ...]:

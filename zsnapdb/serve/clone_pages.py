@@ -10,7 +10,7 @@ from zsnapdb.base.errors import NotAllowedError, PreflightError
 from zsnapdb.serve import messages, page_rows
 from zsnapdb.serve.messages import CANCELLED, FailureAnswer, PendingAnswer, ProblemDetails, problem_of
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
-from zsnapdb.serve.page_rows import CloneRow
+from zsnapdb.serve.page_rows import CloneRow, ClonesQuery, clones_page
 from zsnapdb.serve.visits import OtherPlace, PageAnswer, Visit, Visits
 from zsnapdb.verbs import requests as verbs
 
@@ -22,9 +22,10 @@ class ClonePages:
     visits: Visits
 
     def clones(self, request: PageRequest) -> PageAnswer:
-        """List the clones that the person may see."""
+        """List the clones that the person may see and that the search finds, a page at a time."""
         visit = self.visits.visit(request)
-        return visit.shows("clones.html", clones=self._clones(visit))
+        asked = parsed(ClonesQuery, filled(request.query))
+        return visit.shows("clones.html", card=clones_page(self._clones(visit), asked))
 
     def clone(self, request: PageRequest) -> PageAnswer:
         """Show one clone."""
@@ -55,7 +56,7 @@ class ClonePages:
 
         def page(request: PageRequest) -> OtherPlace:
             visit = self.visits.changing_visit(request)
-            name = _clone_name(request)
+            name = clone_name(request)
             asked = parsed(verb, {"name": name, **({sends: filled(request.form)} if sends else {})})
             return self.visits.begun(visit, asked, f"{doing} {name}")
 
@@ -84,7 +85,7 @@ class ClonePages:
         return page_rows.clones_of(self.visits.ask(visit.session, verbs.ListClonesVerb()), visit.person, visit.now)
 
     def _one_clone(self, visit: Visit, request: PageRequest) -> CloneRow:
-        document = self.visits.ask(visit.session, verbs.GetCloneVerb(name=_clone_name(request)))
+        document = self.visits.ask(visit.session, verbs.GetCloneVerb(name=clone_name(request)))
         return page_rows.clone_of(document, visit.person, visit.now)
 
     def _confirmed(self, visit: Visit, request: PageRequest) -> CloneRow:
@@ -95,7 +96,7 @@ class ClonePages:
         return clone
 
 
-def _clone_name(request: PageRequest) -> str:
+def clone_name(request: PageRequest) -> str:
     """Return the name of the clone in the path. Raises RefusedPage as for an unknown clone if it is no name."""
     name = request.path.get("name", "")
     try:
@@ -160,7 +161,7 @@ class OperationPages:
     visits: Visits
 
     def operation(self, request: PageRequest) -> PageAnswer:
-        """Show the progress of an operation, on a page that reloads itself, and then the result."""
+        """Show whether an operation is in progress, or its result. The person reloads the page."""
         visit = self.visits.visit(request)
         asked = _operation_id(request)
         ending = self.visits.ending(visit.session, verbs.GetOperationVerb(id=asked))
@@ -168,9 +169,7 @@ class OperationPages:
         doing = begun.doing if begun is not None else "An operation of yours"
         if isinstance(ending, PendingAnswer):
             seconds = self.visits.sessions.now() - begun.started if begun is not None else _PATIENT
-            return visit.shows(
-                "operation.html", id=asked, doing=doing, result=None, login=None, seconds=seconds, again=_again(seconds)
-            )
+            return visit.shows("operation.html", id=asked, doing=doing, result=None, login=None, seconds=seconds)
         if isinstance(ending, FailureAnswer):
             if begun is None:
                 raise RefusedPage(ending)
@@ -179,7 +178,7 @@ class OperationPages:
             return visit.shows("failed.html", problem.status, doing=doing, problem=problem, is_cancelled=is_cancelled)
         result = page_rows.result_of(ending.document, visit.person, visit.now)
         login = result.login if result.login is not None and visit.session.shows_login(asked) else None
-        return visit.shows("operation.html", id=asked, doing=doing, result=result, login=login, seconds=0.0, again=0)
+        return visit.shows("operation.html", id=asked, doing=doing, result=result, login=login, seconds=0.0)
 
     def cancel(self, request: PageRequest) -> OtherPlace:
         """Cancel a running operation. Its page then shows how it ended, even if it had ended before."""
@@ -189,11 +188,6 @@ class OperationPages:
         if isinstance(ending, FailureAnswer) and ending.code != PreflightError.code:
             raise RefusedPage(ending)
         return OtherPlace(f"/operations/{asked}")
-
-
-def _again(seconds: float) -> int:
-    """Return the seconds until a page reloads: more if the operation takes long."""
-    return 1 if seconds < 10 else 3 if seconds < _PATIENT else 10
 
 
 def _operation_id(request: PageRequest) -> str:

@@ -15,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from zsnapdb.base.errors import BusyError, UnknownNameError, UsageError, ZsnapdbError
+from zsnapdb.serve.branch_pages import BranchPages
 from zsnapdb.serve.clone_pages import ClonePages, NewClonePages, OperationPages
 from zsnapdb.serve.fleet_pages import FleetPages
 from zsnapdb.serve.messages import HelperClient
@@ -98,6 +99,7 @@ def _paths(pages: BrowserPages) -> tuple[tuple[str, str, PageHandler], ...]:
     """Return method, path and handler of each page. A page that changes something is a POST."""
     clones, new, operations = ClonePages(pages.visits), NewClonePages(pages.visits), OperationPages(pages.visits)
     protection, fleet = ProtectionPages(pages.visits), FleetPages(pages.visits)
+    branches = BranchPages(pages.visits)
     clone, operation = "/clones/{name}", "/operations/{id}"
     return (
         ("GET", "/", pages.overview),
@@ -117,6 +119,9 @@ def _paths(pages: BrowserPages) -> tuple[tuple[str, str, PageHandler], ...]:
         ("GET", f"{clone}/logs", clones.logs),
         ("POST", f"{clone}/login", clones.login(verbs.GetLoginVerb)),
         ("POST", f"{clone}/login/new", clones.login(verbs.NewLoginVerb)),
+        ("GET", f"{clone}/branches", branches.branches),
+        ("POST", f"{clone}/branches", clones.begin(verbs.CreateBranchVerb, "Creating a branch of", "wanted")),
+        ("POST", f"{clone}/switch", clones.begin(verbs.SwitchBranchVerb, "Switching the branch of", "chosen")),
         ("GET", f"{clone}/destroy", clones.confirm("destroy")),
         ("POST", f"{clone}/destroy", clones.confirmed(verbs.DestroyCloneVerb, "Destroying")),
         ("GET", "/drills", protection.drills),

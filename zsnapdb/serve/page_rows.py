@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
+from urllib.parse import urlencode
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue, SecretStr, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationError
 
 from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.base.quantities import counted, format_duration, format_setting, size
@@ -150,6 +151,12 @@ class CloneRow:
         return _tunnel(self.facts.name) if self.facts.local_only else ""
 
     @property
+    def searched(self) -> tuple[str, ...]:
+        """The texts in which a search looks."""
+        facts = self.facts
+        return (facts.name, facts.id, facts.owner, facts.instance or "", facts.backup_id or "", self.state)
+
+    @property
     def concerns(self) -> str:
         name, seconds = self.facts.name, self.seconds_left
         if seconds is not None and seconds <= 0 and not self.facts.protected_until:
@@ -164,6 +171,53 @@ def _tunnel(name: str) -> str:
 
 
 _NOT_RUNNING = ("stopped", "never started")
+_PAGE_ROWS = 25
+
+
+class ClonesQuery(BaseModel):
+    """A search for clones, and the number of rows before the page."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    q: Annotated[str, Field(max_length=100)] = ""
+    after: Annotated[int, Field(ge=0, le=100_000)] = 0
+
+
+@dataclass(frozen=True)
+class ClonesCard:
+    """A page of the clones that a search found. `chosen` counts all that it found, `total` all clones."""
+
+    rows: tuple[CloneRow, ...]
+    asked: ClonesQuery
+    chosen: int
+    total: int
+
+    @property
+    def has_search(self) -> bool:
+        """Whether the list is so long that a search helps."""
+        return self.total > _PAGE_ROWS or bool(self.asked.q)
+
+    @property
+    def before(self) -> str | None:
+        """The address of the page before; None if this is the first."""
+        return self._path(max(0, self.asked.after - _PAGE_ROWS)) if self.asked.after else None
+
+    @property
+    def following(self) -> str | None:
+        """The address of the next page; None if this is the last."""
+        end = self.asked.after + len(self.rows)
+        return self._path(end) if self.rows and end < self.chosen else None
+
+    def _path(self, after: int) -> str:
+        fields = {**({"q": self.asked.q} if self.asked.q else {}), **({"after": str(after)} if after else {})}
+        return "/clones" + (f"?{urlencode(fields)}" if fields else "")
+
+
+def clones_page(clones: Sequence[CloneRow], asked: ClonesQuery) -> ClonesCard:
+    """Return the page of the clones with the text in name, owner, instance or state."""
+    wanted = asked.q.casefold()
+    found = [one for one in clones if any(wanted in text.casefold() for text in one.searched)]
+    return ClonesCard(tuple(found[asked.after : asked.after + _PAGE_ROWS]), asked, len(found), len(clones))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from tools.references.pages import MAN, ROOT, made
 
 from tests.lab import guides
 from zsnapdb.base.errors import UsageError
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.shell.examples import find
 
 SOURCES = sorted((ROOT / "zsnapdb").rglob("*.py"))
@@ -70,6 +71,18 @@ def test_a_container_is_built_from_all_that_the_wheel_includes() -> None:
     assert [name for name in sources if f"COPY {name} " not in copied] == []
 
 
+def test_examples_of_containers_mount_all_state() -> None:
+    page = (ROOT / "docs" / "containers.md").read_text(encoding="utf-8")
+    (command,) = [block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "--privileged" in block]
+    (document,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    mounts = dict(re.findall(r"- \{name: (\w+), mountPath: ([\w/-]+)", document))
+    of_docker = set(re.findall(r"--volume (\S+?):", command))
+    assert of_docker == set(mounts.values())
+    own = Host()
+    assert {str(own.run), str(own.cache), str(own.records.parent), "/run/zsnapdb-clone"} <= of_docker
+    assert dict(re.findall(r"- \{name: (\w+), hostPath: \{path: ([\w/-]+), type: Directory", document)) == mounts
+
+
 def test_the_steps_of_the_container_are_those_that_its_trial_runs() -> None:
     steps = image_trial.steps((ROOT / "Dockerfile").read_text(encoding="utf-8"))
     assert [step.word for step in steps][:3] == ["FROM", "RUN", "USER"]
@@ -92,8 +105,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
     (folder / "tree").mkdir()
-    debian_package.stage(folder / "tree", wheel, sys.executable, more=("--no-deps", "--no-index"))
-    debian_package.control(folder / "tree", "1.2.3", "amd64", "3.13")
+    debian_package.stage(folder / "tree", wheel, more=("--no-deps", "--no-index"))
+    debian_package.control(folder / "tree", "1.2.3", "amd64")
     return folder / "tree"
 
 
@@ -107,16 +120,72 @@ def test_a_package_for_debian_has_program_units_manual_pages_completion_and_fold
     assert "complete" in (tree / "usr/share/bash-completion/completions/zsnapdb").read_text()
 
 
-def test_the_control_files_name_the_python_that_the_libraries_are_for(tree: Path) -> None:
+def test_package_names_the_python_releases_of_its_libraries(tree: Path) -> None:
     text = (tree / "DEBIAN/control").read_text()
-    assert "Version: 1.2.3+py3.13\nArchitecture: amd64\n" in text
-    assert "Depends: python3 (>= 3.13), python3 (<< 3.14)," in text
+    assert "Version: 1.2.3\nArchitecture: amd64\n" in text
+    assert "Depends: python3 (>= 3.11), python3 (<< 3.14), libc6 (>= 2.17)\n" in text
+    for series in debian_package.SERIES:
+        assert (tree / f"usr/lib/zsnapdb/lib/python{series}/site-packages/zsnapdb/cli/app.py").is_file()
     assert "@" not in text.replace("zsnapdb@localhost", "")
     for name in (tree / "DEBIAN/conffiles").read_text().split():
         assert (tree / name.lstrip("/")).is_file()
     for name in ("postinst", "prerm", "postrm"):
         subprocess.run(["sh", "-n", str(tree / "DEBIAN" / name)], check=True)
         assert (tree / "DEBIAN" / name).stat().st_mode & 0o777 == 0o755
+
+
+ROLE = ROOT / "packaging" / "ansible" / "roles" / "zsnapdb"
+
+
+def test_role_reports_changes_and_hides_credentials() -> None:
+    tasks = (ROLE / "tasks" / "main.yml").read_text(encoding="utf-8").split("\n- name: ")
+    commands = [task for task in tasks if "ansible.builtin.command" in task]
+    assert commands
+    for task in commands:
+        changes = "--yes" in task
+        assert ("changed_when: false" in task) != changes, task
+        assert ("when: not ansible_check_mode" if changes else "check_mode: false") in task, task
+    (secret,) = [task for task in tasks if "credentials.j2" in task]
+    assert 'mode: "0600"' in secret
+    assert "no_log: true" in secret
+    named = re.findall(r"^(zsnapdb_\w+):", (ROLE / "defaults" / "main.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    used = "".join(path.read_text(encoding="utf-8") for path in ROLE.rglob("*.*") if path.parent.name != "defaults")
+    assert [name for name in named if name not in used] == []
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_merge_keeps_compiled_modules_of_all_releases(tmp_path: Path) -> None:
+    first = {"a.cpython-311-x.so": "1", "b.py": "same", "c-1.dist-info/WHEEL": "Tag: cp311"}
+    second = {"a.cpython-313-x.so": "2", "b.py": "same", "c-1.dist-info/WHEEL": "Tag: cp313"}
+    into = write(tmp_path / "into", first)
+    debian_package.merge(write(tmp_path / "second", second), into)
+    assert {path.name for path in into.rglob("*") if path.is_file()} == {
+        "WHEEL",
+        "b.py",
+        *list(first)[:1],
+        *list(second)[:1],
+    }
+    with pytest.raises(debian_package.PackageError, match=r"b\.py differs between the Python releases"):
+        debian_package.merge(write(tmp_path / "third", {"b.py": "other"}), into)
+
+
+def test_package_for_releases_with_a_gap_is_refused() -> None:
+    debian_package.check_series(("3.9", "3.10", "3.11"))
+    with pytest.raises(debian_package.PackageError, match="leave a gap"):
+        debian_package.check_series(("3.11", "3.13"))
+
+
+def test_package_needs_the_newest_glibc_of_its_wheels() -> None:
+    old = "Tag: cp311-cp311-manylinux_2_17_x86_64\nTag: cp311-cp311-manylinux2014_x86_64\n"
+    new = "Tag: cp311-abi3-manylinux_2_34_x86_64\nTag: cp311-abi3-manylinux_2_28_x86_64\n"
+    assert debian_package.needed_glibc([old, new, "Tag: py3-none-any\n"]) == 28
+    assert debian_package.needed_glibc(["Tag: py3-none-any\n"]) == 17
 
 
 @pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="dpkg-deb is not installed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -452,6 +453,27 @@ async def _lose(client: Any) -> None:
     async for one in await client.list_schedules():
         if one.id.startswith("zsnapdb/drill"):
             await client.get_schedule_handle(one.id).delete()
+
+
+def test_waiting_run_shows_progress_and_survives_interrupt(yard: Yard) -> None:
+    text = "[bucket.one]\nlimit = 1\n" + "".join(
+        f'[instance.{name}]\nhost = "db1"\nbucket = "one"\n' for name in ("holds-1", "holds-2")
+    )
+    jobs = trial_engine.jobs_file(yard.folder, yard.port, text)
+    words = ("-m", "zsnapdb", "fleet", "run", "backup", "--all", "--jobs", str(jobs), "--wait")
+    log = yard.folder / "wait.log"
+    process = trial_engine.python(*words, log=log)
+    yard.stack.callback(trial_engine.end, process)
+    # One has the slot of the bucket and is at work, the other says why it waits.
+    until(lambda: "running, attempt 1, sending 50 %" in log.read_text())
+    until(lambda: "running, waits for a slot of bucket one" in log.read_text())
+    process.send_signal(signal.SIGINT)
+    assert process.wait(SECONDS) == 130
+    assert "the runs go on: `zsnapdb fleet history` shows them" in log.read_text()
+    (yard.folder / "go").touch()
+    where = ("--jobs", str(jobs), "--where", "instance=holds-[12]")
+    until(lambda: [one["state"] for one in fleet("history", *where)["runs"]] == ["completed", "completed"])
+    assert all(one["message"].startswith("took ") for one in fleet("history", *where)["runs"])
 
 
 def fleet(*words: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health import health
 from zsnapdb.jobs.repository.status import InstanceStatus, observed
+from zsnapdb.report.fleet.status import FLEET_METRICS, READ, READABLE, SILENT
 from zsnapdb.report.metrics import METRICS, samples, text
 
 NAMES = {metric.name for metric in METRICS}
@@ -106,13 +107,31 @@ def test_every_metric_that_rules_and_panels_name_exists(name: str) -> None:
     body = (SHIPPED / name).read_text().replace("zsnapdb_instance", "")
     named = set(re.findall(r"zsnapdb_\w+", body))
     assert named
-    assert named <= NAMES
+    assert named <= NAMES | {metric.name for metric in FLEET_METRICS}
 
 
 def test_the_dashboard_is_a_document_of_panels() -> None:
     board = json.loads((SHIPPED / "zsnapdb-dashboard.json").read_text())
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
     assert all(target["expr"] for panel in board["panels"] for target in panel["targets"])
+
+
+def test_panels_of_the_dashboard_do_not_overlap() -> None:
+    board = json.loads((SHIPPED / "zsnapdb-dashboard.json").read_text())
+    cells = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in board["panels"])
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) < 24
+
+
+def test_fleet_hosts_and_repositories_have_alert_and_panel() -> None:
+    for name in ("zsnapdb.rules.yml", "zsnapdb-dashboard.json"):
+        body = (SHIPPED / name).read_text()
+        assert all(metric.name in body for metric in (READABLE, READ, SILENT)), name
 
 
 def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:

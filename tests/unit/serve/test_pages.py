@@ -82,19 +82,20 @@ def test_only_the_session_that_began_a_clone_sees_its_login(host: ServeHost, bro
     assert "secret of the clone" in browser.to_its_end(begun).text
 
 
-def test_what_takes_long_is_a_page_that_asks_again(tmp_path: Path) -> None:
+def test_operation_in_progress_has_a_link_to_reload(tmp_path: Path) -> None:
     host = ServeHost(tmp_path)
     host.let("slow", "60")
     with host.helper() as desk:
         browser = logged_in(host)
         begun = browser.submit("/new", "/clones", instance="main")
         first = browser.page(begun.headers["Location"])
-        assert {"http-equiv": "refresh", "content": "1"} in first.all("meta")
+        assert [one for one in first.all("meta") if "http-equiv" in one] == []
+        assert begun.headers["Location"] in {one.get("href") for one in first.all("a")}
         assert "Making a clone of main" in first.text
         host.let("go", "")
         desk.operations.settle(20)
         ended = browser.page(begun.headers["Location"])
-    assert [one for one in ended.all("meta") if "http-equiv" in one] == []
+    assert begun.headers["Location"] not in {one.get("href") for one in ended.all("a")}
     assert "secret of the clone" in ended.text
 
 
@@ -155,6 +156,79 @@ def test_a_later_clone_of_the_name_is_not_the_one_that_was_confirmed(
     host.clones({**MINE, "created": "2"})
     assert browser.post(where, fields).status_code == 404
     assert host.changes() == []
+
+
+def test_fifty_clones_have_pages_and_a_search(host: ServeHost, browser: PageBrowser) -> None:
+    host.clones(*({**MINE, "name": f"shop-{number:02}"} for number in range(50)))
+    first = browser.page("/clones")
+    (following,) = (one["href"] for one in first.all("a") if "after=" in one.get("href", ""))
+    seen = [one.get("href") for page in (first, browser.page(following)) for one in page.all("a")]
+    names = [f"/clones/shop-{number:02}" for number in range(50)]
+    assert [one for one in seen if one in names] == names
+    found = browser.page("/clones?q=HOP-4")
+    assert {one["href"] for one in found.all("a") if one.get("href") in names} == set(names[40:])
+    assert "No clone was found" in browser.page("/clones?q=nothing").text
+    assert browser.get("/clones?after=-1").status_code == 422
+    assert browser.page("/clones?q=shop&after=25").text.count("Previous page") == 1
+
+
+def test_branch_is_created_from_a_commit_on_the_page(host: ServeHost, browser: PageBrowser) -> None:
+    host.clones(MINE)
+    commit = {"id": "20260101T000000Z-aaaa", "created": "2026-01-01T00:00:00Z", "message": "<b>first</b>"}
+    listed = [{"name": name, "head": commit["id"], "created": None, "message": None} for name in ("main", "try")]
+    host.prints(
+        "branch-list", {"clone": "mine", "current": "main", "branches": [{**listed[0], "current": True}, listed[1]]}
+    )
+    host.prints("branch-log", {"clone": "mine", "of": "main", "commits": [commit], "begins": None})
+    host.prints("branch-create", {"kind": "clone-branches"})
+    host.prints("branch-switch", {"kind": "clone-switched"})
+    where = "/clones/mine/branches"
+    page = browser.page(f"{where}?from={commit['id']}")
+    assert [one["value"] for one in page.all("option") if "selected" in one] == [commit["id"]]
+    assert "<b>first</b>" in page.text
+    assert browser.to_its_end(browser.submit(where, where, branch="fix", **{"from": commit["id"]})).status_code == 200
+    assert browser.to_its_end(browser.submit(where, "/clones/mine/switch")).status_code == 200
+    changes = [call.words[1:] for call in host.changes() if call.words[2] not in ("list", "log")]
+    assert changes == [
+        ("branch", "create", f"--from={commit['id']}", "--json", "mine", "fix"),
+        ("branch", "switch", "--json", "mine", "try"),
+    ]
+    viewer = logged_in(host, Role.VIEWER)
+    assert [one.action for one in viewer.page(where).forms] == ["/logout"]
+
+
+def landmarks(page: Page) -> list[tuple[str, str]]:
+    """Return role and name of each landmark (HTML-AAM; a section is one if it has a name)."""
+    found = []
+    for one in page.elements:
+        given = one.attributes
+        name = given.get("aria-label", "") or given.get("aria-labelledby", "")
+        role = given.get("role", "") or {"main": "main", "header": "banner", "nav": "navigation"}.get(one.tag, "")
+        if one.tag == "section" and name and not role:
+            role = "region"
+        if role in ("main", "banner", "navigation", "region", "search"):
+            found.append((role, name))
+    return found
+
+
+def test_landmarks_of_every_page_are_unique_and_have_one_main(host: ServeHost) -> None:
+    host.clones(MINE, THEIRS)
+    browser = logged_in(host, Role.OPERATOR)
+    for path in (
+        "/",
+        "/clones",
+        "/clones/mine",
+        "/new",
+        "/new?instance=main",
+        "/fleet",
+        "/drills",
+        "/restore",
+        "/nothing",
+    ):
+        found = landmarks(Page(browser.get(path).text))
+        assert len(set(found)) == len(found), (path, found)
+        assert [role for role, _ in found].count("main") == 1, path
+    assert "Not found" in browser.get("/nothing").text
 
 
 def test_roles_see_what_they_may(host: ServeHost) -> None:

@@ -120,7 +120,8 @@ class PageBrowser:
         deadline = time.monotonic() + 300
         while True:
             answer = self.get(begun.headers["Location"])
-            if not [one for one in Page(answer.text).all("meta") if one.get("http-equiv") == "refresh"]:
+            # A page of an operation in progress has a link to itself.
+            if begun.headers["Location"] not in {one.get("href") for one in Page(answer.text).all("a")}:
                 return answer
             assert time.monotonic() < deadline, answer.text
             time.sleep(_POLL_SECONDS)

@@ -14,6 +14,7 @@ from zsnapdb.hooks import OnFailure, When
 from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import installed_plugins, production
+from zsnapdb.jobs.host.container import is_container
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.opening import key_of, open_binlog
@@ -33,6 +34,7 @@ from zsnapdb.mysql.process.time_zone import server_zone
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import set_variables
 from zsnapdb.planning.backup.at_rest import judge_sending
+from zsnapdb.planning.backup.container_state import judge_state
 from zsnapdb.planning.backup.fitness import (
     BlockSizes,
     FitnessFinding,
@@ -181,7 +183,7 @@ def examine(instance: Instance, session: Session) -> Examined:
     findings += judge_placement(instance.name, placement, volumes, objections)
     if objection(findings) is None:
         findings += judge_volumes_space(list(volumes.values()), judged.seen)
-    findings += _judge_surroundings(facts, mounts, volumes)
+    findings += (*_judge_surroundings(facts, mounts, volumes), *_judge_state(instance, mounts))
     keys = BinlogKeys(tuple(Path(path.path) for path in keyring_paths(facts.variables))).remembered()
     key_findings, binlog_key = _judge_keys(facts, keys)
     findings += key_findings
@@ -339,6 +341,12 @@ def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFindi
         return [], None
     note = f"it is encrypted with {key}: backups need this key, also after it is rotated; keep each keyring"
     return [warning("keyring", note, "copy the keyring before each rotation")] if key is not None else [], key
+
+
+def _judge_state(instance: Instance, mounts: list[MountedFilesystem]) -> list[FitnessFinding]:
+    """Return a finding if the own folders of zsnapdb would be lost with a container."""
+    own = (str(instance.host.records.parent), str(instance.host.run))
+    return judge_state(own, mounts, is_container=is_container())
 
 
 def _judge_surroundings(

@@ -18,6 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from posixpath import join
 from typing import TypeVar
+from urllib.parse import quote
 
 from zsnapdb import hooks
 from zsnapdb.base import server_files
@@ -44,7 +45,7 @@ from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
 from zsnapdb.mysql.replication.replay import PacedReplay, RelayLogs, ReplayInput
 from zsnapdb.mysql.schema import tablespace_files
 from zsnapdb.mysql.schema.definitions import all_definitions_of, definitions_of
-from zsnapdb.mysql.schema.schema_catalogue import stored_tables
+from zsnapdb.mysql.schema.schema_catalogue import schemas, stored_tables
 from zsnapdb.mysql.table_watch import TableWatch
 from zsnapdb.planning.clone import migration as planning
 from zsnapdb.planning.clone.diff import schema_difference
@@ -309,13 +310,37 @@ def _hook(words: Sequence[str], limits: MigrationSettings, folder: Path, instanc
         )
     program = shutil.which(command[0], path=os.environ.get("PATH", os.defpath))
     if program is None:
-        raise ConfigError(f"there is no program {command[0]}", hint="give its absolute path")
+        raise _missing_program(Path(command[0]))
     return Hook(When.MIGRATION, (os.path.abspath(program), *command[1:]), limits.timeout, folder=folder)
 
 
+def _missing_program(named: Path) -> ConfigError:
+    """Return the error for a command that cannot be started. A script without its mode is the usual reason."""
+    if named.is_file():
+        return ConfigError(
+            f"{named} is not executable", hint=f"run `chmod +x {named}`, or name its interpreter: `-- python3 {named}`"
+        )
+    return ConfigError(f"there is no program {named}", hint="give its path, from the current folder or absolute")
+
+
+def _environment(clone: RunningClone) -> dict[str, str]:
+    """Return the variables by which a migration finds its clone. The URL names the schema if there is only one."""
+    login = clone.login
+    with clone.session() as session:
+        schema = planning.only_schema([name for name in schemas(session) if name not in SYSTEM_SCHEMAS])
+    return {
+        **login.environment(),
+        "DATABASE_URL": login.dsn + quote(schema, safe=""),
+        "ZSNAPDB_DATABASE": schema,
+        "ZSNAPDB_USER": login.user,
+        "ZSNAPDB_CLONE": clone.info.name,
+        "ZSNAPDB_SOCKET": str(login.socket),
+    }
+
+
 def _run(clone: RunningClone, hook: Hook) -> MigrationRun:
+    names = _environment(clone)
     began, failure = time.monotonic(), ""
-    names = {**clone.login.environment(), "ZSNAPDB_CLONE": clone.info.name, "ZSNAPDB_SOCKET": str(clone.login.socket)}
     try:
         hooks.run(hook, names)
     except HookError as error:

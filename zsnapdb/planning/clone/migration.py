@@ -286,6 +286,11 @@ class Checked:
     is_good: bool
 
 
+def only_schema(schemas: Sequence[str]) -> str:
+    """Return the schema of an application, if there is exactly one; "" otherwise."""
+    return schemas[0] if len(schemas) == 1 else ""
+
+
 def unknown_modes(flavour: Flavour, version: str, sql_mode: str) -> tuple[str, ...]:
     """Return the modes in `sql_mode` that a server of this version does not know."""
     facts = family(flavour)

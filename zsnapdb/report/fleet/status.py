@@ -252,6 +252,16 @@ def _table(runs: Sequence[JobRun]) -> Table:
     return Table(("STARTED (UTC)", "VERB", "INSTANCE", "HOST", "STATE", "MESSAGE"), rows, "there is no such run")
 
 
+RUNS_GO_ON = "the runs go on: `zsnapdb fleet history` shows them, `zsnapdb fleet cancel` ends them"
+"""The line of a command that waits for runs and is interrupted."""
+
+
+def run_line(run: JobRun) -> str:
+    """Return a line about a run that is waited for."""
+    name = f"{run.job.verb} {run.job.instance}" if run.job is not None else run.workflow_id
+    return f"{name} on {run.place or 'any host'}: {run.state}" + (f", {run.message}" if run.message else "")
+
+
 class JobRunsView(TabularView, kind="fleet-run", document=JobRunsDocument):
     """Runs that were started."""
 

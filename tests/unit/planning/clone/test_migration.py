@@ -14,6 +14,7 @@ from zsnapdb.planning.clone.migration import (
     TableEffect,
     TouchedTable,
     WaitOfTable,
+    only_schema,
     problems,
     touched,
     watched,
@@ -100,3 +101,7 @@ def test_what_is_beyond_a_limit_is_a_problem_and_names_the_limit() -> None:
     strict = limits.model_copy(update={"repeatable": True})
     assert "a second run fails" in problems(findings(), strict)[0]
     assert problems(findings(read=99.0), MigrationSettings(longest_read_wait=None)) == ()
+
+
+def test_schema_is_named_only_if_it_is_the_only_one() -> None:
+    assert [only_schema(names) for names in ([], ["shop"], ["crm", "shop"])] == ["", "shop", ""]
