@@ -134,9 +134,7 @@ class LoginDesk:
             raise messages.no_such("log-in", verb.login)
         if issuer.issuer != verb.issuer:
             # No code of one issuer goes to another.
-            raise NotAllowedError(
-                "the configuration of this log-in was changed meanwhile", hint="log in again at /login"
-            )
+            raise NotAllowedError("the configuration of this log-in was changed meanwhile", hint="begin anew at /login")
         places = self.keys.login(verb.login, issuer)
         if places is None:
             raise UnreachableError(
