@@ -335,7 +335,9 @@ def libraries_of(extra: str, error: ImportError) -> list[str]:
 def how_to_install(
     *what: str, python: str = sys.executable, has_pip: bool = importlib.util.find_spec("pip") is not None
 ) -> str:
-    """Return the hint that installs packages for this Python, which is seldom that of the command `pip`.
+    """Return the hint that installs packages for this Python.
+
+    The command `pip` usually belongs to another Python.
 
     The Debian package has a Python without pip. The system's pip can install into it (pip 22.3 and later).
     """

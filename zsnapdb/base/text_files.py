@@ -37,8 +37,8 @@ def open_regular(file: Path) -> BufferedReader:
 def secret_in(file: Path, what: str, hint: str) -> bytes:
     """Return the content of a file with a secret. ConfigError with `hint` if the file cannot be read.
 
-    ConfigError also if another account may read or change it: only root and this account may own it, only the owner may
-    access it, and a group may read it if root is the owner. A link of another account is not followed.
+    ConfigError also if another account may read or change the file. Only root and this account may own it, and only the
+    owner may access it. If root is the owner, a group may read it. A link of another account is not followed.
     """
     try:
         if file.is_symlink() and not _is_trusted(os.lstat(file).st_uid):

@@ -83,11 +83,11 @@ _KINDS = {
     "path_type": "must be a path in quotes",
     "date_from_datetime_parsing": "must be a day, such as 2027-01-31",
 }
-"""What a value of another type must be, by the kind of pydantic's error."""
+"""The required type of a value in words, by the kind of pydantic's error."""
 
 
 def _plain(item: ErrorDetails, settings: type[BaseModel]) -> str:
-    """Return what is wrong with a value, in the words of a configuration."""
+    """Return the fault of a value, in the words of a configuration."""
     if item["type"] in ("model_type", "model_attributes_type", "dict_type"):
         section, key = _section_at(settings, item["loc"]), item["loc"][-1]
         if section is None or len(item["loc"]) == 1:

@@ -53,12 +53,12 @@ _Time = Annotated[Seconds, Field(gt=0, le=100 * 365 * 86400.0)] | None
 class ObjectiveSettings(ConfigSection):
     """The objectives of an instance. An omitted objective is not checked.
 
-    Some limit an age: `rpo` that of the newest restorable point, `backup_age` of the newest restorable backup,
-    `archive_lag` of the end of the binlog archive, `drill_age` of the newest passed drill. `verify_age` and
-    `deep_verify_age` limit the time since the last check of the backup whose check is oldest. `window`: every point
-    this far back can be restored. `copies`: maximum age of the newest restorable point in each repository.
-    `immutable_for`: the store protects a backup from removal for at least this long after its creation. `restore_time`:
-    the longest restore, estimated from drills. `warn_at`: the fraction of a limit at which a warning starts.
+    Some limit an age: `rpo` the newest restorable point, `backup_age` the newest restorable backup, `archive_lag` the
+    end of the binlog archive, `drill_age` the newest passed drill. `verify_age` and `deep_verify_age` limit the time
+    since the last check of the backup whose check is oldest. `window`: every point this far back can be restored.
+    `copies`: maximum age of the newest restorable point in each repository. `immutable_for`: the store protects a
+    backup from removal for at least this long after its creation. `restore_time`: the longest restore, estimated from
+    drills. `warn_at`: the fraction of a limit at which a warning starts.
     """
 
     rpo: _Time = None

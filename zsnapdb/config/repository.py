@@ -210,7 +210,7 @@ class RepositorySettings(ConfigSection):
     url: str
     patience: Annotated[Seconds, Field(ge=0, le=7 * 86400)] = 3600.0
     evidence: StrictBool = False
-    """Whether commands write what they did into the evidence log of the repository."""
+    """Whether commands write records of their actions into the evidence log of the repository."""
     bandwidth: Annotated[Size, Field(ge=1 << 10)] | None = None
     s3: S3Settings = S3Settings.model_construct()
     stream: StreamSettings = StreamSettings.model_construct()

@@ -32,7 +32,7 @@ _CREDENTIALS = struct.Struct("3i")
 _MALFORMED = 2027
 """CR_MALFORMED_PACKET (refman 8.4, "Client Error Message Reference")."""
 _MOST_BYTES = 1 << 30
-"""Maximum size of one answer, or of one batch of rows."""
+"""Maximum size of one answer or one batch of rows."""
 UnbufferedCursor = pymysql.cursors.SSCursor
 
 

@@ -19,7 +19,7 @@ _ENDING_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class ServerUse:
-    """Current number of other clients, and number of connections since the start of the server."""
+    """Current number of other clients, and number of connections since the server's start."""
 
     clients: int
     connections: int

@@ -29,7 +29,7 @@ _WITHOUT_TABLE = ("DO 1",)
 
 @dataclass(frozen=True)
 class WatchedWaits:
-    """Waits of readers and writers of tables, and the longest wait of a statement without a table (seconds)."""
+    """Waits of table readers and writers, and the longest wait of a statement without a table (seconds)."""
 
     tables: tuple[WaitOfTable, ...]
     without_table: float

@@ -139,10 +139,8 @@ class LoginDesk:
         if issuer is None or issuer.login is None:
             raise messages.no_such("log-in", verb.login)
         if issuer.issuer != verb.issuer:
-            # A code of one issuer is never sent to another.
-            raise NotAllowedError(
-                "the configuration of this log-in was changed meanwhile", hint="log in again at /login"
-            )
+            # No code of one issuer goes to another.
+            raise NotAllowedError("the configuration of this log-in was changed meanwhile", hint="begin anew at /login")
         places = self.keys.login(verb.login, issuer)
         if places is None:
             raise UnreachableError(

@@ -123,7 +123,7 @@ class ExpectedStream:
 RECORD_BYTES = 312
 _MAGIC = 0x2F5BACBAC
 _SUBSTREAM = 1
-"""The header type (bits 0-1 of the version info) of a stream of one snapshot.
+"""The header type (bits 0-1 of the version info) of a single-snapshot stream.
 
 2 is a package of several streams (`zfs send -R`).
 """

@@ -1,8 +1,8 @@
 """Conversion of a stored stream into the rest that an interrupted `zfs receive -s` still needs.
 
-`zfs receive` resumes with a stream whose BEGIN record has the feature "resuming" and the last received record, and that
-starts with this record again (dmu_recv_resume_begin_check and resume_check in module/zfs/dmu_recv.c). `zfs send -t`
-creates such a stream from a snapshot; this module creates it from the stored stream.
+`zfs receive` resumes with a stream whose BEGIN record has the feature "resuming" and the last received record. The
+stream starts with this record again (dmu_recv_resume_begin_check and resume_check in module/zfs/dmu_recv.c). `zfs send
+-t` creates such a stream from a snapshot; this module creates it from the stored stream.
 
 Every record has the fletcher-4 checksum of all earlier bytes, so another BEGIN record changes all checksums. They are
 not recomputed from the bytes. Fletcher-4 is linear, so the difference between the two sums follows from the number of

@@ -105,7 +105,7 @@ def sync(pool: str) -> None:
 
 
 def guids(names: Sequence[str]) -> dict[str, int]:
-    """Return the GUID of each of these datasets of one pool. NotThere if one does not exist.
+    """Return the GUIDs of these datasets, which are in one pool. NotThere if one does not exist.
 
     No program is started if the library can answer.
     """

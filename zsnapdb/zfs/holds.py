@@ -115,7 +115,7 @@ def ensure_held(names: Sequence[str], tag: str) -> None:
 
 def held_snapshots(places: Collection[str], tag: str) -> list[str]:
     """Return the snapshots of the datasets that have a hold with the tag. Missing datasets and children are skipped."""
-    # userrefs is the number of holds (zfsprops(7)). Listing the holds of each of thousands of snapshots is slow.
+    # userrefs is the number of holds (zfsprops(7)). Listing the holds of thousands of snapshots one by one is slow.
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs"]
     try:
         listed = table([*argv, *places], 2) if places else []

@@ -150,7 +150,7 @@ class OwnedSnapshot:
 
 
 _TOGETHER = 400
-"""Number of names, of at most 255 bytes each, that fits into the arguments of a program (execve(2))."""
+"""The number of names with at most 255 bytes each that fit into a program's arguments (execve(2))."""
 
 
 def owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnapshot]:
@@ -367,7 +367,7 @@ def bookmark(names: Sequence[str]) -> None:
 
 
 def uses(places: Collection[str]) -> dict[str, SnapshotUse]:
-    """Return the uses of each of the own snapshots of these datasets, by full name. It runs one command."""
+    """Return the uses of each own snapshot of these datasets, by full name. It runs one command."""
     by_name = {}
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(("name", *USES)), *places]
     for name, holds, clones, used in table(argv, 4) if places else ():

@@ -1,6 +1,6 @@
 """Check for binlog texts that a client would read differently than the server that wrote them.
 
-A replay by a client sends the text that mysqlbinlog prints. mysqlbinlog ends each statement with its own delimiter, and
+A replay by a client sends the text that mysqlbinlog prints. The program ends each statement with its own delimiter. It
 prints names in comments up to the end of a line (sql/log_event.cc of MySQL and MariaDB, the print functions). A
 delimiter inside a statement, or a line end inside a name, makes the client take the rest for a separate statement.
 """

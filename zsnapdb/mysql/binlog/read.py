@@ -49,7 +49,7 @@ class KnownTail:
 
 
 def digest_of(file: BinaryIO, offset: int) -> str:
-    """Return the SHA-256 of the first 4 KiB of a binlog and of the 4 KiB before the offset.
+    """Return the SHA-256 of a binlog's first 4 KiB and its 4 KiB before the offset.
 
     The first part tells which server started the file, when, and after which GTIDs. The second has the time and the
     GTID of the last transaction before the offset. Raise ConsistencyError if the file ends before the offset.

@@ -1,8 +1,8 @@
 """Discovery of the servers on this host by kernel facts: programs, sockets and working directories.
 
-A server changes into its data directory at its start. A process is skipped if its paths are not paths of this host: it
-has another root (a container, a clone of zsnapdb), or another data directory than this host has at that path. A systemd
-service counts: it has its own mount namespace, but the root of the host (systemd.exec(5), "ProtectSystem=").
+A server changes into its data directory at its start. The function skips a process with another root (a container, a
+clone of zsnapdb). It also skips a process whose data directory is not the directory that this host has at that path. A
+systemd service counts: it has its own mount namespace, but the root of the host (systemd.exec(5), "ProtectSystem=").
 """
 
 from __future__ import annotations
