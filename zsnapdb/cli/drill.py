@@ -106,7 +106,7 @@ def drill(
         typer.Option(
             "--to",
             metavar="POINT",
-            help=f"Point to restore: {POINT}, or random (a random backup).",
+            help=f"Point: {POINT}, or random.",
         ),
     ] = "latest",
     seed: Annotated[

@@ -66,7 +66,7 @@ WithForeignSnapshots = Annotated[
         help="Also destroy snapshots of the datasets that another program or an administrator made.",
     ),
 ]
-POINT = "latest, latest-backup, a backup id, a time with its zone, 10m (10 minutes ago), a GTID, or before-GTID"
+POINT = "latest, latest-backup, backup id, time with zone, 10m (ago), GTID or before-GTID"
 """Forms of a point in time, for every command that takes one."""
 
 ReplicasWillBeRebuilt = Annotated[
@@ -236,7 +236,7 @@ def clone_guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:
     return guids(settings, host, name)
 
 
-SOURCE_HELP = "Source: latest, live (a new snapshot), the id of a backup, commit or rewind, or @SNAPSHOT."
+SOURCE_HELP = "Source: latest, live (new snapshot), id of a backup, commit or rewind, or @SNAPSHOT."
 
 
 PREFIX = "ZSNAPDB"

@@ -45,7 +45,7 @@ class Format(StrEnum):
 def query(
     instance: NamedInstance,
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One SQL statement that only reads.", show_default=False)],
-    at: Annotated[str, typer.Option("--at", metavar="MOMENT", help=f"State to query: {POINT}.")] = "latest-backup",
+    at: Annotated[str, typer.Option("--at", metavar="MOMENT", help=f"State: {POINT}.")] = "latest-backup",
     form: Annotated[Format, typer.Option("--format", help="Output format of the rows.")] = Format.TABLE,
     repository: RepositoryName = None,
     history: History = None,

@@ -41,7 +41,7 @@ RescuedSchema = Annotated[
     str | None,
     typer.Option("--schema", metavar="SCHEMA", help="Schema to rescue, instead of a table.", show_default=False),
 ]
-RescuePoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"Point in time: {POINT}.")]
+RescuePoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"Point: {POINT}.")]
 RescueTarget = Annotated[
     str | None,
     typer.Option(

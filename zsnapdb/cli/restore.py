@@ -365,7 +365,7 @@ def confirm_on_terminal(step: _Step) -> bool:
     return typer.confirm(f"{step.name}: {step.describe()}?", default=True, err=True)
 
 
-RunbookPoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"Point to restore: {POINT}.")]
+RunbookPoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"Point: {POINT}.")]
 OutputFormat = Annotated[str, typer.Option("--format", metavar="FORM", help="Output format: md or html.")]
 
 

@@ -32,7 +32,7 @@ RewindPoint = Annotated[
     typer.Option(
         "--to",
         metavar="POINT",
-        help=f"Point: {POINT}, or the id of a set on this host.",
+        help=f"Point: {POINT}, or local set.",
         show_default=False,
     ),
 ]

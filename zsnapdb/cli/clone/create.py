@@ -56,7 +56,7 @@ SourceName = Annotated[
 ]
 ReplayPoint = Annotated[
     str | None,
-    typer.Option("--at", metavar="POINT", help=f"Point of the replay: {POINT}."),
+    typer.Option("--at", metavar="POINT", help=f"Replay point: {POINT}."),
 ]
 LeaseDuration = Annotated[
     str | None,
