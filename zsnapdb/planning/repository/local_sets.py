@@ -110,10 +110,11 @@ def decide(
     # By the transaction groups of this pool: no clock decides.
     made = [there.backup_of(item) for item in reversed(order.by_creation(snapshots, lambda item: item.createtxg))]
     newest_first = list(dict.fromkeys(made))
+    complete = _complete(snapshots, there)
     ids = [name for name in newest_first if name in there.kept and name not in there.damaged]
-    staying = set(ids if limits.most is None else ids[: limits.most]) | {there.base}
+    staying = set(ids if limits.most is None else _newest(ids, complete, limits.most)) | {there.base}
     least = limits.least if limits.most is None else min(limits.least, limits.most)
-    recent = set(newest_first[:least])
+    recent = _newest(newest_first, complete, least)
     decided = [
         LocalDecision(item.name, item.backup_id, item.guid, item.used, *_snapshot(item, there, staying, recent, limits))
         for item in snapshots
@@ -124,6 +125,34 @@ def decide(
         for item in bookmarks
     ]
     return tuple(sorted(decided, key=lambda d: (d.backup_id, d.name)))
+
+
+def _complete(snapshots: Sequence[LocalSnapshot], there: RepositoryAfterPrune) -> set[str]:
+    """Return the backups of this repository whose snapshots are all on this host.
+
+    A set that lost a snapshot, for example by `zfs rename`, and a set of another repository protect nothing: they do
+    not count among the newest.
+    """
+    here: dict[str, set[int]] = {}
+    for item in snapshots:
+        here.setdefault(there.backup_of(item), set()).add(item.guid)
+    made: dict[str, set[int]] = {name: set() for name in there.kept}
+    for guid, name in there.staying.items():
+        made.setdefault(name, set()).add(guid)
+    for known in (there.removed_before, there.removed):
+        made |= {name: set(guids) for name, guids in known.items()}
+    return {name for name, guids in here.items() if name in made and made[name] <= guids}
+
+
+def _newest(newest_first: Sequence[str], complete: Collection[str], count: int) -> set[str]:
+    """Return the sets from the newest one to the last of the `count` newest complete ones."""
+    chosen = set[str]()
+    for name in newest_first:
+        if count <= 0:
+            break
+        chosen.add(name)
+        count -= name in complete
+    return chosen
 
 
 def _snapshot(

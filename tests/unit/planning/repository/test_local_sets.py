@@ -138,3 +138,19 @@ def test_only_so_many_of_those_that_stay_also_stay_here_and_their_bookmarks_do()
 def test_what_the_next_increment_builds_on_stays_whatever_the_limit() -> None:
     removed = of(decide([snapshot(name) for name in GUIDS], [], there(set(GUIDS), set(), OLD), ONE))
     assert removed == {snapshot(OLD).name: False, snapshot(MIDDLE).name: True, snapshot(NEW).name: False}
+
+
+@pytest.mark.parametrize("limits", [LocalLimits(None, 2), LocalLimits(2, 2)])
+@pytest.mark.parametrize("repository", ["here", "elsewhere"])
+def test_incomplete_or_unknown_set_takes_no_place_of_the_newest(limits: LocalLimits, repository: str) -> None:
+    """A set that lost a snapshot by `zfs rename`, or one that this repository never had, is no copy to count on."""
+    middle = snapshot(MIDDLE, repository)
+    if repository == "here":
+        after = RepositoryAfterPrune("here", {MIDDLE, NEW}, {OLD: {1}}, NEW, {}, {2: MIDDLE, 22: MIDDLE, 3: NEW})
+    else:
+        after = there({NEW}, {OLD})
+    removed = of(decide([snapshot(OLD), middle, snapshot(NEW)], [], after, limits))
+    assert not any(removed.values())
+    assert of(decide([snapshot(OLD), middle, snapshot(MIDDLE, guid=22), snapshot(NEW)], [], after, limits))[
+        snapshot(OLD).name
+    ] is (repository == "here")
