@@ -17,7 +17,7 @@ from zsnapdb.jobs.record import host_record, put_back_record
 from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.jobs.record.record_file import BACKUPS, read
 from zsnapdb.jobs.restore.without_store import archive_of, is_stand_in
-from zsnapdb.planning.binlog.route import follow
+from zsnapdb.planning.binlog.route import RouteMap
 from zsnapdb.planning.binlog.window import leading
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.repository.host_record import BackupRecord
@@ -282,7 +282,7 @@ def _leads_into(last: ArchivedFile, backups: Sequence[Manifest], archive: Archiv
     if not backups:
         return False
     points_here = [point_of(manifest) for manifest in backups]
-    route = leading(points_here, lambda point: follow(point, archive.files, archive.state))
+    route = leading(points_here, RouteMap(archive.files, archive.state).follow)
     return any(file.incarnation == last.incarnation for file in route.files)
 
 
