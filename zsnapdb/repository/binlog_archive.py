@@ -444,19 +444,34 @@ def undescribed(archive: BinlogArchive) -> dict[tuple[str, str], list[ListedPart
 
 def _undescribed(archive: BinlogArchive, incarnation: str) -> dict[str, list[ListedPart]]:
     repository, place = archive.repository, (archive.instance, incarnation)
-    # Bodies are listed before descriptions: a body that is described in between does not look like garbage.
-    parts: list[ListedPart] = [
+    # Names are listed before descriptions: a binlog that is described in between does not look like garbage.
+    names = {
+        name for bodies in (layout.binlog_chunks, layout.segment_bodies) for name in repository.folders(bodies(*place))
+    }
+    unclear = {name for name in names if layout.is_binlog_name(name)}
+    unclear |= {listed.key.name for listed in repository.list(layout.segments(*place))}
+    unclear -= _described(archive, incarnation)
+    parts = {name: _parts(archive, incarnation, name) for name in sorted(unclear)}
+    described = _described(archive, incarnation) if parts else frozenset()
+    return {name: objects for name, objects in parts.items() if objects and name not in described}
+
+
+def _described(archive: BinlogArchive, incarnation: str) -> frozenset[str]:
+    """Return the names of the files that the descriptions of an incarnation make."""
+    place = (archive.instance, incarnation)
+    segments = archive.repository.list(layout.segments(*place))
+    begun = {listed.key.name for listed in segments if listed.key.span[0] == 0}
+    return frozenset(begun | {listed.key.name for listed in archive.repository.list(layout.rotated_binlogs(*place))})
+
+
+def _parts(archive: BinlogArchive, incarnation: str, name: str) -> list[ListedPart]:
+    """Return the objects below the name of a binlog, without the description of a rotated file."""
+    repository, place = archive.repository, (archive.instance, incarnation, name)
+    return [
         *repository.list(layout.binlog_chunks(*place)),
         *repository.list(layout.segment_bodies(*place)),
+        *repository.list(layout.segments(*place)),
     ]
-    segments = list(repository.list(layout.segments(*place)))
-    described = {listed.key.name for listed in segments if listed.key.span[0] == 0}
-    described |= {listed.key.name for listed in repository.list(layout.rotated_binlogs(*place))}
-    by_name: dict[str, list[ListedPart]] = {}
-    for part in (*parts, *segments):
-        if part.key.name not in described:
-            by_name.setdefault(part.key.name, []).append(part)
-    return by_name
 
 
 def sweep(archive: BinlogArchive, incarnation: str, name: str, keys: Collection[str]) -> int:
@@ -466,8 +481,8 @@ def sweep(archive: BinlogArchive, incarnation: str, name: str, keys: Collection[
     archiver that starts with the file again is noticed by the objects it stores: it gives each body a new name, and it
     never overwrites a description.
     """
-    now: list[BinlogKey] = sorted(part.key for part in _undescribed(archive, incarnation).get(name, []))
-    if not now or not set(now) <= set(keys):
+    now: list[BinlogKey] = sorted(part.key for part in _parts(archive, incarnation, name))
+    if not now or not set(now) <= set(keys) or name in _described(archive, incarnation):
         return 0
     # The description is read itself, because a listing may lag.
     if archive.repository.exists(layout.rotated_binlog(archive.instance, incarnation, name)):

@@ -150,15 +150,15 @@ def decide(points: Sequence[BackupPoint], oldest: int | None, files: Sequence[Ro
     from a backup contains it, if it ended less than a day before the oldest backup, or if its server's archive
     continues from it.
     """
-    used = _users(points, files)
+    used = _users(sorted(points, key=lambda point: point.taken), files)
     newest = {file.server: at for at, file in enumerate(files)}
     return tuple(_one(at, file, used[at], oldest, newest[file.server] == at) for at, file in enumerate(files))
 
 
 def _users(points: Sequence[BackupPoint], files: Sequence[RouteFile]) -> list[str | None]:
-    """Return the oldest backup that each file rolls forward; None for a file of no route."""
+    """Return the first of the backups, oldest first, that each file rolls forward; None for a file of no route."""
     known = RouteMap(files)
-    newest_first = [known.follow(point) for point in sorted(points, key=lambda point: point.taken, reverse=True)]
+    newest_first = [known.follow(point) for point in reversed(points)]
     users: list[str | None] = [None] * len(files)
     for route in reversed(newest_first):
         for part in route.places:

@@ -39,10 +39,10 @@ __all__ = [
     "ArchiveState",
     "BackupPoint",
     "EndKind",
-    "Passage",
     "Route",
     "RouteEnd",
     "RouteFile",
+    "RouteFiles",
     "RouteMap",
     "Unreadable",
 ]
@@ -52,10 +52,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NEWEST = RouteEnd(EndKind.NEWEST, "nothing newer is archived")
 
 
-class Passage(Sequence[RouteFile]):
+class RouteFiles(Sequence[RouteFile]):
     """The files of a route, in order: parts of the list of all archived files, which many routes share.
 
-    `places` are the indexes in that list. A passage equals a tuple of the same files.
+    `places` are the indexes in that list. They equal a tuple of the same files.
     """
 
     __slots__ = ("_ends", "_files", "places")
@@ -85,7 +85,7 @@ class Passage(Sequence[RouteFile]):
         return self._files[self.places[part][number - self._ends[part]]]
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Passage | tuple):
+        if not isinstance(other, RouteFiles | tuple):
             return NotImplemented
         return len(self) == len(other) and all(own == its for own, its in zip(self, other, strict=True))
 
@@ -187,7 +187,7 @@ class RouteMap:
         is_some_archive = bool(files or state.unreadable)
         begin = begin_of(point, files, self._histories, state, self._heads) if is_some_archive else NO_ARCHIVE
         if isinstance(begin, RouteEnd):
-            return Route(point, Passage(), 0, True, point.taken, point.gtids, begin)
+            return Route(point, RouteFiles(), 0, True, point.taken, point.gtids, begin)
         places: list[range] = []
         times = [point.taken]
         reached: Gtids | None = point.gtids
@@ -199,7 +199,7 @@ class RouteMap:
             if tail.last_commit is not None:
                 times.append(state.until(tail.last_commit))
             step = self._leave(places[-1][-1], reached)
-        visited = Passage(files, places)
+        visited = RouteFiles(files, places)
         complete = complete_until(visited, step, state.complete)
         to = max(times if complete is None else [*times, state.until(complete)])
         return Route(point, visited, begin.offset, begin.is_exact, to, reached, step, visited.places)
