@@ -12,7 +12,7 @@ import io
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -25,6 +25,7 @@ from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, Not
 from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.planning.repository import own_documents
 from zsnapdb.repository import layout
+from zsnapdb.repository.binlog_cache import DescriptionCache
 from zsnapdb.repository.binlog_contents import Archive, load
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, CompleteRecord, Incarnation, Segment
 from zsnapdb.repository.layout import (
@@ -142,13 +143,15 @@ class BinlogArchive:
 
     repository: Repository
     instance: str
+    cache: DescriptionCache | None = field(default=None, kw_only=True)
+    """The descriptions that this host read before; None: every description is read."""
 
     def load(self) -> Archive:
         """Return the contents of the archive.
 
         A damaged description does not hide the others. RepositoryError if the store cannot be reached.
         """
-        return load(self.repository, self.instance)
+        return load(self.repository, self.instance, self.cache)
 
     def fetch(self, file: ArchivedFile, target: Path) -> None:
         """Write the file's archived bytes, up to the end of its last complete transaction, to a new file `target`.
@@ -180,7 +183,7 @@ class BinlogArchive:
         `read` returns the bytes of the copy from one offset to another. Every chunk is proved by the hash in the file's
         description; no chunk is fetched, and no key is needed. False, and no file at `target`, if the copy differs.
         """
-        chunks = file.chunks if file.is_rotated else tuple(segment.chunk for segment in file.segments)
+        chunks: Sequence[Chunk] = file.chunks if file.is_rotated else tuple(segment.chunk for segment in file.segments)
         is_same = not file.is_rotated or stream_hash(chunks) == file.sha256
         at = 0
         with _new_file(target, file.end) as out:
@@ -445,10 +448,8 @@ def undescribed(archive: BinlogArchive) -> dict[tuple[str, str], list[ListedPart
 def _undescribed(archive: BinlogArchive, incarnation: str) -> dict[str, list[ListedPart]]:
     repository, place = archive.repository, (archive.instance, incarnation)
     # Names are listed before descriptions: a binlog that is described in between does not look like garbage.
-    names = {
-        name for bodies in (layout.binlog_chunks, layout.segment_bodies) for name in repository.folders(bodies(*place))
-    }
-    unclear = {name for name in names if layout.is_binlog_name(name)}
+    bodies = (*repository.folders(layout.binlog_chunks(*place)), *repository.folders(layout.segment_bodies(*place)))
+    unclear = {name for name in bodies if layout.is_binlog_name(name)}
     unclear |= {listed.key.name for listed in repository.list(layout.segments(*place))}
     unclear -= _described(archive, incarnation)
     parts = {name: _parts(archive, incarnation, name) for name in sorted(unclear)}

@@ -198,8 +198,7 @@ class Cache:
     @classmethod
     def of(cls, folder: Path, repository: Repository, instance: str) -> Cache:
         """Return the cache of an instance in a repository, below `folder`."""
-        plain = ("encrypted",) if repository.keyring.refuses_plain else ()
-        return cls(folder / repository.id / f"{instance}.json", (*repository.keyring.trusted, *plain))
+        return cls(folder / repository.id / f"{instance}.json", repository.keyring.cache_trust)
 
     def read(self) -> dict[str, KnownManifest]:
         """Return the entries by backup id.
@@ -207,8 +206,8 @@ class Cache:
         None if there is no file, if it has another version, or if the keyring trusted something else.
         """
         with contextlib.suppress(OSError, ValidationError):
-            digest, _, body = self.file.read_bytes().partition(b"\n")
-            if digest != _digest(body):
+            body = unsealed(self.file.read_bytes())
+            if body is None:
                 return {}
             cached = _cache_file().validate_json(body)
             if (cached.version, cached.trust) == (_VERSION, self.trust):
@@ -227,6 +226,12 @@ class Cache:
 def sealed(body: bytes) -> bytes:
     """Return what the file of a cache with this body has."""
     return _digest(body) + b"\n" + body
+
+
+def unsealed(content: bytes) -> bytes | None:
+    """Return the body of a cache from what its file has; None if the file was damaged."""
+    digest, _, body = content.partition(b"\n")
+    return body if digest == _digest(body) else None
 
 
 def _digest(body: bytes) -> bytes:

@@ -76,7 +76,7 @@ def archive_of(
     transaction (bytes): describing reads the bytes, and looks for that end if it is not known.
     """
     if not is_stand_in(repository):
-        return BinlogArchive(repository, instance.name)
+        return instance.archive(repository)
     sets = tuple(manifest for manifest in local_snapshot.load(instance) if is_of_server(manifest))
     return _HostArchive(repository, instance.name, sets, target, only)
 
