@@ -280,6 +280,22 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
     return Summaries(tuple(backups), dict(sorted(unreadable.items())), dict(sorted(foreign.items())))
 
 
+def manifest_of(repository: Repository, backup: Summary) -> Manifest:
+    """Return the manifest of a backup.
+
+    Raises:
+        NotThere: it was removed since it was listed
+        DamagedError: it cannot be read, or is another manifest than the one that was listed
+    """
+    manifest, digest = repository.digested_manifest(backup.instance, backup.backup_id)
+    if digest != backup.digest:
+        raise DamagedError(
+            f"manifest {layout.manifest(backup.instance, backup.backup_id)} differs from what this host read before",
+            hint="the object was replaced; check `zsnapdb verify`, and run the command again",
+        )
+    return manifest
+
+
 def _listed(repository: Repository, instance: str) -> dict[str, str]:
     """Return the version of each manifest the store lists, by backup id."""
     return {listed.key.backup_id: listed.version for listed in repository.list(layout.manifests(instance))}

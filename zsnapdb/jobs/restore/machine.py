@@ -150,7 +150,7 @@ def _newest_wanted(
     possible = [m for m in known.choosable() if known.named in (None, m.backup_id)]
     if not possible:
         raise NotThere(f"there is no backup of {instance.name}", hint=f"run `zsnapdb backup {instance.name}`")
-    return known, possible[-1]
+    return known, known.whole(possible[-1])
 
 
 def machine_source(manifest: Manifest) -> MachineSourcePart:
