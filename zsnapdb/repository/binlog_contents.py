@@ -22,10 +22,10 @@ from zsnapdb.repository.binlog_descriptions import (
     covering,
     number_of,
 )
-from zsnapdb.repository.layout import CompleteKey, K, SegmentKey
+from zsnapdb.repository.layout import CompleteKey, K, Key, SegmentKey
 from zsnapdb.repository.objects import ListedObject
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.stored_document import digest_of
+from zsnapdb.repository.stored_document import StoredDocument, digest_of
 from zsnapdb.stream.chunks import Chunk
 
 Description: TypeAlias = Incarnation | CompleteRecord | ArchivedFile | Segment
@@ -103,7 +103,6 @@ class _Reading:
     known: Mapping[str, Known] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
     found: dict[str, Known] = field(default_factory=dict)
-    signers: dict[str, str | None] = field(default_factory=dict)
     is_changed: bool = False
 
     def recall(self, listed: ListedObject[K]) -> ArchivedFile | Segment | None:
@@ -117,13 +116,14 @@ class _Reading:
         self.found[listed.key] = known
         return _without_chunks(self.repository, known) if isinstance(known, KnownFile) else known.segment
 
-    def keep(self, listed: ListedObject[K], incarnation: str, read: ArchivedFile | Segment) -> ArchivedFile | Segment:
+    def keep(
+        self, key: Key, version: str, incarnation: str, document: StoredDocument, read: ArchivedFile | Segment
+    ) -> ArchivedFile | Segment:
         """Remember a description that was just read; return it without the chunks of a rotated binlog."""
-        key = listed.key
-        if not self.has_cache or not listed.version:
+        if not self.has_cache or not version:
             return read
         self.is_changed = True
-        facts = (listed.version, self.signers[key], self.lines[key])
+        facts = (version, document.signer, document.digest)
         if isinstance(read, Segment):
             self.found[key] = KnownSegment(*facts, incarnation, read)
             return read
@@ -299,22 +299,26 @@ def _recall_or_read(
 ) -> list[tuple[K, F | DamagedError]]:
     """Return the listed descriptions in order: those that this host knows, and the others as `_read_all` does."""
     recalled = {one.key: known for one in listed if (known := reading.recall(one)) is not None}
-    read = dict(_read_all(reading, [one.key for one in listed if one.key not in recalled], decode))
-    descriptions: list[tuple[K, F | DamagedError]] = []
-    for one in listed:
-        if one.key in recalled:
-            descriptions.append((one.key, cast(F, recalled[one.key])))
-        elif one.key in read:
-            new = read[one.key]
-            kept = new if isinstance(new, DamagedError) else cast(F, reading.keep(one, incarnation, new))
-            descriptions.append((one.key, kept))
-    return descriptions
+    versions = {one.key: one.version for one in listed if one.key not in recalled}
+
+    def keep(key: K, document: StoredDocument, read: F) -> F:
+        return cast(F, reading.keep(key, versions[key], incarnation, document, read))
+
+    read = dict(_read_all(reading, list(versions), decode, keep))
+    together: dict[K, F | DamagedError] = {**read, **{key: cast(F, one) for key, one in recalled.items()}}
+    return [(one.key, together[one.key]) for one in listed if one.key in together]
 
 
 def _read_all(
-    reading: _Reading, keys: Sequence[K], decode: Callable[[bytes, K], T]
+    reading: _Reading,
+    keys: Sequence[K],
+    decode: Callable[[bytes, K], T],
+    keep: Callable[[K, StoredDocument, T], T] | None = None,
 ) -> list[tuple[K, T | DamagedError]]:
-    """Return the decoded objects in order, without those that were removed since they were listed."""
+    """Return the decoded objects in order, without those that were removed since they were listed.
+
+    `keep` returns a description in the form in which it stays in memory.
+    """
     repository = reading.repository
 
     def read(key: K) -> tuple[K, T | DamagedError] | None:
@@ -322,8 +326,8 @@ def _read_all(
             document = repository.keyring.opened(repository.get(key), key)
             description = decode(document.line, key)
             _check_origin(repository, description, key)
-            reading.lines[key], reading.signers[key] = document.digest, document.signer
-            return key, description
+            reading.lines[key] = document.digest
+            return key, description if keep is None else keep(key, document, description)
         except DamagedError as error:
             return key, error
         except NotThere:
