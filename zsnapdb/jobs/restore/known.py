@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.model import parse_gtids, pool_of
@@ -41,6 +42,7 @@ _FUTURE = "it is from the future by the clock of this host, and this host did no
 
 Backup = Manifest | Summary
 """A stored backup without its chunks, or a local set, whose description this host has."""
+B = TypeVar("B", bound=Backup)
 
 
 def catalogue_of(instance: Instance, repository: Repository, archive: Archive | None) -> tuple[Summaries, StoredCheck]:
@@ -136,7 +138,7 @@ class KnownToRestore:
             server_source(asked[-1])
         return servers
 
-    def of_one_server(self, manifests: Sequence[Summary]) -> list[Summary]:
+    def of_one_server(self, manifests: Sequence[B]) -> list[B]:
         """Return the backups among which the newest is the newest state of one server.
 
         Several servers may have written under the name of the instance. This host's own server counts here. On another
