@@ -11,7 +11,7 @@ import io
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -24,6 +24,7 @@ from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, Not
 from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.planning.repository import own_documents
 from zsnapdb.repository import layout
+from zsnapdb.repository.binlog_cache import DescriptionCache
 from zsnapdb.repository.binlog_contents import Archive, load
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, CompleteRecord, Incarnation, Segment
 from zsnapdb.repository.layout import (
@@ -147,13 +148,15 @@ class BinlogArchive:
 
     repository: Repository
     instance: str
+    cache: DescriptionCache | None = field(default=None, kw_only=True)
+    """The descriptions that this host read before; None: every description is read."""
 
     def load(self) -> Archive:
         """Return the contents of the archive.
 
         A damaged description does not hide the others. RepositoryError if the store cannot be reached.
         """
-        return load(self.repository, self.instance)
+        return load(self.repository, self.instance, self.cache)
 
     def fetch(self, file: ArchivedFile, target: Path) -> None:
         """Write the file's archived bytes, up to the end of its last complete transaction, to a new file `target`.
@@ -185,7 +188,7 @@ class BinlogArchive:
         `read` returns the bytes of the copy from one offset to another. Every chunk is proved by the hash in the file's
         description; no chunk is fetched, and no key is needed. False, and no file at `target`, if the copy differs.
         """
-        chunks = file.chunks if file.is_rotated else tuple(segment.chunk for segment in file.segments)
+        chunks: Sequence[Chunk] = file.chunks if file.is_rotated else tuple(segment.chunk for segment in file.segments)
         is_same = not file.is_rotated or stream_hash(chunks) == file.sha256
         at = 0
         with _new_file(target, file.end) as out:
@@ -448,19 +451,32 @@ def undescribed(archive: BinlogArchive) -> dict[tuple[str, str], list[ListedPart
 
 def _undescribed(archive: BinlogArchive, incarnation: str) -> dict[str, list[ListedPart]]:
     repository, place = archive.repository, (archive.instance, incarnation)
-    # Bodies are listed before descriptions: a body that is described in between does not look like garbage.
-    parts: list[ListedPart] = [
+    # Names are listed before descriptions: a binlog that is described in between does not look like garbage.
+    bodies = (*repository.folders(layout.binlog_chunks(*place)), *repository.folders(layout.segment_bodies(*place)))
+    unclear = {name for name in bodies if layout.is_binlog_name(name)}
+    unclear |= {listed.key.name for listed in repository.list(layout.segments(*place))}
+    unclear -= _described(archive, incarnation)
+    parts = {name: _parts(archive, incarnation, name) for name in sorted(unclear)}
+    described = _described(archive, incarnation) if parts else frozenset()
+    return {name: objects for name, objects in parts.items() if objects and name not in described}
+
+
+def _described(archive: BinlogArchive, incarnation: str) -> frozenset[str]:
+    """Return the names of the files that the descriptions of an incarnation make."""
+    place = (archive.instance, incarnation)
+    segments = archive.repository.list(layout.segments(*place))
+    begun = {listed.key.name for listed in segments if listed.key.span[0] == 0}
+    return frozenset(begun | {listed.key.name for listed in archive.repository.list(layout.rotated_binlogs(*place))})
+
+
+def _parts(archive: BinlogArchive, incarnation: str, name: str) -> list[ListedPart]:
+    """Return the objects below the name of a binlog, without the description of a rotated file."""
+    repository, place = archive.repository, (archive.instance, incarnation, name)
+    return [
         *repository.list(layout.binlog_chunks(*place)),
         *repository.list(layout.segment_bodies(*place)),
+        *repository.list(layout.segments(*place)),
     ]
-    segments = list(repository.list(layout.segments(*place)))
-    described = {listed.key.name for listed in segments if listed.key.span[0] == 0}
-    described |= {listed.key.name for listed in repository.list(layout.rotated_binlogs(*place))}
-    by_name: dict[str, list[ListedPart]] = {}
-    for part in (*parts, *segments):
-        if part.key.name not in described:
-            by_name.setdefault(part.key.name, []).append(part)
-    return by_name
 
 
 def sweep(archive: BinlogArchive, incarnation: str, name: str, keys: Collection[str]) -> int:
@@ -470,8 +486,8 @@ def sweep(archive: BinlogArchive, incarnation: str, name: str, keys: Collection[
     archiver that starts with the file again is noticed by the objects it stores: it gives each body a new name, and it
     never overwrites a description.
     """
-    now: list[BinlogKey] = sorted(part.key for part in _undescribed(archive, incarnation).get(name, []))
-    if not now or not set(now) <= set(keys):
+    now: list[BinlogKey] = sorted(part.key for part in _parts(archive, incarnation, name))
+    if not now or not set(now) <= set(keys) or name in _described(archive, incarnation):
         return 0
     # The description itself is read, because a listing may lag.
     if archive.repository.exists(layout.rotated_binlog(archive.instance, incarnation, name)):

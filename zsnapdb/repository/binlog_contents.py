@@ -5,28 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, cast
 
 from zsnapdb.base.errors import ConsistencyError, DamagedError, NotThere
 from zsnapdb.base.model import Flavour
 from zsnapdb.planning import order
 from zsnapdb.planning.binlog.history import NOTHING_KNOWN, ArchiveState, CompleteUntil, Unreadable
 from zsnapdb.repository import layout
+from zsnapdb.repository.binlog_cache import DescriptionCache, Known, KnownFile, KnownSegment
 from zsnapdb.repository.binlog_descriptions import (
     ArchivedFile,
     CompleteRecord,
     Incarnation,
     Segment,
+    UnreadChunks,
     covering,
     number_of,
 )
-from zsnapdb.repository.layout import CompleteKey, K, SegmentKey
+from zsnapdb.repository.layout import CompleteKey, K, Key, SegmentKey
+from zsnapdb.repository.objects import ListedObject
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.stored_document import digest_of
+from zsnapdb.repository.stored_document import StoredDocument, digest_of
+from zsnapdb.stream.chunks import Chunk
 
 Description: TypeAlias = Incarnation | CompleteRecord | ArchivedFile | Segment
 T = TypeVar("T", bound=Description)
 D = TypeVar("D", Incarnation, CompleteRecord, ArchivedFile)
+F = TypeVar("F", ArchivedFile, Segment)
 
 _THREADS = 8
 _READINGS = 5
@@ -52,12 +57,13 @@ class Archive:
         return tuple(file for file in self.files if file.incarnation == incarnation)
 
 
-def load(repository: Repository, instance: str) -> Archive:
+def load(repository: Repository, instance: str, cache: DescriptionCache | None = None) -> Archive:
     """Return the contents of the instance's archive.
 
-    A damaged description does not hide the others. RepositoryError if the store cannot be reached.
+    With a cache only descriptions are read that it does not have, and the chunks of rotated binlogs are unread. A
+    damaged description does not hide the others. RepositoryError if the store cannot be reached.
     """
-    reading = _Reading(repository)
+    reading = _Reading(repository, cache is not None, cache.read() if cache is not None else {})
     keys = [listed.key for listed in repository.list(layout.incarnations(instance))]
     incarnations: list[Incarnation] = []
     damages: list[_Damage] = []
@@ -74,6 +80,8 @@ def load(repository: Repository, instance: str) -> Archive:
         readable, wrong = _files(reading, instance, incarnation)
         files += readable
         damages += wrong
+    if cache is not None and (reading.is_changed or len(reading.found) != len(reading.known)):
+        cache.write(reading.found)
     return Archive(
         tuple(incarnations),
         tuple(files),
@@ -83,12 +91,63 @@ def load(repository: Repository, instance: str) -> Archive:
     )
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Reading:
-    """A repository during a read, and the SHA-256 of each line so far, by key."""
+    """A repository during a read, and the SHA-256 of each line so far, by key.
+
+    `known` are the descriptions of earlier readings, `found` those of this one. Both are empty without a cache.
+    """
 
     repository: Repository
+    has_cache: bool = False
+    known: Mapping[str, Known] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
+    found: dict[str, Known] = field(default_factory=dict)
+    is_changed: bool = False
+
+    def recall(self, listed: ListedObject[K]) -> ArchivedFile | Segment | None:
+        """Return the description of a listed object if this host knows it, and believes it now."""
+        known = self.known.get(listed.key)
+        if known is None or not listed.version or known.version != listed.version:
+            return None
+        if not self.repository.keyring.believes(known.signer, known.line):
+            return None
+        self.lines[listed.key] = known.line
+        self.found[listed.key] = known
+        return _without_chunks(self.repository, known) if isinstance(known, KnownFile) else known.segment
+
+    def keep(
+        self, key: Key, version: str, incarnation: str, document: StoredDocument, read: ArchivedFile | Segment
+    ) -> ArchivedFile | Segment:
+        """Remember a description that was just read; return it without the chunks of a rotated binlog."""
+        if not self.has_cache or not version:
+            return read
+        self.is_changed = True
+        facts = (version, document.signer, document.digest)
+        if isinstance(read, Segment):
+            self.found[key] = KnownSegment(*facts, incarnation, read)
+            return read
+        known = KnownFile(*facts, read.digest, read.stored_size, read.model_copy(update={"chunks": ()}))
+        self.found[key] = known
+        return _without_chunks(self.repository, known)
+
+
+def _without_chunks(repository: Repository, known: KnownFile) -> ArchivedFile:
+    """Return a rotated binlog whose chunks are read, with the signature of their description, when they are used."""
+    key = layout.rotated_binlog(known.file.instance, known.file.incarnation, known.file.name)
+
+    def read() -> Sequence[Chunk]:
+        try:
+            line = repository.verified(key)
+        except NotThere as error:
+            raise DamagedError(f"{key} is missing", hint="the object was removed after it was listed") from error
+        if digest_of(line) != known.line:
+            raise DamagedError(f"{key} differs from what this host read before", hint="the object was replaced")
+        file = _rotated(line, key)
+        _check_origin(repository, file, key)
+        return file.chunks
+
+    return known.file.model_copy(update={"chunks": UnreadChunks(known.digest, known.stored_size, read)})
 
 
 def _complete(reading: _Reading, keys: Sequence[CompleteKey]) -> tuple[tuple[CompleteUntil, ...], list[DamagedError]]:
@@ -126,22 +185,22 @@ def _files(reading: _Reading, instance: str, incarnation: Incarnation) -> tuple[
     for attempt in range(1, _READINGS + 1):
         # Segments are listed before rotated files: a file that is rotated in between is in both lists, not in none.
         segments = list(reading.repository.list(layout.segments(instance, incarnation.id)))
-        keys = [listed.key for listed in reading.repository.list(layout.rotated_binlogs(instance, incarnation.id))]
+        described = list(reading.repository.list(layout.rotated_binlogs(instance, incarnation.id)))
         files: list[ArchivedFile] = []
         damages: list[_Damage] = []
-        read = _read_all(reading, keys, _rotated)
+        read = _recall_or_read(reading, described, incarnation.id, _rotated)
         for key, file in read:
             if isinstance(file, ArchivedFile):
                 files.append(file)
             else:
                 damages.append(_Damage.of_binlog(incarnation.id, key.name, file))
-        rotated = {key.name for key in keys}
-        spans: dict[str, list[tuple[int, int]]] = {}
+        rotated = {listed.key.name for listed in described}
+        parts: dict[str, list[ListedObject[SegmentKey]]] = {}
         for listed in segments:
             if listed.key.name not in rotated:
-                spans.setdefault(listed.key.name, []).append(listed.key.span)
-        actives = [_active(reading, instance, incarnation, name, known) for name, known in spans.items()]
-        if len(read) < len(keys) or any(active.is_changed for active in actives):
+                parts.setdefault(listed.key.name, []).append(listed)
+        actives = [_active(reading, instance, incarnation, name, known) for name, known in parts.items()]
+        if len(read) < len(described) or any(active.is_changed for active in actives):
             continue
         if any(active.is_cut for active in actives) and attempt < _READINGS:
             continue
@@ -165,10 +224,11 @@ class _Active:
 
 
 def _active(
-    reading: _Reading, instance: str, incarnation: Incarnation, name: str, known: Sequence[tuple[int, int]]
+    reading: _Reading, instance: str, incarnation: Incarnation, name: str, known: Sequence[ListedObject[SegmentKey]]
 ) -> _Active:
-    chosen = [layout.segment(instance, incarnation.id, name, *span) for span in covering(known)]
-    read = _read_all(reading, chosen, lambda body, key: _segment(body, key, incarnation.flavour))
+    by_span = {listed.key.span: listed for listed in known}
+    chosen = [by_span[span] for span in covering(list(by_span))]
+    read = _recall_or_read(reading, chosen, incarnation.id, lambda body, key: _segment(body, key, incarnation.flavour))
     if len(read) < len(chosen):
         return _Active(is_changed=True)
     readable: list[Segment] = []
@@ -178,8 +238,8 @@ def _active(
             return _Active(active_file(instance, incarnation, name, readable), damage)
         readable.append(segment)
     file = active_file(instance, incarnation, name, readable)
-    reached = chosen[-1].span[1] if chosen and file is not None else 0
-    if max(end for _, end in known) <= reached:
+    reached = chosen[-1].key.span[1] if chosen and file is not None else 0
+    if max(end for _, end in by_span) <= reached:
         return _Active(file)
     error = DamagedError(
         f"{layout.segments(instance, incarnation.id, name).path} lacks the segment of {name} from byte {reached} on",
@@ -239,19 +299,40 @@ def _check_origin(repository: Repository, description: Description, key: str) ->
         repository.keyring.check_encrypted((description.chunk.key_id,), key)
 
 
+def _recall_or_read(
+    reading: _Reading, listed: Sequence[ListedObject[K]], incarnation: str, decode: Callable[[bytes, K], F]
+) -> list[tuple[K, F | DamagedError]]:
+    """Return the listed descriptions in order: those that this host knows, and the others as `_read_all` does."""
+    recalled = {one.key: known for one in listed if (known := reading.recall(one)) is not None}
+    versions = {one.key: one.version for one in listed if one.key not in recalled}
+
+    def keep(key: K, document: StoredDocument, read: F) -> F:
+        return cast(F, reading.keep(key, versions[key], incarnation, document, read))
+
+    read = dict(_read_all(reading, list(versions), decode, keep))
+    together: dict[K, F | DamagedError] = {**read, **{key: cast(F, one) for key, one in recalled.items()}}
+    return [(one.key, together[one.key]) for one in listed if one.key in together]
+
+
 def _read_all(
-    reading: _Reading, keys: Sequence[K], decode: Callable[[bytes, K], T]
+    reading: _Reading,
+    keys: Sequence[K],
+    decode: Callable[[bytes, K], T],
+    keep: Callable[[K, StoredDocument, T], T] | None = None,
 ) -> list[tuple[K, T | DamagedError]]:
-    """Return the decoded objects in order, without those that were removed after the listing."""
+    """Return the decoded objects in order, without those that were removed after the listing.
+
+    `keep` returns a description in the form in which it stays in memory.
+    """
     repository = reading.repository
 
     def read(key: K) -> tuple[K, T | DamagedError] | None:
         try:
-            line = repository.verified(key)
-            description = decode(line, key)
+            document = repository.keyring.opened(repository.get(key), key)
+            description = decode(document.line, key)
             _check_origin(repository, description, key)
-            reading.lines[key] = digest_of(line)
-            return key, description
+            reading.lines[key] = document.digest
+            return key, description if keep is None else keep(key, document, description)
         except DamagedError as error:
             return key, error
         except NotThere:

@@ -20,10 +20,11 @@ it. So they can be read without the marker, and also in a copy of the repository
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Annotated, Literal, Self
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Annotated, Literal, Self, overload
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, PlainSerializer, model_validator
 
 from zsnapdb.base.gtid import Gtids, joined
 from zsnapdb.base.model import Flavour, parse_gtids, server_name
@@ -231,6 +232,43 @@ class Segment(Part):
         _parsed(self.head.previous_gtids if self.head is not None else None, flavour)
 
 
+class UnreadChunks(Sequence[Chunk]):
+    """The chunks of a rotated binlog whose description this host knows without them. The first use reads them.
+
+    `digest` is that of the file, `stored_size` the size of the chunks in the store, in bytes. `read` returns the chunks
+    from the signed description. It raises DamagedError if that is missing or has changed.
+    """
+
+    def __init__(self, digest: str, stored_size: int, read: Callable[[], Sequence[Chunk]]) -> None:
+        self.digest, self.stored_size = digest, stored_size
+        self._read = read
+
+    @cached_property
+    def _chunks(self) -> tuple[Chunk, ...]:
+        return tuple(self._read())
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return iter(self._chunks)
+
+    @overload
+    def __getitem__(self, at: int) -> Chunk: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Chunk, ...]: ...
+    def __getitem__(self, at: int | slice) -> Chunk | tuple[Chunk, ...]:
+        return self._chunks[at]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, UnreadChunks):
+            return self.digest == other.digest
+        return self._chunks == other if isinstance(other, tuple) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._chunks)
+
+
 class ArchivedFile(Part):
     """An archived binlog file: its contents and the place of its bytes.
 
@@ -257,7 +295,7 @@ class ArchivedFile(Part):
     gap: Words | None = None
     codec: Codec = Codec.NONE
     attempt: Attempt | Literal[""] = ""
-    chunks: tuple[Chunk, ...] = ()
+    chunks: Annotated[Sequence[Chunk], AfterValidator(tuple), PlainSerializer(tuple)] = ()
     keys: tuple[KeyPart, ...] = ()
     segments: tuple[Segment, ...] = ()
     seen: CommitTime | None = None
@@ -333,6 +371,8 @@ class ArchivedFile(Part):
 
         It is the same in every version of the program.
         """
+        if isinstance(self.chunks, UnreadChunks):
+            return self.chunks.digest
         facts = (self.repository_id, self.incarnation, self.name, self.size, self.end, self.sha256, self.fingerprint)
         times = (self.created, self.first_commit, self.last_commit)
         chunks = (chunk.stored_sha256 for chunk in self.chunks)
@@ -342,6 +382,8 @@ class ArchivedFile(Part):
     @property
     def stored_size(self) -> int:
         """The size in bytes of the file's objects in the store, without descriptions."""
+        if isinstance(self.chunks, UnreadChunks):
+            return self.chunks.stored_size
         chunks = (*self.chunks, *(segment.chunk for segment in self.segments))
         return sum(chunk.stored_size for chunk in chunks)
 

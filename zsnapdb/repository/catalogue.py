@@ -204,8 +204,7 @@ class Cache:
     @classmethod
     def of(cls, folder: Path, repository: Repository, instance: str) -> Cache:
         """Return the cache of an instance in a repository, below `folder`."""
-        plain = ("encrypted",) if repository.keyring.refuses_plain else ()
-        return cls(folder / repository.id / f"{instance}.json", (*repository.keyring.trusted, *plain))
+        return cls(folder / repository.id / f"{instance}.json", repository.keyring.cache_trust)
 
     def read(self) -> dict[str, KnownManifest]:
         """Return the entries by backup id.
@@ -214,8 +213,8 @@ class Cache:
         keyring.
         """
         with contextlib.suppress(OSError, ValidationError):
-            digest, _, body = self.file.read_bytes().partition(b"\n")
-            if digest != _digest(body):
+            body = unsealed(self.file.read_bytes())
+            if body is None:
                 return {}
             cached = _cache_file().validate_json(body)
             if (cached.version, cached.trust) == (_VERSION, self.trust):
@@ -234,6 +233,12 @@ class Cache:
 def sealed(body: bytes) -> bytes:
     """Return the content of a cache's file with this body."""
     return _digest(body) + b"\n" + body
+
+
+def unsealed(content: bytes) -> bytes | None:
+    """Return the body of a cache from what its file has; None if the file was damaged."""
+    digest, _, body = content.partition(b"\n")
+    return body if digest == _digest(body) else None
 
 
 def _digest(body: bytes) -> bytes:
@@ -280,6 +285,22 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
         cache.write(entries)
     backups = in_order(entry.summary for entry in entries.values())
     return Summaries(tuple(backups), dict(sorted(unreadable.items())), dict(sorted(foreign.items())))
+
+
+def manifest_of(repository: Repository, backup: Summary) -> Manifest:
+    """Return the manifest of a backup.
+
+    Raises:
+        NotThere: it was removed since it was listed
+        DamagedError: it cannot be read, or is another manifest than the one that was listed
+    """
+    manifest, digest = repository.digested_manifest(backup.instance, backup.backup_id)
+    if digest != backup.digest:
+        raise DamagedError(
+            f"manifest {layout.manifest(backup.instance, backup.backup_id)} differs from what this host read before",
+            hint="the object was replaced; check `zsnapdb verify`, and run the command again",
+        )
+    return manifest
 
 
 def _listed(repository: Repository, instance: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from zsnapdb.base.errors import ConfigError, DamagedError
 from zsnapdb.config.repository import EncryptionSettings
 from zsnapdb.repository import keys, stored_document
 from zsnapdb.repository.manifest import KeyPart
+from zsnapdb.repository.stored_document import StoredDocument
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,11 @@ class Keyring:
         """Whether this host refuses unencrypted backups."""
         return (self.is_encrypting or self.identity_file is not None) and not self.accepts_plain
 
+    @property
+    def cache_trust(self) -> tuple[str, ...]:
+        """The rules of trust on which this host's caches depend. If they change, the documents are read again."""
+        return (*self.trusted, *(("encrypted",) if self.refuses_plain else ()))
+
     def check_encrypted(self, key_ids: Iterable[str | None], name: str) -> None:
         """Raise DamagedError if an object has a plain chunk, and this host refuses plain chunks.
 
@@ -182,13 +188,16 @@ class Keyring:
     def signer(self, body: bytes) -> str | None:
         """Return the key of a stored object's valid signature, trusted or not; None if there is no valid signature."""
         try:
-            signature = stored_document.opened(body, "it").signature
+            return stored_document.opened(body, "it").signer
         except DamagedError:
             return None
-        return signature.key if signature is not None else None
 
     def verified(self, body: bytes, name: str) -> bytes:
-        """Return the document's line from the stored object. `name` is the object in errors.
+        """Return the document's line from the stored object, as `opened` does."""
+        return self.opened(body, name).line
+
+    def opened(self, body: bytes, name: str) -> StoredDocument:
+        """Return the document in the stored object. `name` says in errors which object it is.
 
         Raises:
             DamagedError: the line does not match its signature or digest.
@@ -196,9 +205,9 @@ class Keyring:
             does not know it as its own.
         """
         document = stored_document.opened(body, name)
-        signer = document.signature.key if document.signature is not None else None
-        if not self.trusted or signer in self.trusted or (self.own is not None and self.own.knows(document.digest)):
-            return document.line
+        signer = document.signer
+        if self.believes(signer, document.digest):
+            return document
         if signer is None:
             raise Unbelieved(
                 f"{name} is not signed",
@@ -208,6 +217,10 @@ class Keyring:
             f"{name} is signed by {signer}, which is not among the signers",
             hint="the object was altered, or a host whose key is not under signers wrote it",
         )
+
+    def believes(self, signer: str | None, digest: str) -> bool:
+        """Whether this host believes a line with this SHA-256 and a valid signature of this key (None: not signed)."""
+        return not self.trusted or signer in self.trusted or (self.own is not None and self.own.knows(digest))
 
     def known(self, body: bytes, name: str) -> bytes:
         """Return the document's line, as `verified` does.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Protocol, Self
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, PlainSerializer, Tag, model_validator
 
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.patterns import (
@@ -33,6 +34,7 @@ from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.repository.part import Part
 from zsnapdb.repository.sources import MachineSourcePart, ServerSourcePart
+from zsnapdb.stream.chunk_table import ChunkTable
 from zsnapdb.stream.chunks import Chunk, Codec
 from zsnapdb.stream.records import DatasetKind, ExpectedStream
 
@@ -168,7 +170,7 @@ class VolumePart(Part):
     codec: Codec
     plain_size: Count
     sha256: Sha256
-    chunks: tuple[Chunk, ...]
+    chunks: Annotated[Sequence[Chunk], AfterValidator(ChunkTable), PlainSerializer(tuple)]
 
     @property
     def filesystem(self) -> FilesystemType:

@@ -32,6 +32,11 @@ class StoredDocument:
         """The SHA-256 of the line, in hexadecimal."""
         return digest_of(self.line)
 
+    @property
+    def signer(self) -> str | None:
+        """The key of its signature; None if it has none."""
+        return self.signature.key if self.signature is not None else None
+
 
 def digest_of(line: bytes) -> str:
     """Return the SHA-256 of a document's line, in hexadecimal."""

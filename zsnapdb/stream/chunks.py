@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, NamedTuple, Protocol
 
@@ -255,6 +256,6 @@ def _decrypted(body: Body, cipher: ChunkCipher, associated: bytes, into: memoryv
     return room[: cipher.decrypt_into(body, associated, room)]
 
 
-def stream_hash(chunks: tuple[Chunk, ...]) -> str:
+def stream_hash(chunks: Sequence[Chunk]) -> str:
     """Return the hash of a complete stream: SHA-256 over the chunks' plain hashes (32 bytes each), in order."""
     return hashlib.sha256(b"".join(bytes.fromhex(c.plain_hash) for c in chunks)).hexdigest()

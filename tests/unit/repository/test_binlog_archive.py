@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.keys import SigningKey, write_secret
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Depth
+from zsnapdb.store.base import StoredObject
+from zsnapdb.store.layers import Layer
 from zsnapdb.store.local import LocalStore
 from zsnapdb.stream.chunks import stream_hash
 from zsnapdb.stream.crypto import ChunkCipher
@@ -275,6 +278,25 @@ def test_a_file_whose_description_cannot_be_read_is_no_leftover(store: LocalStor
     store.put(archive.file_key(file), b"?")
     assert undescribed(archive) == {}
     assert sweep(archive, ID, NAME, {item.key for item in store.list("")}) == 0
+
+
+def test_undescribed_lists_no_chunk_of_described_binlogs(archive: BinlogArchive) -> None:
+    """The bodies of a described binlog are many, and say nothing about what is left behind."""
+    archive.commit(rotated(archive, bytes(range(200)) * 5))
+    listed: list[str] = []
+
+    class Listing(Layer):
+        def list(self, prefix: str) -> Iterator[StoredObject]:
+            listed.append(prefix)
+            return super().list(prefix)
+
+    seen = replace(archive, repository=archive.repository.through(Listing))
+    assert undescribed(seen) == {}
+    assert not [prefix for prefix in listed if "/chunks/" in prefix or "/segments/" in prefix]
+    archive.put_chunk(ID, "binlog.000009", "0bad", 1, b"of an attempt that was killed")
+    assert [(name, [item.size for item in parts]) for (_, name), parts in undescribed(seen).items()] == [
+        ("binlog.000009", [29])
+    ]
 
 
 def test_parts_that_somebody_goes_on_with_are_not_swept(archive: BinlogArchive) -> None:

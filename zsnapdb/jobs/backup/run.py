@@ -412,6 +412,7 @@ def _write_journal(
             created or instance.host.now(),
             planned.form.form,
             host_record.next_sequence(instance, repository, planned.numbers),
+            planned.sent_from,
         )
         folder, disk = interrupted.folder(instance), instance.host.journal_disk or DISK
         return BackupJournal.create(folder, started, warn_without_journal, disk)

@@ -26,6 +26,7 @@ from zsnapdb.jobs.base.set_properties import BASE_TAG, REPOSITORY_PROPERTY, STAT
 from zsnapdb.jobs.host.object_locks import extend_locks
 from zsnapdb.jobs.record.host_record import next_sequence, note_stored, stored
 from zsnapdb.planning.backup.at_rest import judge_storing
+from zsnapdb.planning.backup.chunk_size import check_rows, decide_chunk_size, decide_workers
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm, form_of
 from zsnapdb.repository import layout
@@ -238,13 +239,19 @@ class Sender:
         """
         cut = self.journal.started.cut
         return replace(
-            self.instance.upload_settings(),
-            chunk_size=cut.chunk_size,
+            settings_for(self.instance, cut.chunk_size),
             codec=cut.codec,
             level=cut.level,
             adaptive=cut.adaptive,
             first_chunk=cut.first_chunk,
         )
+
+
+def settings_for(instance: Instance, chunk_size: int) -> UploadSettings:
+    """Return upload settings for chunks of this size in bytes, with as many workers as fit into memory."""
+    settings = instance.upload_settings()
+    workers = decide_workers(settings.concurrency, chunk_size, settings.chunk_size)
+    return replace(settings, chunk_size=chunk_size, concurrency=workers)
 
 
 def store_stream(
@@ -262,9 +269,10 @@ def store_stream(
     """Send a volume's snapshot and store the stream. Afterwards all chunks are stored, and `zfs send` succeeded.
 
     `base` is the snapshot or bookmark to send from, None for a full stream. `known`, `on_stored` and
-    `memory` are as in `upload`.
+    `memory` are as in `upload`. ConfigError, before the first chunk, if the stream has too many chunks.
     """
     total = estimate(volume.full_name, base, volume.send_flags)
+    check_rows(volume.full_name, total, settings.chunk_size)
     with SendStream(volume.full_name, base, volume.send_flags) as stream:
         try:
             stored = upload(
@@ -392,8 +400,12 @@ def started_backup(
     created: datetime,
     form: SendForm,
     sequence: int,
+    sent_from: Mapping[str, str],
 ) -> StartedBackup:
-    """Return all facts about the backup before its streams are sent. A later run needs no others."""
+    """Return all facts about the backup before its streams are sent. A later run needs no others.
+
+    `sent_from` is the local snapshot or bookmark of the base by role; empty for a full backup.
+    """
     settings = instance.upload_settings()
     # Blocks that the pool has compressed are not compressed again.
     codec = settings.codec if form is SendForm.PLAIN else Codec.NONE
@@ -406,7 +418,9 @@ def started_backup(
         base=base.backup_id if base is not None else None,
         recipients=repository.keyring.recipients,
         cut=StreamFormat(
-            chunk_size=settings.chunk_size,
+            chunk_size=decide_chunk_size(
+                settings.chunk_size, [_stream_size(volume, sent_from.get(volume.role)) for volume in volumes]
+            ),
             codec=codec,
             level=settings.level,
             adaptive=settings.adaptive,
@@ -414,6 +428,16 @@ def started_backup(
         ),
         volumes=volumes,
     )
+
+
+def _stream_size(volume: StartedVolume, base: str | None) -> int:
+    """Return the estimated size of a stream in bytes; 0 if it is not known.
+
+    The estimate of a stream from a bookmark takes long: it is left to `store_stream`.
+    """
+    if volume.from_guid is not None and (base is None or "@" not in base):
+        return 0
+    return estimate(volume.full_name, base, volume.send_flags) or 0
 
 
 def _volume(

@@ -21,6 +21,7 @@ from zsnapdb.planning.chain import ChainPolicy
 if TYPE_CHECKING:
     from zsnapdb.mysql.session import Address, Session
     from zsnapdb.mysql.tls import Tls
+    from zsnapdb.repository.binlog_archive import BinlogArchive
     from zsnapdb.repository.catalogue import Summaries
     from zsnapdb.repository.keyring import Keyring
     from zsnapdb.repository.repository import Repository
@@ -316,6 +317,13 @@ class Instance:
         from zsnapdb.repository.catalogue import Cache, summaries
 
         return summaries(repository, self.name, Cache.of(self.host.cache, repository, self.name))
+
+    def archive(self, repository: Repository) -> BinlogArchive:
+        """Return its binlog archive in the repository, whose descriptions are cached on this host."""
+        from zsnapdb.repository.binlog_archive import BinlogArchive
+        from zsnapdb.repository.binlog_cache import DescriptionCache
+
+        return BinlogArchive(repository, self.name, cache=DescriptionCache.of(self.host.cache, repository, self.name))
 
     def upload_settings(self) -> UploadSettings:
         from zsnapdb.stream.chunks import Codec

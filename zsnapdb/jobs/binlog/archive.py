@@ -106,7 +106,7 @@ class NewHistoryWatch:
         self._needed = needed
 
     def _look_at_gtids(self) -> None:
-        repetitions = repeated(BinlogArchive(self._instance.open_repository(), self._instance.name).load())
+        repetitions = repeated(self._instance.archive(self._instance.open_repository()).load())
         for part in repetitions:
             if part not in self._repeated:
                 self._instance.events.warn(f"{part.text}; {part.hint}")

@@ -31,7 +31,6 @@ from zsnapdb.planning.binlog.changes import (
 )
 from zsnapdb.planning.restore.targets import parse_time
 from zsnapdb.planning.sql_text import parse_table
-from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 
 _SECOND = 1_000_000
@@ -210,7 +209,7 @@ def _live(files: LocalFiles, problems: list[ZsnapdbError]) -> list[_LiveBinlog]:
 
 def _read_archived(instance: Instance, reading: _Reading, live: Sequence[_LiveBinlog]) -> None:
     """Read the archived binlogs that the server does not have and that may contain transactions of the periods."""
-    archive = BinlogArchive(instance.open_repository(), instance.name)
+    archive = instance.archive(instance.open_repository())
     loaded = archive.load()
     reading.problems.extend(loaded.damaged)
     on_server = {binlog.fingerprint for binlog in live}

@@ -30,7 +30,6 @@ from zsnapdb.planning.binlog.archive import ServerBinlog
 from zsnapdb.planning.binlog.changes import TransactionChanges
 from zsnapdb.planning.binlog.table_shape import METADATA_HINT, TableShape, logged_difference
 from zsnapdb.planning.binlog.undo import LoggedRow, RowChange, StateBefore
-from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 
 HINT = "restore beside the server, or rescue the table: `zsnapdb rescue --to before-GTID`"
@@ -83,7 +82,7 @@ def _found_in(file: BinaryIO, name: str, gtid: str) -> LoggedTransaction | None:
 
 def _archived(instance: Instance, files: LocalFiles, live: list[ServerBinlog], gtid: str) -> LoggedTransaction | None:
     """Return the transaction from the archive; None if the server's present history does not have it there."""
-    archive = BinlogArchive(instance.open_repository(), instance.name)
+    archive = instance.archive(instance.open_repository())
     stored = archive.load().files
     on_server = {files.opening(binlog.name).fingerprint for binlog in live}
     present = {file.incarnation for file in stored if file.fingerprint in on_server}

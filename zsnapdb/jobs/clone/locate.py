@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
@@ -21,6 +23,7 @@ from zsnapdb.planning import order
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.server_copy.origin import Origin
+from zsnapdb.repository.catalogue import Summary, manifest_of
 from zsnapdb.repository.manifest import Manifest, server_source
 from zsnapdb.zfs import datasets, snapshots, version
 
@@ -71,9 +74,11 @@ def locate(
     received = reusable_sets.find_received(top, target.backup_id, target.guids())
     if received is not None:
         return reusable_sets.prepared_form(top, received, rules)
-    catalogue = repository.catalogue(instance.name)
-    provenance = check(instance, repository, catalogue.manifests, (), digests=catalogue.digests).provenance
-    return RemoteBackup(restore_chain(provenance.trusted(catalogue.manifests), target))
+    catalogue = instance.summaries(repository)
+    provenance = check(instance, repository, catalogue.backups, ()).provenance
+    known_links: Sequence[Manifest | Summary] = provenance.trusted(catalogue.backups)
+    links = restore_chain(known_links, target)
+    return RemoteBackup(tuple(link if isinstance(link, Manifest) else manifest_of(repository, link) for link in links))
 
 
 def bring_here(settings: Settings, instance: Instance, source: CloneSource | RemoteBackup) -> CloneSource:

@@ -20,7 +20,6 @@ from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.planning.repository.known import Provenance
 from zsnapdb.planning.repository.verification import consequences
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary
@@ -128,7 +127,7 @@ def read(instance: Instance, repository: Repository) -> Stored:
 
     The result does not have backups that are removed meanwhile. RepositoryError if the store cannot be reached.
     """
-    archive = BinlogArchive(repository, instance.name).load()
+    archive = instance.archive(repository).load()
     archive = replace(archive, state=archive.state.at(instance.host.now()))
     known, checked = host_record.stored(instance, repository, archive)
     return Stored(
@@ -173,7 +172,7 @@ def repeated_after(instance: Instance, repository: Repository, planned: RestoreP
     """
     if planned.point.gtids is None:
         return ""
-    files = BinlogArchive(repository, instance.name).load().files
+    files = instance.archive(repository).load().files
     points = points_of(instance.summaries(repository).backups)
     known = [file.reached for file in files] + [point.gtids for point in points]
     start = parse_gtids(planned.flavour, planned.point.gtids)

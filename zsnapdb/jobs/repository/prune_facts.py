@@ -133,7 +133,7 @@ def plan(
 
     Unreadable parts of the archive and foreign binlogs are kept. A host that knows no backup removes nothing.
     """
-    old = expired(BinlogArchive(repository, instance.name), kept, summaries)
+    old = expired(instance.archive(repository), kept, summaries)
     files = [one.file for one in old]
     known = archive_record.known_binlogs(instance, repository, files) if knows_any and files else frozenset()
     return tuple(OldBinlog(_of_known(one.decision, known), one.file) for one in old)

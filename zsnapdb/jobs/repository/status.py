@@ -22,7 +22,6 @@ from zsnapdb.planning.damage import KnownDamage
 from zsnapdb.planning.health.objectives import Health
 from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.planning.repository.known import signing_note
-from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary
@@ -163,4 +162,4 @@ def observed(instance: Instance) -> InstanceStatus:
 
 def archived(instance: Instance) -> Archive:
     """Return the archived binlogs of the instance."""
-    return BinlogArchive(instance.open_repository(), instance.name).load()
+    return instance.archive(instance.open_repository()).load()

@@ -251,14 +251,20 @@ def plan(instance: Instance, depth: Depth, *, older_than: float | None = None, l
 
     Reads new manifests and earlier findings; changes nothing.
     """
-    return _plan(instance, instance.open_repository(), depth, older_than, limit)
+    repository = instance.open_repository()
+    return _plan(instance, repository, instance.archive(repository), depth, older_than, limit)
 
 
 def _plan(
-    instance: Instance, repository: Repository, depth: Depth, older_than: float | None, limit: int | None
+    instance: Instance,
+    repository: Repository,
+    binlog_archive: BinlogArchive,
+    depth: Depth,
+    older_than: float | None,
+    limit: int | None,
 ) -> VerifyPlan:
     backups = instance.summaries(repository)
-    archive = BinlogArchive(repository, instance.name).load()
+    archive = binlog_archive.load()
     files = {name_of(file): file for file in archive.files}
     everything = VerifyPlan(instance.name, depth, backups, (), Checks(), archive, ())
     known = verifications.read(repository, instance.name).about(everything.digests)
@@ -286,7 +292,8 @@ def verify(
         ConfigError: a key for a deep verify is missing.
     """
     repository = instance.open_repository()
-    planned = _plan(instance, repository, depth, older_than, limit)
+    # A verify reads every description from the store, whatever this host knows.
+    planned = _plan(instance, repository, BinlogArchive(repository, instance.name), depth, older_than, limit)
     notebook = _Notebook(repository, instance, planned)
     began, total = time.monotonic(), 0
     active_damage: dict[str, tuple[str, ...]] = {}

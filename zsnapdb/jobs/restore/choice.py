@@ -53,6 +53,7 @@ from zsnapdb.planning.server_copy.origin import option_name
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import Manifest, server_source
 from zsnapdb.repository.repository import Repository
 
@@ -107,7 +108,7 @@ class Chosen:
 def choose(
     instance: Instance,
     repository: Repository,
-    manifests: Sequence[Manifest],
+    manifests: Sequence[Manifest | Summary],
     target: Target,
     loaded: Archive | None,
     history: str | None,
@@ -161,7 +162,7 @@ def _is_past(
     start: int,
     reader: TransactionReader,
     files: Sequence[RouteFile],
-    manifests: Sequence[Manifest],
+    manifests: Sequence[Manifest | Summary],
 ) -> bool:
     """Return whether the backup of the choice may contain transactions after the target time."""
     first = choice.files[0]
@@ -216,9 +217,14 @@ def first_manifest(instance: Instance, repository: Repository, planned: RestoreP
     return local or repository.manifest(instance.name, planned.backup_id)
 
 
+def uses_this_host(requested: RestoreOrigin) -> bool:
+    """Whether sets and binlogs on this host may be used."""
+    return requested is not RestoreOrigin.REPOSITORY
+
+
 def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> LocalBinlogs:
     """Return the binlogs that the server of the newest backup still has on this host, if they may be used."""
-    if requested is RestoreOrigin.REPOSITORY or not candidates:
+    if not candidates or not uses_this_host(requested):
         return LocalBinlogs()
     server = server_source(candidates[-1]).server
     return LocalBinlogs.of(server.variables, server.key_files)

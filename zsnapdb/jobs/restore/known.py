@@ -6,7 +6,8 @@ No state is called the newest if a newer one was stored and cannot be used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.model import parse_gtids, pool_of
@@ -17,7 +18,7 @@ from zsnapdb.jobs.record import host_record, put_back_record
 from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.jobs.record.record_file import BACKUPS, read
 from zsnapdb.jobs.restore.without_store import archive_of, is_stand_in
-from zsnapdb.planning.binlog.route import follow
+from zsnapdb.planning.binlog.route import RouteMap
 from zsnapdb.planning.binlog.window import leading
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.repository.host_record import BackupRecord
@@ -29,8 +30,9 @@ from zsnapdb.planning.restore.points import RestoreRoute
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.catalogue import Summaries, Summary, manifest_of
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
-from zsnapdb.repository.repository import Catalogue, Repository
+from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import known_damage
 
 _GONE = "this host stored it, and the repository lacks it: deleted, hidden, or rolled back"
@@ -38,24 +40,22 @@ _REWRITTEN = "its manifest is not the one that this host stored"
 _FUTURE = "it is from the future by the clock of this host, and this host did not store it"
 
 
-def catalogue_of(instance: Instance, repository: Repository, archive: Archive | None) -> tuple[Catalogue, StoredCheck]:
+Backup = Manifest | Summary
+"""A stored backup without its chunks, or a local set, whose description this host has."""
+B = TypeVar("B", bound=Backup)
+
+
+def catalogue_of(instance: Instance, repository: Repository, archive: Archive | None) -> tuple[Summaries, StoredCheck]:
     """Return all backups, oldest first, and the comparison with this host's record; warn about its findings.
 
     While the store is unreachable, no backup is known to be missing.
     """
-    catalogue = repository.catalogue(instance.name)
     if is_stand_in(repository):
-        return catalogue, StoredCheck(taken_back=put_back_record.taken_back(instance, catalogue.manifests))
-    checked = host_record.check(
-        instance,
-        repository,
-        catalogue.manifests,
-        catalogue.unread,
-        archive,
-        digests=catalogue.digests,
-    )
+        return Summaries((), {}), StoredCheck()
+    catalogue = instance.summaries(repository)
+    checked = host_record.check(instance, repository, catalogue.backups, catalogue.unread, archive)
     checked.warn(instance)
-    return replace(catalogue, manifests=checked.ordered(catalogue.manifests)), checked
+    return replace(catalogue, backups=checked.ordered(catalogue.backups)), checked
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,12 @@ class KnownToRestore:
     repository: Repository
     target: Target
     requested: str
-    catalogue: Catalogue
+    catalogue: Summaries
     checked: StoredCheck
     archive: Archive | None = None
     history: str | None = None
     accepts_older: bool = False
+    _whole: dict[str, Manifest] = field(default_factory=dict, compare=False)
 
     @property
     def named(self) -> str | None:
@@ -101,21 +102,21 @@ class KnownToRestore:
 
     def _newer_future(self) -> list[str]:
         """Return the doubtful future backups after the newest present one in the order."""
-        ids, unchosen = [manifest.backup_id for manifest in self.catalogue.manifests], self.checked.unchosen
+        ids, unchosen = [manifest.backup_id for manifest in self.catalogue.backups], self.checked.unchosen
         newest_present = max((number for number, name in enumerate(ids) if name not in unchosen), default=-1)
         return [name for name in ids[newest_present + 1 :] if name in self.checked.doubtful_future]
 
-    def choosable(self, history: str | None = None) -> tuple[Manifest, ...]:
+    def choosable(self, history: str | None = None) -> tuple[Summary, ...]:
         """Return the backups from which the target may choose: all if it names one, else no foreign or future ones.
 
         The newest state is never a state that a restore took back. A time, a GTID or the latest state of a named
         `history` may be one.
         """
         if self.named is not None:
-            return self.catalogue.manifests
+            return self.catalogue.backups
         asks_for_newest = newest.asks_for_newest(self.target) and history is None
         but = self.checked.unchosen if asks_for_newest else self.checked.unbelieved
-        return tuple(manifest for manifest in self.catalogue.manifests if manifest.backup_id not in but)
+        return tuple(manifest for manifest in self.catalogue.backups if manifest.backup_id not in but)
 
     def refuse_without_any(self) -> None:
         """Raise DamagedError if backups were stored but none of them can be used."""
@@ -126,7 +127,7 @@ class KnownToRestore:
         if self.checked.taken_back and not self.choosable():
             raise newest.all_taken_back(self.requested, self.checked.taken_back)
 
-    def of_servers(self) -> list[Manifest]:
+    def of_servers(self) -> list[Summary]:
         """Return the backups of database servers from which the target may choose.
 
         Raises:
@@ -142,7 +143,7 @@ class KnownToRestore:
             server_source(asked[-1])
         return servers
 
-    def of_one_server(self, manifests: Sequence[Manifest]) -> list[Manifest]:
+    def of_one_server(self, manifests: Sequence[B]) -> list[B]:
         """Return the backups whose newest one is the newest state of one server.
 
         Several servers may have written under the name of the instance. On this host its own server counts. On another
@@ -165,7 +166,7 @@ class KnownToRestore:
         names = {backup_id for writer in chosen for backup_id in writer.backups}
         return [manifest for manifest in manifests if manifest.backup_id in names]
 
-    def with_local_sets(self, stored: Sequence[Manifest], origin: RestoreOrigin, top: str | None) -> list[Manifest]:
+    def with_local_sets(self, stored: Sequence[Summary], origin: RestoreOrigin, top: str | None) -> list[Backup]:
         """Return the stored backups and the local sets with which a restore may begin, oldest first.
 
         Local sets count unless the repository or the newest backup was requested. They must belong to the server of the
@@ -186,9 +187,10 @@ class KnownToRestore:
             and writer in (None, manifest.writer)
             and (top is None or all(pool_of(volume.dataset) == pool_of(top) for volume in manifest.volumes))
         ]
-        return list(self.checked.ordered([*stored, *local]))
+        together: list[Backup] = [*stored, *local]
+        return list(self.checked.ordered(together))
 
-    def present_archive(self, candidates: Sequence[Manifest]) -> Archive | None:
+    def present_archive(self, candidates: Sequence[Backup]) -> Archive | None:
         """Return the archive if its newest history is production's present one; else None.
 
         This matters only to `latest`. After a restore took production's place, the newest archived history may be the
@@ -204,7 +206,7 @@ class KnownToRestore:
         since = [manifest for manifest in candidates if put_back.is_since(manifest)]
         if last is None or not candidates or _leads_into(last, since, archive):
             return archive
-        server = server_source(candidates[-1]).server
+        server = server_source(self.whole(candidates[-1])).server
         is_here = LocalBinlogs.of(server.variables, server.key_files).has(last)
         if is_here and (not target.accepts_older or _leads_into(last, candidates, archive)):
             return archive
@@ -213,23 +215,32 @@ class KnownToRestore:
             raise newest.left_history(self.instance.name, restore_id, last.name, candidates[-1].backup_id)
         return None
 
-    def chain_of(self, manifest: Manifest) -> tuple[Manifest, ...]:
+    def whole(self, backup: Backup) -> Manifest:
+        """Return the manifest of a backup, which is read once. The errors are those of `manifest_of`."""
+        if isinstance(backup, Manifest):
+            return backup
+        if backup.backup_id not in self._whole:
+            self._whole[backup.backup_id] = manifest_of(self.repository, backup)
+        return self._whole[backup.backup_id]
+
+    def chain_of(self, backup: Backup) -> tuple[Manifest, ...]:
         """Return the backups to receive for this one, the full one first.
 
         Raises:
             DamagedError: a link is missing; the message names it.
         """
-        if manifest.is_full:
-            return (manifest,)
+        if backup.is_full:
+            return (self.whole(backup),)
         damaged = known_damage(self.repository, self.instance.name).stored()
-        return restore_chain(self.checked.provenance.trusted(self.catalogue.manifests), manifest, damaged)
+        stored: Sequence[Backup] = self.checked.provenance.trusted(self.catalogue.backups)
+        return tuple(self.whole(link) for link in restore_chain(stored, backup, damaged))
 
     def notes_beside(self, chosen: str) -> tuple[str, ...]:
         """Return notes on backups newer than the chosen one: foreign ones, and states that a restore took back.
 
         For a time or a GTID, return only a note if the chosen backup itself is of a state that was taken back.
         """
-        ids, taken_back = [manifest.backup_id for manifest in self.catalogue.manifests], self.checked.taken_back
+        ids, taken_back = [manifest.backup_id for manifest in self.catalogue.backups], self.checked.taken_back
         if not newest.asks_for_newest(self.target) or chosen not in ids:
             why = taken_back.get(chosen)
             return (f"backup {chosen} is of a history that production left: {why}",) if why is not None else ()
@@ -245,7 +256,7 @@ class KnownToRestore:
         )
 
     def notes_on_newer(
-        self, chosen: str, choice: RestoreRoute | None = None, local: Sequence[Manifest] = ()
+        self, chosen: str, choice: RestoreRoute | None = None, local: Sequence[Backup] = ()
     ) -> tuple[str, ...]:
         """Return notes on states that are newer than the chosen backup and `choice`, but cannot be used.
 
@@ -260,7 +271,7 @@ class KnownToRestore:
         checked = self.checked
         short = next((finding for finding in checked.findings if checked.archive and finding.is_archive), None)
         archive = UnusableArchive(short.text, checked.archive.last_commit) if short and checked.archive else None
-        order = checked.order_with([*self.catalogue.manifests, *local]) if local else checked.order
+        order = checked.order_with([*self.catalogue.backups, *local]) if local else checked.order
         newer = newest.newer_than(chosen, choice, self.unusable(), archive, order)
         if newer and not self.accepts_older:
             instead = f"backup {chosen}" + (" and the archived binlogs after it" if choice and choice.files else "")
@@ -294,12 +305,12 @@ def read_known(
     return known
 
 
-def _leads_into(last: ArchivedFile, backups: Sequence[Manifest], archive: Archive) -> bool:
+def _leads_into(last: ArchivedFile, backups: Sequence[Backup], archive: Archive) -> bool:
     """Return whether the archived binlogs lead from these backups into the history of a file."""
     if not backups:
         return False
     points_here = [point_of(manifest) for manifest in backups]
-    route = leading(points_here, lambda point: follow(point, archive.files, archive.state))
+    route = leading(points_here, RouteMap(archive.files, archive.state).follow)
     return any(file.incarnation == last.incarnation for file in route.files)
 
 
@@ -319,9 +330,9 @@ def newest_backup(instance: Instance, repository: Repository, *, accepts_older: 
     return choice.point.backup_id
 
 
-def is_local_set(manifest: Manifest) -> bool:
+def is_local_set(manifest: Backup) -> bool:
     """Return whether this host keeps the manifest: such a set can only be cloned, not received."""
-    return manifest.repository_id == local_snapshot.IN_NO_REPOSITORY
+    return isinstance(manifest, Manifest) and manifest.repository_id == local_snapshot.IN_NO_REPOSITORY
 
 
 def standing_of(instance: Instance, backup_id: str) -> SetStanding:

@@ -152,7 +152,7 @@ def _newest_wanted(
     possible = [m for m in known.choosable() if known.named in (None, m.backup_id)]
     if not possible:
         raise NotThere(f"there is no backup of {instance.name}", hint=OTHER_ADDRESS_HINT)
-    return known, possible[-1]
+    return known, known.whole(possible[-1])
 
 
 def machine_source(manifest: Manifest) -> MachineSourcePart:

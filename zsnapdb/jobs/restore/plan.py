@@ -19,9 +19,9 @@ from zsnapdb.jobs.host.capacity import pool_for_copy, refuse_alternate_root
 from zsnapdb.jobs.host.dataset_tuning import unknown_here
 from zsnapdb.jobs.host.site_settings import notes_on_site, site_commands
 from zsnapdb.jobs.restore import exchange, stored_chain
-from zsnapdb.jobs.restore.choice import Chosen, choose, local_binlogs, replay_steps
+from zsnapdb.jobs.restore.choice import Chosen, choose, local_binlogs, replay_steps, uses_this_host
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
-from zsnapdb.jobs.restore.known import is_local_set, read_known, standing_of
+from zsnapdb.jobs.restore.known import Backup, is_local_set, read_known, standing_of
 from zsnapdb.jobs.restore.receiving import pool_needs, receives_of
 from zsnapdb.jobs.restore.restore_run import refuse_existing
 from zsnapdb.jobs.server_copy.prepare import Copy, change_of_owner, lay_out
@@ -160,7 +160,7 @@ class _Decided:
 
     chosen: Chosen
     manifest: Manifest
-    candidates: Sequence[Manifest]
+    candidates: Sequence[Backup]
     chain: tuple[Manifest, ...]
     archive: Archive | None
     local: LocalBinlogs
@@ -179,12 +179,12 @@ def _decide(instance: Instance, repository: Repository, request: RestoreRequest)
     known = read_known(instance, repository, target, request.to, accepts_older=accepts, history=history, origin=origin)
     candidates = known.with_local_sets(known.of_one_server(known.of_servers()), origin, request.top)
     archive = known.present_archive(candidates)
-    local = local_binlogs(candidates, origin)
+    local = local_binlogs([known.whole(one) for one in candidates[-1:]] if uses_this_host(origin) else (), origin)
     chosen = choose(instance, repository, candidates, target, archive, history, local)
     sets = [manifest for manifest in candidates if is_local_set(manifest)]
     newer = known.notes_on_newer(chosen.choice.point.backup_id, chosen.choice, sets)
-    manifest = next(m for m in candidates if m.backup_id == chosen.choice.point.backup_id)
-    return _Decided(chosen, manifest, candidates, known.chain_of(manifest), archive, local, newer)
+    backup = next(one for one in candidates if one.backup_id == chosen.choice.point.backup_id)
+    return _Decided(chosen, known.whole(backup), candidates, known.chain_of(backup), archive, local, newer)
 
 
 def make(settings: Settings, instance: Instance, repository: Repository, request: RestoreRequest) -> RestorePlan:
@@ -224,7 +224,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     replays = replay_steps(settings, instance, repository, planned, batches, decided.archive, decided.local)
     if replays:
         # A replay may need the plugins of the backups after its own, oldest first.
-        after = decided.candidates[list(decided.candidates).index(manifest) + 1 :]
+        after = _from(decided.candidates, manifest)[1:]
         later = with_later(planned.plugins, (server_source(one).server.plugins for one in after))
         planned = replace(planned, plugins=later)
     last = handover_step(settings, instance, repository, planned, request.handover)
@@ -287,9 +287,14 @@ def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) 
     return replace(planned, point=replace(planned.point, notes=notes))
 
 
-def _unlogged(candidates: Sequence[Manifest], manifest: Manifest) -> tuple[str, ...]:
+def _from(candidates: Sequence[Backup], manifest: Manifest) -> Sequence[Backup]:
+    """Return a backup, and those that were made after it."""
+    return candidates[[one.backup_id for one in candidates].index(manifest.backup_id) :]
+
+
+def _unlogged(candidates: Sequence[Backup], manifest: Manifest) -> tuple[str, ...]:
     """Return the changes that the replay lacks, by the records of this backup and later ones of its server."""
-    servers = [server_source(one).server for one in candidates[list(candidates).index(manifest) :]]
+    servers = [server_source(one).server for one in _from(candidates, manifest)]
     own = [server for server in servers if server.server_uuid == servers[0].server_uuid]
     return tuple(dict.fromkeys(f"the replay lacks changes: {text}" for server in own for text in server.unlogged))
 

@@ -21,11 +21,13 @@ from zsnapdb.base.errors import (
 )
 from zsnapdb.base.model import Progress, pool_of
 from zsnapdb.base.quantities import size
+from zsnapdb.config.repository import StreamSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
 from zsnapdb.jobs.restore import stored_chain
+from zsnapdb.planning.backup.chunk_size import decide_workers
 from zsnapdb.planning.dataset_properties import explicit_values
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import AnyRestorePlan, RestorePlan
@@ -266,7 +268,7 @@ def _bring(
                 volume.chunks,
                 volume.codec,
                 stream.pipe,
-                concurrency=work.instance.repository.stream.concurrency,
+                concurrency=_workers(work.instance.repository.stream, volume),
                 widens=work.instance.repository.bandwidth is None,
                 name=lambda index: f"chunk {stored.key(index)}",
                 ciphers=work.repository.ciphers(manifest),
@@ -278,6 +280,12 @@ def _bring(
                 resumption=None if interrupted is None else interrupted.resumption,
             )
         stream.finish()
+
+
+def _workers(settings: StreamSettings, volume: VolumePart) -> int:
+    """Return how many chunks of a volume are fetched at once: fewer if they are larger than this host's own chunks."""
+    largest = max((chunk.plain_size for chunk in volume.chunks), default=0)
+    return decide_workers(settings.concurrency, largest, settings.chunk_size)
 
 
 def _properties_of(work: ReceivingWork[P], step: Receive, volume: VolumePart) -> dict[str, str]:

@@ -77,7 +77,7 @@ def archive_of(
     (bytes). A description reads these bytes, and looks for the last complete transaction if the end is not given.
     """
     if not is_stand_in(repository):
-        return BinlogArchive(repository, instance.name)
+        return instance.archive(repository)
     sets = tuple(manifest for manifest in local_snapshot.load(instance) if is_of_server(manifest))
     return _HostArchive(repository, instance.name, sets, target, only)
 

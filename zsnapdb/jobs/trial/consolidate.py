@@ -20,7 +20,7 @@ from zsnapdb import __version__
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
-from zsnapdb.jobs.backup.send import store_stream
+from zsnapdb.jobs.backup.send import settings_for, store_stream
 from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
@@ -29,6 +29,7 @@ from zsnapdb.jobs.restore import receiving, stored_chain
 from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.restore.receiving import ReceivingWork, pool_needs, receives_of
 from zsnapdb.jobs.trial import scratch
+from zsnapdb.planning.backup.chunk_size import decide_chunk_size
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection
 from zsnapdb.planning.restore.steps import PoolNeeds, Receive
 from zsnapdb.planning.trial import consolidation
@@ -244,7 +245,9 @@ def _sent(
 ) -> VolumePart:
     """Store the full stream of one volume with the flags and codec of its chain. Return its part of the manifest."""
     chunks = repository.chunks(planned.instance, planned.backup_id, original.role)
-    settings = replace(instance.upload_settings(), codec=original.codec)
+    # The new full streams are about as large as those that begin the chain.
+    chunk_size = decide_chunk_size(instance.upload_settings().chunk_size, [planned.chain[0].plain_size])
+    settings = replace(settings_for(instance, chunk_size), codec=original.codec)
     draft = original.model_copy(update={"from_guid": None, "sent_from": planned.dataset(original.role)})
     stored = store_stream(draft, None, _LeasedChunks(chunks, alone), settings, instance.events, key)
     return draft.model_copy(

@@ -99,17 +99,18 @@ def missing_between(before: KnownArchived, number: int, previous: Gtids | None) 
     GTIDs contradict each other. If a file is missing, or was not archived to its end, the GTIDs decide whether a
     transaction is missing. Without GTIDs a transaction counts as missing.
     """
-    fits = previous is None or before.reached is None or same_gtids(before.reached, previous)
+    reached = before.reached
+    fits = previous is None or reached is None or same_gtids(reached, previous)
     in_order = before.is_rotated and number == before.number + 1
     if in_order and fits:
         return None
     if fits and previous and is_some(previous) and not before.is_anonymous:
         return None
     lost = ""
-    if isinstance(previous, GtidSet) and isinstance(before.reached, GtidSet):
-        lost = str(previous.minus(before.reached))
-    elif isinstance(previous, GtidPosition) and before.reached is not None:
-        lost = f"after {before.reached} up to {previous}"
+    if isinstance(previous, GtidSet) and isinstance(reached, GtidSet):
+        lost = str(previous.minus(reached))
+    elif isinstance(previous, GtidPosition) and reached is not None:
+        lost = f"after {reached} up to {previous}"
     what = f"transactions {lost}" if lost and not fits else "what the server wrote"
     if number > before.number + 1:
         return f"{what}: the files between {before.name} and number {number} were removed before they were archived"

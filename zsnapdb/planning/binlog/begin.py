@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.gtid import GtidPosition, GtidSet, contains
@@ -13,6 +13,8 @@ from zsnapdb.planning.family import family
 
 _MICROSECONDS = 1_000_000
 _Identify = Callable[[RouteFile], Hashable]
+Heads = Mapping[str, Sequence[int]]
+"""The indexes of the files with each head (fingerprint), newest first."""
 
 NO_ARCHIVE = RouteEnd(EndKind.NO_ARCHIVE, "no binlogs are archived")
 NOT_ARCHIVED = RouteEnd(EndKind.NOT_ARCHIVED, "no archived binlog holds its position")
@@ -35,8 +37,16 @@ class Begin:
     is_exact: bool
 
 
+def heads_of(files: Sequence[RouteFile]) -> Heads:
+    """Return the indexes of the files with each head, newest first."""
+    heads: dict[str, list[int]] = {}
+    for at in range(len(files) - 1, -1, -1):
+        heads.setdefault(files[at].fingerprint, []).append(at)
+    return heads
+
+
 def begin_of(
-    point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
+    point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState, heads: Heads
 ) -> Begin | RouteEnd:
     """Return the start of the route from a backup's position.
 
@@ -54,7 +64,7 @@ def begin_of(
     """
     if point.fingerprint is not None:
         return (
-            _in_own_binlog(point, files)
+            _in_own_binlog(point, files, heads)
             or _by_gtids(point, files, histories, state)
             or _damage_at(point, state)
             or NOT_ARCHIVED
@@ -95,7 +105,7 @@ def _if_not_left(
     return begin if here == own[-1] or max(written) >= point.taken else _PERHAPS_LEFT
 
 
-def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile]) -> Begin | None:
+def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile], heads: Heads) -> Begin | None:
     """Return the position in the binlog whose head the backup recorded; None if that is not archived.
 
     If a server was set back or its binlogs were renamed, the file is archived in several histories, sometimes
@@ -104,7 +114,7 @@ def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile]) -> Begin | No
     where = point.coordinates
     if where is None:
         return None
-    for at in _own_copies(point, files):
+    for at in _own_copies(point, files, heads):
         if _is_within(files[at], point, where.offset):
             return Begin(at, max(where.offset, files[at].start), True)
     return None
@@ -116,23 +126,23 @@ def held_by(point: BackupPoint, files: Sequence[RouteFile]) -> int:
     The head of the backup's binlog proves it without a clock. The archived part of that binlog ends before the backup,
     so all earlier files are older.
     """
-    newest = next(_own_copies(point, files), None)
+    newest = next(_own_copies(point, files, heads_of(files)), None)
     if newest is None or point.coordinates is None or files[newest].end > point.coordinates.offset:
         return 0
     return newest + 1
 
 
-def _own_copies(point: BackupPoint, files: Sequence[RouteFile]) -> Iterator[int]:
+def _own_copies(point: BackupPoint, files: Sequence[RouteFile], heads: Heads) -> Iterator[int]:
     """Yield the indexes of the backup's own binlog, identified by its head, newest first."""
     if point.coordinates is None or point.fingerprint is None:
         return
     # Two binlogs without transactions that start within the same second differ only in their numbers. The head contains
     # the server_id, so it identifies the server, even if its server_id changed before the backup.
     is_named = family(point.flavour).has_uuid
-    own = (point.server if is_named else None, point.coordinates.file.rpartition(".")[2], point.fingerprint)
-    for at in range(len(files) - 1, -1, -1):
+    own = (point.server if is_named else None, point.coordinates.file.rpartition(".")[2])
+    for at in heads.get(point.fingerprint, ()):
         file = files[at]
-        if (file.server if is_named else None, file.name.rpartition(".")[2], file.fingerprint) == own:
+        if (file.server if is_named else None, file.name.rpartition(".")[2]) == own:
             yield at
 
 

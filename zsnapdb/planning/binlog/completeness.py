@@ -94,10 +94,18 @@ def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[
     if not files or end.kind in _FAILOVERS:
         return None
     last = files[-1].incarnation
-    ends = {file.name: file.end for file in files if file.incarnation == last}
-    times = [
-        record.until
-        for record in records
-        if record.incarnation == last and record.name in ends and record.end <= ends[record.name]
-    ]
-    return max(times, default=None)
+    own = [record for record in records if record.incarnation == last]
+    return max((record.until for record in own if record.end <= _end_of(files, record)), default=None)
+
+
+def _end_of(files: Sequence[RouteFile], record: CompleteUntil) -> int:
+    """Return the end of the record's binlog in a route, in bytes; -1 if the route does not pass it.
+
+    The search begins at the end of the route: records are of the newest binlogs.
+    """
+    for file in reversed(files):
+        if file.incarnation != record.incarnation:
+            break
+        if file.name == record.name:
+            return file.end
+    return -1

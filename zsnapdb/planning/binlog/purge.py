@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import accumulate
 
 from zsnapdb.planning.binlog.archive import KnownArchived, ServerBinlog
-from zsnapdb.planning.binlog.route import BackupPoint, RouteFile, follow
+from zsnapdb.planning.binlog.route import BackupPoint, RouteFile, RouteMap
 from zsnapdb.planning.clock_guard import RemovalTime
 
 
@@ -150,15 +150,24 @@ def decide(points: Sequence[BackupPoint], oldest: int | None, files: Sequence[Ro
     from a backup contains it, or if its server's archive continues from it. A file is also kept if it ended less than a
     day before the oldest backup.
     """
-    used: dict[tuple[str, str], str] = {}
-    for point in sorted(points, key=lambda point: point.taken):
-        for file in follow(point, files).files:
-            used.setdefault((file.incarnation, file.name), point.backup_id)
+    used = _users(sorted(points, key=lambda point: point.taken), files)
     newest = {file.server: at for at, file in enumerate(files)}
-    return tuple(
-        _one(at, file, used.get((file.incarnation, file.name)), oldest, newest[file.server] == at)
-        for at, file in enumerate(files)
-    )
+    return tuple(_one(at, file, used[at], oldest, newest[file.server] == at) for at, file in enumerate(files))
+
+
+def _users(points: Sequence[BackupPoint], files: Sequence[RouteFile]) -> list[str | None]:
+    """Return the first of the backups, oldest first, that each file rolls forward; None for a file of no route."""
+    known = RouteMap(files)
+    newest_first = [known.follow(point) for point in reversed(points)]
+    users: list[str | None] = [None] * len(files)
+    for route in reversed(newest_first):
+        for part in route.places:
+            for at in part:
+                if users[at] is not None:
+                    # Routes that meet in a part stay together to its end.
+                    break
+                users[at] = route.point.backup_id
+    return users
 
 
 def _one(at: int, file: RouteFile, user: str | None, oldest: int | None, is_newest: bool) -> BinlogDecision:

@@ -7,13 +7,16 @@ reached state, the route ends with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from typing import overload
 
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
 from zsnapdb.planning.binlog.archive import is_some, missing_between, same_gtids
-from zsnapdb.planning.binlog.begin import NO_ARCHIVE, NOT_ARCHIVED, begin_of
+from zsnapdb.planning.binlog.begin import NO_ARCHIVE, NOT_ARCHIVED, begin_of, heads_of
 from zsnapdb.planning.binlog.completeness import complete_until
 from zsnapdb.planning.binlog.history import (
     NOTHING_KNOWN,
@@ -39,12 +42,58 @@ __all__ = [
     "Route",
     "RouteEnd",
     "RouteFile",
+    "RouteFiles",
+    "RouteMap",
     "Unreadable",
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 NEWEST = RouteEnd(EndKind.NEWEST, "nothing newer is archived")
+
+
+class RouteFiles(Sequence[RouteFile]):
+    """The files of a route, in order: parts of the list of all archived files, which many routes share.
+
+    `places` are the indexes in that list. They equal a tuple of the same files.
+    """
+
+    __slots__ = ("_ends", "_files", "places")
+
+    def __init__(self, files: Sequence[RouteFile] = (), places: Sequence[range] = ()) -> None:
+        self.places = tuple(places)
+        self._files = files
+        self._ends = list(accumulate(len(part) for part in self.places))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[RouteFile]:
+        return (self._files[at] for part in self.places for at in part)
+
+    @overload
+    def __getitem__(self, at: int) -> RouteFile: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[RouteFile, ...]: ...
+    def __getitem__(self, at: int | slice) -> RouteFile | tuple[RouteFile, ...]:
+        if isinstance(at, slice):
+            return tuple(self[number] for number in range(*at.indices(len(self))))
+        number = at + len(self) if at < 0 else at
+        if not 0 <= number < len(self):
+            raise IndexError(at)
+        part = bisect_right(self._ends, number)
+        return self._files[self.places[part][number - self._ends[part]]]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RouteFiles | tuple):
+            return NotImplemented
+        return len(self) == len(other) and all(own == its for own, its in zip(self, other, strict=True))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
 
 
 @dataclass(frozen=True)
@@ -54,6 +103,7 @@ class Route:
     - `start`: the offset in the first file at which the replay starts
     - `is_start_exact`: if False, the file may contain transactions of the backup after `start`; GTIDs identify them
     - `reached`: the GTIDs of the server after the replay
+    - `places`: the indexes of the files among all archived files, as parts that routes pass whole or enter once
     - `to`: the latest time that a restore can reach (microseconds UTC): the last commit, or a later time up to which
       the archive is complete
 
@@ -61,12 +111,13 @@ class Route:
     """
 
     point: BackupPoint
-    files: tuple[RouteFile, ...]
+    files: Sequence[RouteFile]
     start: int
     is_start_exact: bool
     to: int
     reached: Gtids | None
     end: RouteEnd
+    places: tuple[range, ...] = field(default=(), compare=False)
 
     @property
     def is_empty(self) -> bool:
@@ -79,29 +130,117 @@ def commit_time(microseconds: int) -> datetime:
 
 
 def follow(point: BackupPoint, files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> Route:
-    """Return the route from a backup through the archived files (incarnations, oldest first, and their files in order).
+    """Return the route from a backup through the archived files. For several backups use one `RouteMap`."""
+    return RouteMap(files, state).follow(point)
 
-    The route stays in the backup's own history. It continues in a newer history of the same server that starts where
-    the old one ended. It also continues in the history of a new primary that provably contains everything reached.
-    Unreadable data ends the route, unless GTIDs prove that no transaction is missing.
+
+@dataclass(frozen=True)
+class _Tail:
+    """The transactions of neighbouring files: their GTIDs, and the time of the last commit (microseconds UTC)."""
+
+    gtids: Gtids | None
+    last_commit: int | None
+
+    @classmethod
+    def of(cls, file: RouteFile, rest: _Tail | None) -> _Tail:
+        """Return the transactions of a file and of those after it."""
+        if rest is None:
+            return cls(file.gtids, file.last_commit)
+        times = [time for time in (file.last_commit, rest.last_commit) if time is not None]
+        return cls(joined(file.gtids, rest.gtids), max(times, default=None))
+
+
+@dataclass(frozen=True)
+class _Fork:
+    """A file after which the GTIDs of a route decide where the route goes, and what else is known there."""
+
+    newer: _NewerHistory
+    gap: RouteEnd | None
+
+
+class RouteMap:
+    """The routes through archived files (incarnations, oldest first, and their files in order).
+
+    Routes of several backups share the examination of each file: to follow all backups takes about the time of one.
+    Follow the newest backup first.
     """
-    histories = tuple(histories_of(files))
-    names = _names_of(files, histories)
-    begin = begin_of(point, files, histories, state) if files or state.unreadable else NO_ARCHIVE
-    if isinstance(begin, RouteEnd):
-        return Route(point, (), 0, True, point.taken, point.gtids, begin)
-    visited: list[RouteFile] = []
-    reached: Gtids | None = point.gtids
-    step: int | RouteEnd = begin.at
-    while not isinstance(step, RouteEnd):
-        file = files[step]
-        visited.append(file)
-        reached = None if point.gtids is None else joined(reached, file.gtids)
-        step = _next(files, histories, step, reached, state, names[file.incarnation])
-    times = [point.taken, *(state.until(file.last_commit) for file in visited if file.last_commit is not None)]
-    complete = complete_until(visited, step, state.complete)
-    to = max(times if complete is None else [*times, state.until(complete)])
-    return Route(point, tuple(visited), begin.offset, begin.is_exact, to, reached, step)
+
+    def __init__(self, files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> None:
+        self._files, self._state = files, state
+        self._histories = tuple(histories_of(files))
+        self._names = _names_of(files, self._histories)
+        self._heads = heads_of(files)
+        self._run_ends: dict[int, int] = {}
+        self._ways: dict[int, int | _Fork] = {}
+        self._tails: dict[int, _Tail] = {}
+        self._tail_places: list[int] = []
+        self._left: dict[int, tuple[Gtids | None, int | RouteEnd]] = {}
+
+    def follow(self, point: BackupPoint) -> Route:
+        """Return the route from a backup.
+
+        The route stays in the backup's own history. It continues in a newer history of the same server that starts
+        where the old one ended. It also continues in the history of a new primary that provably contains everything
+        reached. Unreadable data ends the route, unless GTIDs prove that no transaction is missing.
+        """
+        files, state = self._files, self._state
+        is_some_archive = bool(files or state.unreadable)
+        begin = begin_of(point, files, self._histories, state, self._heads) if is_some_archive else NO_ARCHIVE
+        if isinstance(begin, RouteEnd):
+            return Route(point, RouteFiles(), 0, True, point.taken, point.gtids, begin)
+        places: list[range] = []
+        times = [point.taken]
+        reached: Gtids | None = point.gtids
+        step: int | RouteEnd = begin.at
+        while not isinstance(step, RouteEnd):
+            places.append(range(step, self._run_end(step) + 1))
+            tail = self._tail(step)
+            reached = None if point.gtids is None else joined(reached, tail.gtids)
+            if tail.last_commit is not None:
+                times.append(state.until(tail.last_commit))
+            step = self._leave(places[-1][-1], reached)
+        visited = RouteFiles(files, places)
+        complete = complete_until(visited, step, state.complete)
+        to = max(times if complete is None else [*times, state.until(complete)])
+        return Route(point, visited, begin.offset, begin.is_exact, to, reached, step, visited.places)
+
+    def _run_end(self, first: int) -> int:
+        """Return the index of the last file that every route through this file reaches without leaving the run."""
+        at = first
+        while at not in self._run_ends:
+            self._ways[at] = _way(self._files, self._histories, at, self._state, self._names)
+            if self._ways[at] != at + 1:
+                self._run_ends[at] = at
+                break
+            at += 1
+        end = self._run_ends[at]
+        self._run_ends.update((passed, end) for passed in range(first, at))
+        return end
+
+    def _tail(self, first: int) -> _Tail:
+        """Return the transactions from a file on to the end of its run."""
+        end = self._run_end(first)
+        number = bisect_left(self._tail_places, first)
+        near = self._tail_places[number] if number < len(self._tail_places) else end + 1
+        tail = self._tails[near] if near <= end else None
+        for at in range(min(near, end + 1) - 1, first - 1, -1):
+            tail = _Tail.of(self._files[at], tail)
+        assert tail is not None
+        if first not in self._tails:
+            self._tails[first] = tail
+            insort(self._tail_places, first)
+        return tail
+
+    def _leave(self, at: int, reached: Gtids | None) -> int | RouteEnd:
+        """Return where a route that has reached these GTIDs goes from the last file of a run."""
+        way = self._ways[at]
+        if not isinstance(way, _Fork):
+            return way
+        known = self._left.get(at)
+        if known is None or known[0] != reached:
+            known = reached, _at_fork(self._files, self._histories, at, reached, self._state, way)
+            self._left[at] = known
+        return known[1]
 
 
 def missing_before(before: RouteFile, file: RouteFile) -> str | None:
@@ -118,21 +257,20 @@ def _names_of(files: Sequence[RouteFile], histories: Sequence[History]) -> Mappi
     return {files[one.low].incarnation: frozenset(files[at].server for at in one.places) for one in histories}
 
 
-def _next(
+def _way(
     files: Sequence[RouteFile],
     histories: Sequence[History],
     at: int,
-    reached: Gtids | None,
     state: ArchiveState,
-    names: Collection[str],
-) -> int | RouteEnd:
-    """Return the index of the next file, or why there is none. `names` are the identities of the file's server.
+    names: Mapping[str, Collection[str]],
+) -> int | _Fork:
+    """Return the index of the next file of every route through a file, or a fork if the route's GTIDs decide.
 
     If the server was set back to the end of this file and then wrote another history, the newer history is used.
+    `names` are the identities of the server in each incarnation.
     """
     here = files[at]
-    later = [history for history in histories if history.low > at]
-    newer = _newer_history(files, at, later, names)
+    newer = _newer_history(files, at, [history for history in histories if history.low > at], names[here.incarnation])
     if newer.place is not None:
         return newer.place
     following = files[at + 1] if at + 1 < len(files) and files[at + 1].incarnation == here.incarnation else None
@@ -142,12 +280,24 @@ def _next(
         if missing is None:
             return at + 1
         gap = gap or RouteEnd(EndKind.GAP, f"before {following.name}: {missing}")
-    later = [history for history in later if history.high <= newer.limit]
+    return _Fork(newer, gap)
+
+
+def _at_fork(
+    files: Sequence[RouteFile],
+    histories: Sequence[History],
+    at: int,
+    reached: Gtids | None,
+    state: ArchiveState,
+    fork: _Fork,
+) -> int | RouteEnd:
+    """Return the index of the next file of a route that has reached these GTIDs at a fork, or why there is none."""
+    later = [history for history in histories if history.low > at and history.high <= fork.newer.limit]
     other = takeover(files, at, later, reached)
     if isinstance(other, int):
         return other
-    lost = state.lost_history_after(here)
-    return gap or newer.end or other or failback(files, at, histories, reached) or lost or NEWEST
+    lost = state.lost_history_after(files[at])
+    return fork.gap or fork.newer.end or other or failback(files, at, histories, reached) or lost or NEWEST
 
 
 @dataclass(frozen=True)

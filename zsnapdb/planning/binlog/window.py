@@ -15,7 +15,7 @@ from zsnapdb.planning.binlog.route import (
     Route,
     RouteEnd,
     RouteFile,
-    follow,
+    RouteMap,
 )
 from zsnapdb.planning.family import family
 
@@ -114,7 +114,9 @@ def window(points: Sequence[BackupPoint], files: Sequence[RouteFile], state: Arc
     A time is in a range exactly if a restore to it can be planned.
     """
     ordered = list(points)
-    routes = {point.backup_id: follow(point, files, state) for point in ordered}
+    known = RouteMap(files, state)
+    newest_first = {point.backup_id: known.follow(point) for point in reversed(ordered)}
+    routes = dict(reversed(newest_first.items()))
     ranges: list[Range] = []
     gaps: list[Gap] = []
     unprotected = _NO_BACKUP if files or state.unreadable else None

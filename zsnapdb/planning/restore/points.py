@@ -26,6 +26,7 @@ from zsnapdb.planning.binlog.route import (
     EndKind,
     Route,
     RouteFile,
+    RouteMap,
     commit_time,
     follow,
 )
@@ -46,7 +47,7 @@ class RestoreRoute:
 
     target: Target
     route: Route
-    files: tuple[RouteFile, ...]
+    files: Sequence[RouteFile]
     boundary: RouteFile | None
     exact_backup: bool = False
     first_doubtful: int = 0
@@ -90,18 +91,23 @@ class ArchiveView:
         is_own = all(file.server == server for file in self.whole[len(self.files) :])
         return state if is_own else replace(state, complete=())
 
-    def route(self, point: BackupPoint, state: ArchiveState) -> Route | None:
-        """Return the route of a backup through this view; None if it does not reach the history.
+    def routes(self, state: ArchiveState) -> Callable[[BackupPoint], Route | None]:
+        """Return a function with the route of a backup through this view; None if it does not reach the history.
 
         A backup of a later history may seem to be in this one. Its route through the whole archive shows its real
         history.
         """
-        route, known = follow(point, self.files, state), follow(point, self.whole, state)
-        if not known.files or all(file.incarnation != self.history for file in route.files):
-            return None
-        first, begin = route.files[0], known.files[0]
-        is_copy = (first.name, first.fingerprint, first.server) == (begin.name, begin.fingerprint, begin.server)
-        return route if first.incarnation == begin.incarnation or is_copy else None
+        own, whole = RouteMap(self.files, state), RouteMap(self.whole, state)
+
+        def route_of(point: BackupPoint) -> Route | None:
+            route, known = own.follow(point), whole.follow(point)
+            if not known.files or all(file.incarnation != self.history for file in route.files):
+                return None
+            first, begin = route.files[0], known.files[0]
+            is_copy = (first.name, first.fingerprint, first.server) == (begin.name, begin.fingerprint, begin.server)
+            return route if first.incarnation == begin.incarnation or is_copy else None
+
+        return route_of
 
 
 def older_views(backups: Sequence[BackupPoint], files: Sequence[RouteFile]) -> Iterator[ArchiveView]:
@@ -120,7 +126,8 @@ def view_of(
     if history not in names:
         raise NotThere(f"the archive has no history {history}", hint="see `zsnapdb binlog status`")
     view = _view(backups, files, histories, names.index(history))
-    own = tuple(point for point in view.backups if view.route(point, state) is not None)
+    route_of = view.routes(state)
+    own = tuple(point for point in reversed(view.backups) if route_of(point) is not None)[::-1]
     if not own:
         raise NotThere(f"no backup leads into history {history}", hint="see `zsnapdb list` and `zsnapdb binlog status`")
     return replace(view, backups=own)
@@ -321,13 +328,13 @@ def _choose_in(
 
     A time after the end of the history, and before the server began the next one, counts as the end of the history.
     """
-    for number in range(len(view.backups), 0, -1):
-        point = view.backups[number - 1]
+    route_of = view.routes(state)
+    for point in reversed(view.backups):
         if isinstance(target, AtTime) and commit_time(point.taken) > target.moment:
             continue
         if not isinstance(target, AtTime) and point.gtids is None:
             continue
-        route = view.route(point, state)
+        route = route_of(point)
         if route is None:
             continue
         inside = target
@@ -344,7 +351,7 @@ def _choose_in(
 def _choose_latest(
     target: Latest, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState
 ) -> RestoreRoute:
-    route = leading(backups, lambda point: follow(point, files, state))
+    route = leading(backups, RouteMap(files, state).follow)
     beyond = newer_beyond(route, files)
     if beyond is not None and not target.accepts_older:
         reach = "that backup alone" if route.is_empty else shown(commit_time(route.to))
@@ -370,7 +377,7 @@ def _choose_time(
     early = [point for point in backups if commit_time(point.taken) <= moment]
     if not early:
         raise NotThere(f"no backup is older than {shown(moment)}", hint=f"the oldest is {backups[0].backup_id}")
-    route = leading(early, lambda point: follow(point, files, state))
+    route = leading(early, RouteMap(files, state).follow)
     if route.is_empty:
         raise NotThere(
             f"{shown(moment)} cannot be reached from backup {route.point.backup_id}: {route.end.reason}",

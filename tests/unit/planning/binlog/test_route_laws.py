@@ -5,7 +5,10 @@ No route leads to a state that no server had. What status promises is what a res
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
+from typing import cast
 
 import pytest
 from hypothesis import example, given
@@ -27,9 +30,20 @@ from tests.unit.support.binlog_scenarios import (
 from tests.unit.support.binlog_simulation import Simulation, restored, simulate
 from tests.unit.support.binlog_window import SECOND
 from zsnapdb.base.errors import HistoryError, NotThere
-from zsnapdb.base.gtid import contains
+from zsnapdb.base.gtid import contains, joined
 from zsnapdb.base.model import Flavour
-from zsnapdb.planning.binlog.route import commit_time, follow
+from zsnapdb.planning.binlog.completeness import complete_until
+from zsnapdb.planning.binlog.route import (
+    ArchiveState,
+    BackupPoint,
+    Route,
+    RouteEnd,
+    RouteFile,
+    RouteMap,
+    _Fork,
+    commit_time,
+    follow,
+)
 from zsnapdb.planning.binlog.window import newer_beyond, window
 from zsnapdb.planning.restore.points import choose
 from zsnapdb.planning.restore.targets import AtTime, Latest
@@ -239,3 +253,38 @@ def test_a_time_until_which_the_archive_is_complete_is_the_state_that_a_server_h
         state = restored(simulation, chosen.route, chosen)
         had = [tuple(one for one in history if one.second * SECOND <= record.until) for history in simulation.histories]
         assert state in had, chosen
+
+
+def _step_by_step(point: BackupPoint, files: Sequence[RouteFile], state: ArchiveState) -> Route:
+    """Return the route of one backup, found with a map of its own for each file that it passes."""
+    whole = follow(point, files, state)
+    if not whole.files:
+        return whole
+    at, reached, visited = files.index(whole.files[0]), point.gtids, []
+    step: int | RouteEnd = at
+    while not isinstance(step, RouteEnd):
+        visited.append(files[step])
+        reached = None if point.gtids is None else joined(reached, files[step].gtids)
+        alone = RouteMap(files, state)
+        alone._run_end(step)
+        step = alone._leave(step, reached) if isinstance(alone._ways[step], _Fork) else cast(int, alone._ways[step])
+    times = [point.taken, *(state.until(file.last_commit) for file in visited if file.last_commit is not None)]
+    complete = complete_until(visited, step, state.complete)
+    to = max(times if complete is None else [*times, state.until(complete)])
+    return Route(point, tuple(visited), whole.start, whole.is_start_exact, to, reached, step)
+
+
+@given(st.one_of(SIMULATIONS, CLOCKS), st.randoms(use_true_random=False))
+@example(simulate((Flavour.MYSQL, True), SET_BACK_TWICE, set()), Random(1))
+@example(simulate((Flavour.MARIADB, True), TAKEN_OVER_WITH_COPIES, set()), Random(1))
+def test_route_map_finds_the_routes_of_single_steps(simulation: Simulation, order: Random) -> None:
+    points, files, state = list(simulation.points), simulation.files, simulation.state
+    order.shuffle(points)
+    known = RouteMap(files, state)
+    for point in points:
+        route = known.follow(point)
+        assert route == _step_by_step(point, files, state)
+        assert [files[at] for part in route.places for at in part] == list(route.files)
+        assert [route.files[at] for at in range(len(route.files))] == list(route.files)
+        assert route.files[1:] == tuple(route.files)[1:]
+        assert list(reversed(route.files)) == list(route.files)[::-1]
