@@ -140,7 +140,7 @@ class LoginDesk:
             raise messages.no_such("log-in", verb.login)
         if issuer.issuer != verb.issuer:
             # No code of one issuer goes to another.
-            raise NotAllowedError("the configuration of this log-in was changed meanwhile", hint="begin anew at /login")
+            raise NotAllowedError("the configuration of this log-in was changed meanwhile", hint="log in again at /login")
         places = self.keys.login(verb.login, issuer)
         if places is None:
             raise UnreachableError(
